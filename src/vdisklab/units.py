@@ -44,6 +44,17 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
 
 
+def parse_rate(text: str) -> int:
+    """Requests per second for `500iops` or `500`, a whole number. Raises PlanError."""
+    match = re.fullmatch(r"([0-9]{1,7}) ?(?:iops)?", text.strip(), re.IGNORECASE)
+    if match is None or not 0 < int(match[1]) <= 1_000_000:
+        raise PlanError(
+            f"{text!r} is not a rate",
+            hint="write whole requests per second, such as 500iops, at most 1000000iops",
+        )
+    return int(match[1])
+
+
 def parse_percentage(text: str) -> float:
     """Parses `3%` or `0.03` as 0.03. Raises PlanError for 0, more than 100 %, or other text."""
     match = _PERCENTAGE.fullmatch(text)

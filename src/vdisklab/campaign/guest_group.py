@@ -52,9 +52,9 @@ from vdisklab.workload.registry import workload_for
 _FIO = Fio()
 
 # From the order to start until the release: an agent under emulation takes 0.1 s to start fio, and
-# fio 0.3 s until it waits.
-_LEAD_SECONDS = 1.0
-_LEAD_FOR_EACH = 0.3
+# fio 0.3 s until it waits; on a busy machine (load 12) guests started 4 s apart after 1.6 s.
+_LEAD_SECONDS = 1.5
+_LEAD_FOR_EACH = 0.7
 
 _CLOCK_READINGS = 5
 _GLANCE_SECONDS = 0.5

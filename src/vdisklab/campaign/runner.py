@@ -50,14 +50,20 @@ def campaign_runs(
 
 
 def chosen_runs(
-    context: CampaignContext, tag: RunTag, finished: Collection[tuple[int, str]], choose: Choose
+    context: CampaignContext,
+    tag: RunTag,
+    finished: Collection[tuple[int, str]],
+    choose: Choose,
+    *,
+    renew: bool = True,
 ) -> Generator[Run, None, None]:
     """Like `campaign_runs`, but `choose` selects the cells of each block.
 
     It is called after the runs of the block before have been consumed. An empty selection ends the
-    campaign.
+    campaign. Unless `renew`, all blocks use the same guests.
     """
-    yield from _measured(context, tag, _chosen(context.plan, finished, choose), None)
+    slots = _chosen(context.plan, finished, choose)
+    yield from _measured(context, tag, slots, None, renew=renew)
 
 
 Choose = Callable[[int], Collection[str]]
@@ -77,13 +83,19 @@ def _chosen(
 
 
 def _measured(
-    context: CampaignContext, tag: RunTag, slots: Iterable[Slot], blocks: int | None
+    context: CampaignContext,
+    tag: RunTag,
+    slots: Iterable[Slot],
+    blocks: int | None,
+    *,
+    renew: bool = True,
 ) -> Generator[Run, None, None]:
     block = 0
     total = len(context.plan.cells)
     for slot in slots:
         if slot.block != block:
-            context.guests.renew()
+            if renew:
+                context.guests.renew()
             block = slot.block
         context.progress(RunStarted(slot.cell.label, slot.block, blocks, slot.position, total))
         run = _run(context, tag, slot)

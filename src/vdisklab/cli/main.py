@@ -32,6 +32,7 @@ VERBS = {
     "profiles": "profiles:profiles",
     "plan": "plan:plan",
     "run": "run:run",
+    "density": "density:density",
     "rank": "rank:rank",
     "compare": "compare:compare",
     "table": "table:table",

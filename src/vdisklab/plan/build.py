@@ -31,7 +31,7 @@ from vdisklab.plan.matrix import (
     judge_paths,
     require_possible,
 )
-from vdisklab.plan.profile import Profile
+from vdisklab.plan.profile import RATE, Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
 from vdisklab.plan.toml_file import describe_place
 
@@ -84,6 +84,7 @@ def draft_plan(
         settings = replace(settings, guests=("1",))
     if (profile.boots or profile.is_open_load) and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
+    profile = _with_load(profile, settings.load)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     return Draft(
@@ -98,6 +99,24 @@ def draft_plan(
             accelerator=_set(settings.accelerator).accelerator,
             kernel=settings.guest_kernel,
             user=own,
+        ),
+    )
+
+
+def _with_load(profile: Profile, load: int | None) -> Profile:
+    """The profile with another rate. Raises PlanError if its load has no rate."""
+    if load is None:
+        return profile
+    if not profile.is_open_load:
+        raise PlanError(
+            f"the profile {profile.name} has no open load, whose rate --load sets",
+            hint="choose --profile open-load, or a profile of yours with rate_iops",
+        )
+    return replace(
+        profile,
+        measurements=tuple(
+            replace(one, settings={**one.settings, RATE: load}) if RATE in one.settings else one
+            for one in profile.measurements
         ),
     )
 

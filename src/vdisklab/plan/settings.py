@@ -37,6 +37,7 @@ from vdisklab.plan.value_kinds import (
     NAME_OR_FILE,
     PATH,
     PATHS,
+    RATE,
     SECONDS,
     SHARE,
     SIZE,
@@ -178,6 +179,15 @@ class Request:
         Panel.WHAT,
         metavar="NAME",
         default=DEFAULT_PROFILE,
+    )
+    load: int | None = setting(
+        RATE,
+        "How many requests each guest sends in a second, with a profile whose load is open.",
+        Panel.WHAT,
+        metavar="RATE",
+        shown="the profile's",
+        stored="load",
+        identifies=True,
     )
     page_cache: PageCacheChoice | None = setting(
         one_of(PageCacheChoice),

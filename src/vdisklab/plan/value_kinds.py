@@ -15,7 +15,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import BUS_OPTIONS, Bus
-from vdisklab.units import format_size, parse_duration, parse_percentage, parse_size
+from vdisklab.units import format_size, parse_duration, parse_percentage, parse_rate, parse_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,14 @@ SECONDS = ValueKind(
     Seconds, str, parse_duration, "{:g}".format, "a time", "seconds, or 500ms, 1m", unit=" s"
 )
 SIZE = ValueKind(Bytes, str, parse_size, format_size, "a size", "bytes, or 512M, 1G")
+RATE = ValueKind(
+    Annotated[int | str, AfterValidator(lambda value: parse_rate(str(value)))],
+    str,
+    parse_rate,
+    lambda rate: f"{rate}iops",
+    "a rate",
+    "such as 500iops",
+)
 FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
 FILES = several(Path, Path)
 INPUT_FILE = replace(FILE, input_file=True)

@@ -116,6 +116,7 @@ class BestSearch:
     needs: tuple[Need, ...]
     metric: str
     began: float
+    renews_guests: bool = True
 
     def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
         """The plan without paths that lack a need.

@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
-from vdisklab.campaign.runner import RunTag, campaign_runs, chosen_runs
+from vdisklab.campaign.runner import Choose, RunTag, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import DatabaseBusyError
 from vdisklab.guest.factory import GuestContext
@@ -20,6 +21,7 @@ from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.waiting import Clock
+from vdisklab.path.durability import Verdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.settings import Request
@@ -27,7 +29,6 @@ from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, P
 from vdisklab.results.model import Campaign, HostFacts, Run
 from vdisklab.results.store import Store
 from vdisklab.services.answers import stored_verdicts
-from vdisklab.services.find_best import BestSearch
 from vdisklab.services.planning import make_plan
 from vdisklab.units import format_duration
 
@@ -39,6 +40,20 @@ Narrow = Callable[[CampaignPlan], CampaignPlan]
 
 Publish = Callable[[Campaign, Run], None]
 """Is called with each run and its campaign, as soon as the run is stored."""
+
+
+class CellSearch(Protocol):
+    """Decides before each block what to measure: the best path, or the number of guests."""
+
+    @property
+    def renews_guests(self) -> bool:
+        """True if each block boots new guests."""
+
+    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+        """The plan without cells that the search never measures. Raises PlanError."""
+
+    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
+        """Returns the function that selects the cells to measure in each block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +78,7 @@ def measure(
     progress: Progress,
     *,
     new: bool = False,
-    search: BestSearch | None = None,
+    search: CellSearch | None = None,
     narrow: Narrow | None = None,
     publish: Publish | None = None,
 ) -> Measured:
@@ -142,7 +157,7 @@ def _measure_plan(
     store: Store,
     context: GuestContext,
     plan: CampaignPlan,
-    search: BestSearch | None = None,
+    search: CellSearch | None = None,
     *,
     new: bool,
     publish: Publish | None = None,
@@ -174,7 +189,11 @@ def _measure_plan(
                     campaign_runs(opened, tag, finished)
                     if search is None
                     else chosen_runs(
-                        opened, tag, finished, search.choosing(store, plan, campaign.id)
+                        opened,
+                        tag,
+                        finished,
+                        search.choosing(store, plan, campaign.id),
+                        renew=search.renews_guests,
                     )
                 ) as runs:
                     for run in runs:

@@ -141,6 +141,22 @@ class Lies:
 HONEST = Lies()
 
 
+class NoLog:
+    """A log that keeps nothing, for a disk whose changes are not of interest."""
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Written bytes."""
+
+    def zero(self, offset: int, length: int) -> None:
+        """Written zeros."""
+
+    def discard(self, offset: int, length: int) -> None:
+        """A discarded range."""
+
+    def flush(self) -> None:
+        """A flush."""
+
+
 class DiskServer:
     """Answers the kernel's requests about one file.
 
@@ -150,7 +166,9 @@ class DiskServer:
     the same rule).
     """
 
-    def __init__(self, device: int, disk: int, log: LogWriter, size: int, lies: Lies) -> None:
+    def __init__(
+        self, device: int, disk: int, log: LogWriter | NoLog, size: int, lies: Lies
+    ) -> None:
         self._device = device
         self._disk = disk
         self._log = log
@@ -191,6 +209,12 @@ class DiskServer:
             length = self._receive(buffer)
             if length:
                 self._answer(_parse_request(view[:length]))
+
+    def _next(self) -> FuseRequest | None:
+        """The next request with a body of its own; None if none is waiting."""
+        buffer = bytearray(_REQUEST_BUFFER)
+        length = self._receive(buffer)
+        return _parse_request(memoryview(bytes(buffer[:length]))) if length else None
 
     def _receive(self, buffer: bytearray) -> int:
         """Reads a request and returns its length; 0 if none is waiting or the file is unmounted."""
@@ -320,17 +344,35 @@ def main() -> None:
     for name in ("mountpoint", "disk", "log"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args()
+    lies = Lies(options.dropped_flushes, options.seed)
+
+    def server(device: int, disk: int) -> DiskServer:
+        return DiskServer(device, disk, _new_log(options.log), options.size, lies)
+
+    serve_file(options.marker, options.mountpoint, options.disk, options.size, server)
+
+
+def serve_file(
+    marker: str,
+    mountpoint: Path,
+    content: Path,
+    size: int,
+    make: Callable[[int, int], DiskServer],
+) -> None:
+    """Mounts a file with `content`, prints `ready`, serves until it is unmounted.
+
+    `make(FUSE descriptor, content descriptor)` returns the server.
+    """
     # The server ends with its mount. If it died with its parent, the disk would vanish below a file
     # system or pool that still uses it: zfs-fuse then suspends the pool, and nobody can destroy it.
     for number in INTERRUPTS:
         signal.signal(number, signal.SIG_IGN)
-    disk = os.open(options.disk, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.ftruncate(disk, options.size)
+    disk = os.open(content, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.ftruncate(disk, size)
     device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    lies = Lies(options.dropped_flushes, options.seed)
-    server = DiskServer(device, disk, _new_log(options.log), options.size, lies)
+    server = make(device, disk)
     mount_options = _MOUNT_OPTIONS.format(fd=device)
-    syscalls.mount(options.marker, options.mountpoint, "fuse.vdisklab", mount_options, 6)
+    syscalls.mount(marker, mountpoint, "fuse.vdisklab", mount_options, 6)
     syscalls.lock_memory()
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()

@@ -98,6 +98,32 @@ def logged_disk(
 
 
 @contextmanager
+def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
+    """A loop device of `size` bytes that completes `rate` requests a second, one after the other.
+
+    Raises HostError as `logged_file` does.
+    """
+    _require_fuse()
+    mountpoint = site.directory / f"{name}.disk"
+    content = site.directory / f"{name}.content"
+    marker = f"{site.directory.name}-{name}"
+    argv = (
+        sys.executable, "-m", "vdisklab.powercut.recording.rated_disk", f"--marker={marker}",
+        f"--size={size}", f"--rate={rate:g}", os.fspath(mountpoint), os.fspath(content),
+    )  # fmt: skip
+    with (
+        site.tracked(Kind.FILE, content),
+        site.tracked(Kind.FILE, mountpoint),
+        site.tracked(Kind.PROCESS, f"--marker={marker}"),
+    ):
+        mountpoint.touch()
+        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
+            with site.tracked(Kind.LOOP, mountpoint):
+                yield Path(attach_loop(mountpoint, direct_io=True))
+            site.host.run("umount", mountpoint)
+
+
+@contextmanager
 def logged_file(
     site: Site, name: str, size: int, *, lies: Lies = HONEST, log: Path | None = None
 ) -> Iterator[LoggedDisk]:
@@ -107,9 +133,7 @@ def logged_file(
     kept; otherwise it is removed with the file. Raises HostError without FUSE or when the server
     does not start.
     """
-    refused = try_device("fuse")
-    if refused is not None:
-        raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
+    _require_fuse()
     mountpoint = site.directory / f"{name}.disk"
     content = site.directory / f"{name}.content"
     log = log or site.directory / f"{name}.log"
@@ -132,6 +156,12 @@ def logged_file(
             yield LoggedDisk(Target(mountpoint, False), log, size)
             # The server ends with its mount; `_server` waits for that.
             site.host.run("umount", mountpoint)
+
+
+def _require_fuse() -> None:
+    refused = try_device("fuse")
+    if refused is not None:
+        raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
 
 
 def _direct_io(site: Site, loop: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render.documents import advised_groups as advice
-from vdisklab.render.documents import fleets, rankings, records, reports
+from vdisklab.render.documents import densities, fleets, rankings, records, reports
 from vdisklab.render.documents.conversion import Key, Limit, keys_of
 
 DOCUMENTS: Mapping[str, type] = {
@@ -21,6 +21,7 @@ DOCUMENTS: Mapping[str, type] = {
     "campaigns": records.CampaignsDocument,
     "claims": rankings.ClaimsDocument,
     "compare": rankings.ComparisonDocument,
+    "density": densities.DensityDocument,
     "doctor": records.DoctorDocument,
     "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-compare": fleets.FleetCompareDocument,

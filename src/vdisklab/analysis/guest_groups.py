@@ -1,0 +1,141 @@
+"""Several guests measured at once: whether a step passes, fairness, and what limited it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vdisklab.errors import PlanError
+from vdisklab.results.model import Evidence, GuestGroup, Member
+from vdisklab.units import parse_duration
+
+LEAST_SERVED = 0.99
+"""A step fails if less than this share of the requests that were due was completed."""
+
+_CRITERION = re.compile(r"(latency_(?:mean|p50|p99|max))\s*<=\s*(\S.*)")
+_FULL = 0.9
+_STOLEN = 0.05
+_FROM_CACHE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """What each guest must meet: a latency of `Member`, at most so many seconds."""
+
+    metric: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.metric}<={self.seconds * 1000:g}ms"
+
+    def value_of(self, member: Member) -> float:
+        """The guest's own value, in seconds."""
+        return float(getattr(member, self.metric))
+
+
+def parse_criterion(text: str) -> Criterion:
+    """The criterion in a text such as `latency_p99<=5ms`. Raises PlanError."""
+    match = _CRITERION.fullmatch(text.strip())
+    if match is None:
+        raise PlanError(
+            f"{text!r} is not a limit for a latency",
+            hint="write --until 'latency_p99<=5ms'; latency_mean, latency_p50 and latency_max are "
+            "possible, too",
+        )
+    seconds = parse_duration(match[2])
+    if seconds <= 0:
+        raise PlanError(f"{text!r}: no request takes no time", hint="write a time above zero")
+    return Criterion(match[1], seconds)
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's fairness index: 1 if all rates are equal, 1/n if one guest gets everything.
+
+    (sum of x)² / (n · sum of x²): Jain, Chiu, Hawe, DEC-TR-301 (1984). 1 for rates that are all 0.
+    """
+    squares = len(rates) * sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / squares if squares else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of a group: whether all guests met the criterion.
+
+    `worst` is the highest value of a guest, `served` the smallest share of a guest's requests that
+    were completed (None: a closed load), `passed` is whether the worst guest passed.
+    """
+
+    guests: int
+    passed: bool
+    worst: float
+    served: float | None
+    iops: float
+    fairness: float
+    cpu_for_each: float | None
+
+
+def judge(group: GuestGroup, criterion: Criterion) -> Step:
+    """Whether each guest by itself met the criterion, with nearly all of its requests completed."""
+    worst = max(criterion.value_of(member) for member in group.members)
+    shares = [
+        member.served / member.offered
+        for member in group.members
+        if member.offered is not None and member.offered > 0
+    ]
+    served = min(shares, default=None)
+    seconds = [member.evidence.host_cpu_seconds for member in group.members]
+    known = [used for used in seconds if used is not None]
+    return Step(
+        guests=len(group.members),
+        passed=worst <= criterion.seconds and (served is None or served >= LEAST_SERVED),
+        worst=worst,
+        served=served,
+        iops=sum(member.iops for member in group.members),
+        fairness=jain([member.iops for member in group.members]),
+        cpu_for_each=sum(known) / len(known) / group.seconds if known and group.seconds else None,
+    )
+
+
+class Limit(StrEnum):
+    """What was used up when a step failed, or what ended the search."""
+
+    CPUS = "the host's CPUs"
+    THREAD = "one of QEMU's threads"
+    DEVICE = "the device"
+    PAGE_CACHE = "the page cache"
+    MEMORY = "memory for more guests"
+    MOST = "--most"
+    UNKNOWN = "nothing that is counted was used up"
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """What limited a step, and the numbers that say so."""
+
+    limit: Limit
+    evidence: str
+
+
+def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
+    """What limited a step. CPUs come first: with none left, nothing else shows its own limit."""
+    load = group.load
+    if load.steal is not None and load.steal >= _STOLEN:
+        return Bottleneck(Limit.CPUS, f"the hypervisor stole {load.steal:.0%}")
+    if load.cpu is not None and load.cpu >= _FULL:
+        return Bottleneck(Limit.CPUS, f"{load.cpu:.0%} used")
+    if load.thread_cpu is not None and load.thread_cpu >= _FULL:
+        return Bottleneck(Limit.THREAD, f"{load.thread}: {load.thread_cpu:.0%} of a CPU")
+    if load.device is not None and load.device >= _FULL:
+        queue = "" if load.queue is None else f", {load.queue:.1f} requests in its queue"
+        return Bottleneck(Limit.DEVICE, f"busy {load.device:.0%} of the time{queue}")
+    asked, moved = evidence.guest, evidence.device
+    if asked is not None and moved is not None:
+        wanted = asked.read_bytes + asked.write_bytes
+        if wanted and (moved.read_bytes + moved.write_bytes) / wanted < _FROM_CACHE:
+            share = 1 - (moved.read_bytes + moved.write_bytes) / wanted
+            return Bottleneck(
+                Limit.PAGE_CACHE, f"{share:.0%} of the bytes never reached the device"
+            )
+    return Bottleneck(Limit.UNKNOWN, "")

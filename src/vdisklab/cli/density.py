@@ -1,0 +1,56 @@
+"""`vdisklab density`: how many guests a path carries."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vdisklab.cli.campaign_options import takes_settings
+from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.options import Format
+from vdisklab.cli.output import emit
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.host.waiting import patience
+from vdisklab.plan.density_request import DensityRequest
+from vdisklab.plan.settings import Panel
+from vdisklab.render.tables.density_table import density_document, density_table
+from vdisklab.results.store import open_store
+from vdisklab.services.answers import database_url
+from vdisklab.services.density import measure_density
+
+
+@takes_settings(DensityRequest)
+def density(
+    request: DensityRequest,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
+    ] = Format.TABLE,
+) -> int:
+    """Find out how many guests each path carries, each with its own load, before one is too slow.
+
+    Each guest has its own disk. A number of guests passes if its worst guest does. A control comes
+    first, which needs root and FUSE: a disk that carries two guests, and not three. The same
+    command continues a search that was interrupted. Exit status: 0, 8 if a path could not be
+    measured, 130 if interrupted.
+
+    Examples:
+
+        vdisklab density {raw,qcow2}/none --load 500iops --until 'latency_p99<=5ms'
+
+        vdisklab density ext4/raw/none --load 100iops --most 32 --guest-memory 256M
+    """
+    console = Console(stderr=True)
+    with open_store(database_url(request.db, create=True)) as store:
+        with TerminalProgress(console, each=patience() > 1) as progress:
+            measured, answer = measure_density(store, request, progress)
+        if measured.interrupted:
+            console.print("interrupted: the same command continues")
+        if answer is not None:
+            emit(form, [density_table(answer)], lambda: density_document(answer))
+    if measured.interrupted:
+        return EXIT_INTERRUPTED
+    failed = answer is None or any(path.capacity is None for path in answer.paths)
+    return EXIT_CELLS_FAILED if failed else 0

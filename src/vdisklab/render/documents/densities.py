@@ -1,0 +1,58 @@
+"""The document of `vdisklab density`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEntry:
+    """One run of a number of guests."""
+
+    guests: int
+    passed: Annotated[bool, "the worst guest met the limit, and nearly all requests were completed"]
+    worst: Annotated[float, "seconds: the value of the limit's latency in the worst guest"]
+    served: Annotated[float | None, "completed over due requests in the worst guest"]
+    iops: Annotated[float, "requests per second of all guests"]
+    fairness: Annotated[float, "Jain's index of the guests' rates"]
+    cpu_for_each: Annotated[float | None, "CPUs that each guest's QEMU used on average"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensityRow:
+    """One path and the number of guests that it carries."""
+
+    path: str
+    guests: Annotated[int | None, "null if it could not be measured"]
+    low: Annotated[int | None, "end of the 95 % interval"]
+    high: int | None
+    at_least: Annotated[bool, "the largest number that was tried passed"]
+    limited_by: str
+    evidence: Annotated[str, "the numbers that say what limited it"]
+    iops: Annotated[float | None, "of all guests at the limit"]
+    worst: Annotated[float | None, "seconds, of the worst guest at the limit"]
+    fairness: float | None
+    cpu_for_each: float | None
+    reached: Annotated[float | None, "the rate that one guest reached, if less than the load"]
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensityEntry:
+    """One path with all its runs."""
+
+    answer: DensityRow
+    steps: tuple[StepEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DensityDocument:
+    """`vdisklab density`: how many guests each path carries, the highest first."""
+
+    format: Literal["vdisklab.density/1"] = "vdisklab.density/1"
+    campaign: str
+    load: Annotated[int, "requests per second and guest"]
+    until: Annotated[str, "the limit that each guest must meet"]
+    emulated: Annotated[bool, "true if a guest did not run under KVM"]
+    paths: tuple[DensityEntry, ...]

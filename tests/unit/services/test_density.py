@@ -1,0 +1,171 @@
+"""The answer of a density campaign from stored runs, the search's choice, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.analysis.guest_groups import Limit, parse_criterion
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.density_request import DensityRequest
+from vdisklab.progress import Event, Note, silent
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.density_table import density_document, density_table
+from vdisklab.render.tables.layout import as_csv
+from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
+from vdisklab.results.store import Store, open_store
+from vdisklab.services.density import CapacitySearch, campaign_of, density_of
+from vdisklab.services.planning import load_profile
+
+LIMIT = parse_criterion("latency_p99<=5ms")
+REQUEST = DensityRequest(paths=("raw/none",), load=100, most=4, guest_memory=128 << 20)
+
+
+def labels(most: int) -> tuple[str, ...]:
+    return tuple(f"raw/none/virtio:guests={guests}" for guests in range(1, most + 1))
+
+
+def a_density(most: int = 4) -> Campaign:
+    plan = {"load": 100, "until": "latency_p99<=5ms", "most": most, "cells": list(labels(most))}
+    return a_campaign(plan=plan)
+
+
+def a_step(campaign: Campaign, block: int, guests: int, p99: float, *, served: int = 1000) -> Run:
+    members = tuple(
+        Member(number, 0.0, served / 10, p99 / 3, p99 / 4, p99, p99, 1000, served)
+        for number in range(1, guests + 1)
+    )
+    group = GuestGroup(10.0, members, HostLoad(cpu=0.5, device=0.97, queue=3.0))
+    path = f"raw/none/virtio:guests={guests}"
+    return a_run(
+        campaign, path=path, cell=MeasuredCell(path).fingerprint, block=block,
+        measurements=(a_measurement(group=group),),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/d.sqlite") as opened:
+        yield opened
+
+
+class TestAnswer:
+    def test_what_a_path_carries(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        runs = [(1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.050), (4, 3, 0.020)]
+        runs += [
+            (block, guests, p99) for block in range(5, 9) for guests, p99 in ((2, 0.004), (3, 0.02))
+        ]
+        for block, guests, p99 in runs:
+            store.add_run(a_step(campaign, block, guests, p99))
+        answer = density_of(store, campaign.id)
+        (path,) = answer.paths
+        assert path.path == "raw/none"
+        assert path.capacity is not None
+        assert (path.capacity.low, path.capacity.guests, path.capacity.high) == (2, 2, 2)
+        assert not path.capacity.at_least
+        assert path.limited.limit is Limit.DEVICE
+        assert path.at_limit is not None
+        assert path.at_limit.worst == 0.004
+        assert answer.emulated
+        printed = as_csv(density_table(answer))
+        assert "raw/none,2,2,2" in printed
+        document = to_json(density_document(answer))
+        assert document["paths"][0]["answer"]["guests"] == 2
+        assert len(document["paths"][0]["steps"]) == len(runs)
+
+    def test_the_search_ended_first(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        (path,) = density_of(store, campaign.id).paths
+        assert path.capacity is not None
+        assert (path.capacity.guests, path.capacity.at_least) == (4, True)
+        assert path.limited.limit is Limit.MOST
+
+    def test_every_run_failed(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        run = a_step(campaign, 1, 1, 0.001)
+        store.add_run(replace(run, failure=BROKEN, measurements=()))
+        answer = density_of(store, campaign.id)
+        assert answer.paths[0].capacity is None
+        assert any("the guest died" in note for note in density_table(answer).notes)
+
+    def test_another_campaign_has_no_answer(self, store: Store) -> None:
+        campaign = a_campaign()
+        store.add_campaign(campaign)
+        with pytest.raises(PlanError, match="did not search"):
+            density_of(store, campaign.id)
+
+
+class TestSearch:
+    def test_it_goes_on_where_it_was(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        plan = build_plan(campaign_of(REQUEST), Capabilities(), load_profile("open-load"))
+        notes: list[Event] = []
+        search = CapacitySearch(LIMIT, 2, notes.append)
+        choose = search.choosing(store, plan, campaign.id)
+        names = {cell.fingerprint: cell.path.attachment.guests for cell in plan.cells}
+
+        def chosen(block: int) -> list[int | None]:
+            return sorted(names[cell] or 0 for cell in choose(block))
+
+        assert chosen(1) == [1]
+        store.add_run(a_step(campaign, 1, 1, 0.001, served=800))
+        assert chosen(2) == [1]
+        (note,) = notes
+        assert isinstance(note, Note)
+        assert "completes 80% of its requests, 80 a second" in note.text
+        store.add_run(a_step(campaign, 2, 1, 0.001, served=800))
+        assert chosen(3) == []
+
+    def test_a_path_that_always_fails_is_given_up(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        plan = build_plan(campaign_of(REQUEST), Capabilities(), load_profile("open-load"))
+        choose = CapacitySearch(LIMIT, 2, silent).choosing(store, plan, campaign.id)
+        for block in (1, 2, 3):
+            assert len(choose(block)) == 1
+            run = a_step(campaign, block, 1, 0.001)
+            store.add_run(replace(run, failure=BROKEN, measurements=()))
+        assert not choose(4)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            ({"load": None}, "needs a load"),
+            ({"guests": ("2",)}, "decides itself"),
+            ({"paths": ("host",)}, "gives no guest a disk"),
+            ({"paths": ("null",)}, "gives no guest a disk"),
+            ({"paths": ("lvm/none",)}, "cannot be given to several guests"),
+            ({"paths": ("raw:preallocation=off/none",)}, "is thin"),
+            ({"paths": ("vdi/none",)}, "is thin"),
+            ({"until": "p99"}, "not a limit"),
+        ],
+    )
+    def test_with_a_way_out(self, change: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(PlanError, match=sentence) as error:
+            campaign_of(replace(REQUEST, **change))
+        assert error.value.hint
+
+    def test_thin_images_if_asked_for(self) -> None:
+        request = replace(REQUEST, paths=("qcow2:preallocation=off/none",), thin=True)
+        assert campaign_of(request).guests == ("1", "2", "3", "4")
+
+    def test_more_guests_than_memory_end_the_search_earlier(self) -> None:
+        request = replace(REQUEST, most=999, guest_memory=1 << 30)
+        assert 1 <= len(campaign_of(request).guests) < 999
