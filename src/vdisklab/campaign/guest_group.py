@@ -135,7 +135,9 @@ def _measure(
     for disk in disks:
         disk.write_back.begin()
     window = common_window([requests for requests, _ in guests], timing.runtime)
-    check = _together([requests for requests, _ in guests], window, timing)
+    check = require_together(
+        [requests for requests, _ in guests], window, timing.ramp, timing.runtime
+    )
     group = _group([requests for requests, _ in guests], window, load, before, after)
     everyone = window_numbers([requests for requests, _ in guests], window)
     measurement = Measurement(
@@ -238,15 +240,19 @@ def _finish(
     return shifted(requests, running.offset), ended.stdout
 
 
-def _together(guests: Sequence[GuestRequests], window: CommonWindow, timing: Timing) -> Check:
-    """The state that the guests started together. Raises StateError unless they did."""
+def require_together(
+    guests: Sequence[GuestRequests], window: CommonWindow, ramp: float, runtime: float
+) -> Check:
+    """The state that the guests started together, within the ramp.
+
+    Raises StateError if not all of them ran for `runtime` seconds at once.
+    """
     starts = [guest.start for guest in guests]
-    stagger = max(starts) - min(starts)
-    wanted = f"all started within {timing.ramp:g} s"
-    if window.seconds >= timing.runtime - _ROUNDING:
+    wanted = f"all started within {ramp:g} s"
+    if window.seconds >= runtime - _ROUNDING:
         return Check("group.start", wanted, wanted)
-    check = Check("group.start", wanted, f"started {stagger:.2f} s apart")
-    raise StateError((check,))
+    seen = f"started {max(starts) - min(starts):.2f} s apart"
+    raise StateError((Check("group.start", wanted, seen),))
 
 
 def _group(

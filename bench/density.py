@@ -1,0 +1,172 @@
+"""Do searches of disks with known capacity find it, and are three traps caught?
+
+    .venv/bin/python bench/density.py --simulate
+    sudo .venv/bin/python bench/density.py --campaigns 4 --dir /srv/work
+    .venv/bin/python bench/density.py --traps
+
+Results are added to bench/results/density.json. A campaign searches a disk that vdisklab serves at
+a known rate, with micro guests of 128 MiB; the numbers are no measure of any disk's speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from machine import machine_facts
+from vdisklab.analysis.capacity import capacity, next_steps
+from vdisklab.campaign.guest_group import require_together
+from vdisklab.campaign.state import StateError
+from vdisklab.errors import PlanError
+from vdisklab.plan.density_request import DensityRequest
+from vdisklab.progress import Event, RunFinished
+from vdisklab.results.model import Direction
+from vdisklab.services.density import campaign_of, search_known
+from vdisklab.units import MIB
+from vdisklab.workload.common_window import common_window, window_numbers
+from vdisklab.workload.open_load import GuestRequests, LoggedRequest
+
+RESULTS = Path(__file__).parent / "results" / "density.json"
+CAPACITIES = (2, 3, 4, 5, 6)
+WIDTHS = (0.03, 0.15, 0.3, 0.6)
+SEARCHES, MOST = 400, 12
+
+
+def simulate() -> list[dict[str, Any]]:
+    """The share of simulated searches whose interval has the true number of guests."""
+    chance = random.Random(5)  # noqa: S311 - reproducible, not secret
+    rows = []
+    for width in WIDTHS:
+        for repeats in (3, 5):
+            covered = exact = spread = runs = 0
+            for _ in range(SEARCHES):
+                limit = chance.uniform(1, MOST - 1)
+                outcomes: dict[int, list[bool]] = {}
+                while steps := next_steps(outcomes, MOST, repeats):
+                    for guests in steps:
+                        exponent = max(-60.0, min(60.0, (guests - limit) / width))
+                        passed = chance.random() < 1 / (1 + math.exp(exponent))
+                        outcomes.setdefault(guests, []).append(passed)
+                answer = capacity(outcomes, MOST)
+                assert answer is not None
+                covered += answer.low <= int(limit) <= answer.high
+                exact += answer.guests == int(limit)
+                spread += answer.high - answer.low
+                runs += sum(map(len, outcomes.values()))
+            rows.append(
+                {
+                    "width": width, "repeats": repeats, "searches": SEARCHES,
+                    "covered": covered / SEARCHES, "exact": exact / SEARCHES,
+                    "mean_width": spread / SEARCHES, "mean_runs": runs / SEARCHES,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def campaigns(count: int, directory: Path, repeats: int) -> Iterator[dict[str, Any]]:
+    """Searches of disks that carry 2 to 6 guests, in turn."""
+    request = DensityRequest(directory=directory, guest_cpus=1, guest_memory=128 * MIB)
+    done = [row["capacity"] for row in stored().get("campaigns", ())]
+    for _ in range(count):
+        guests = min(CAPACITIES, key=done.count)
+        done.append(guests)
+        began, failures = time.monotonic(), []
+
+        def note(event: Event, failures: list[str] = failures) -> None:
+            if isinstance(event, RunFinished) and event.failure is not None:
+                failures.append(event.failure.partition("\n")[0])
+
+        _, answer = search_known(request, guests, guests + 2, note, repeats=repeats)
+        path = answer.paths[0] if answer is not None else None
+        carried = None if path is None else path.capacity
+        yield {
+            "capacity": guests,
+            "found": None if carried is None else carried.guests,
+            "low": None if carried is None else carried.low,
+            "high": None if carried is None else carried.high,
+            "covered": carried is not None and carried.low <= guests <= carried.high,
+            "steps": [] if path is None else [[step.guests, step.passed, round(step.worst, 4),
+                                               round(step.iops, 1)] for step in path.steps],
+            "repeats": repeats,
+            "failed_runs": failures,
+            "seconds": round(time.monotonic() - began),
+        }  # fmt: skip
+
+
+def traps() -> dict[str, Any]:
+    """Each of three traps, and how it is caught."""
+    return {"coordinated_omission": _omission(), "thin_images": _thin(), "stagger": _stagger()}
+
+
+def _omission() -> dict[str, Any]:
+    """A disk that stops for a second: seen from when requests were due, and from their start."""
+    due = [number / 100 for number in range(1000)]
+    honest, closed, free = [], [], 0.0
+    for moment in due:
+        start = max(moment, free)
+        took = 1.0 if 5.0 <= start < 5.01 else 0.001
+        free = start + took
+        honest.append(LoggedRequest(moment, free - moment, Direction.WRITE, 4096))
+        closed.append(LoggedRequest(start, took, Direction.WRITE, 4096))
+    numbers = {}
+    for name, requests in (("from_due", honest), ("from_start", closed)):
+        guest = GuestRequests(0.0, 10.0, True, tuple(requests))
+        numbers[name] = window_numbers([guest], common_window([guest], 10.0)).percentile(0.99)
+    return {**numbers, "caught": numbers["from_due"] > 100 * numbers["from_start"]}
+
+
+def _thin() -> dict[str, Any]:
+    try:
+        campaign_of(DensityRequest(paths=("qcow2:preallocation=off/none",), load=100))
+    except PlanError as error:
+        return {"caught": True, "sentence": str(error)}
+    return {"caught": False}
+
+
+def _stagger() -> dict[str, Any]:
+    guests = [GuestRequests(start, start + 10.5, True, ()) for start in (0.0, 1.0)]
+    try:
+        require_together(guests, common_window(guests, 10.0), 0.5, 10.0)
+    except StateError as error:
+        return {"caught": True, "sentence": str(error)}
+    return {"caught": False}
+
+
+def stored() -> dict[str, Any]:
+    """The results so far."""
+    return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
+
+
+def store(**parts: object) -> None:
+    """Replaces parts of the results."""
+    RESULTS.write_text(
+        json.dumps(stored() | {"machine": machine_facts(Path())} | parts, indent=1) + "\n"
+    )
+
+
+def main() -> None:
+    """Runs the parts that are named."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--traps", action="store_true")
+    parser.add_argument("--campaigns", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--dir", type=Path, default=Path())
+    options = parser.parse_args()
+    if options.simulate:
+        store(simulation=simulate())
+    if options.traps:
+        store(traps=traps())
+    for row in campaigns(options.campaigns, options.dir, options.repeats):
+        store(campaigns=[*stored().get("campaigns", ()), row])
+        print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()
