@@ -76,7 +76,8 @@ def campaigns(count: int, directory: Path, repeats: int) -> Iterator[dict[str, A
     for _ in range(count):
         guests = min(CAPACITIES, key=done.count)
         done.append(guests)
-        began, failures = time.monotonic(), []
+        began = time.monotonic()
+        failures: list[str] = []
 
         def note(event: Event, failures: list[str] = failures) -> None:
             if isinstance(event, RunFinished) and event.failure is not None:

@@ -119,7 +119,7 @@ class TestSearch:
         choose = search.choosing(store, plan, campaign.id)
         names = {cell.fingerprint: cell.path.attachment.guests for cell in plan.cells}
 
-        def chosen(block: int) -> list[int | None]:
+        def chosen(block: int) -> list[int]:
             return sorted(names[cell] or 0 for cell in choose(block))
 
         assert chosen(1) == [1]
