@@ -27,7 +27,7 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.progress import Event, RunFinished
 from vdisklab.results.model import Direction
-from vdisklab.services.density import campaign_of, search_known
+from vdisklab.services.guest_capacity import campaign_of, search_known
 from vdisklab.units import MIB
 from vdisklab.workload.common_window import common_window, window_numbers
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest

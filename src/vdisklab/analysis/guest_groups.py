@@ -60,7 +60,7 @@ def jain(rates: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GroupStep:
     """One run of a group: whether all guests met the criterion.
 
     `worst` is the highest value of a guest, `served` the smallest share of a guest's requests that
@@ -76,7 +76,7 @@ class Step:
     cpu_for_each: float | None
 
 
-def judge(group: GuestGroup, criterion: Criterion) -> Step:
+def judge(group: GuestGroup, criterion: Criterion) -> GroupStep:
     """Whether each guest by itself met the criterion, with nearly all of its requests completed."""
     worst = max(criterion.value_of(member) for member in group.members)
     shares = [
@@ -87,7 +87,7 @@ def judge(group: GuestGroup, criterion: Criterion) -> Step:
     served = min(shares, default=None)
     seconds = [member.evidence.host_cpu_seconds for member in group.members]
     known = [used for used in seconds if used is not None]
-    return Step(
+    return GroupStep(
         guests=len(group.members),
         passed=worst <= criterion.seconds and (served is None or served >= LEAST_SERVED),
         worst=worst,
@@ -98,7 +98,7 @@ def judge(group: GuestGroup, criterion: Criterion) -> Step:
     )
 
 
-class Limit(StrEnum):
+class LimitedBy(StrEnum):
     """What was used up when a step failed, or what ended the search."""
 
     CPUS = "the host's CPUs"
@@ -114,7 +114,7 @@ class Limit(StrEnum):
 class Bottleneck:
     """What limited a step, and the numbers that say so."""
 
-    limit: Limit
+    limit: LimitedBy
     evidence: str
 
 
@@ -122,20 +122,20 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     """What limited a step. CPUs come first: with none left, nothing else shows its own limit."""
     load = group.load
     if load.steal is not None and load.steal >= _STOLEN:
-        return Bottleneck(Limit.CPUS, f"the hypervisor stole {load.steal:.0%}")
+        return Bottleneck(LimitedBy.CPUS, f"the hypervisor stole {load.steal:.0%}")
     if load.cpu is not None and load.cpu >= _FULL:
-        return Bottleneck(Limit.CPUS, f"{load.cpu:.0%} used")
+        return Bottleneck(LimitedBy.CPUS, f"{load.cpu:.0%} used")
     if load.thread_cpu is not None and load.thread_cpu >= _FULL:
-        return Bottleneck(Limit.THREAD, f"{load.thread}: {load.thread_cpu:.0%} of a CPU")
+        return Bottleneck(LimitedBy.THREAD, f"{load.thread}: {load.thread_cpu:.0%} of a CPU")
     if load.device is not None and load.device >= _FULL:
         queue = "" if load.queue is None else f", {load.queue:.1f} requests in its queue"
-        return Bottleneck(Limit.DEVICE, f"busy {load.device:.0%} of the time{queue}")
+        return Bottleneck(LimitedBy.DEVICE, f"busy {load.device:.0%} of the time{queue}")
     asked, moved = evidence.guest, evidence.device
     if asked is not None and moved is not None:
         wanted = asked.read_bytes + asked.write_bytes
         if wanted and (moved.read_bytes + moved.write_bytes) / wanted < _FROM_CACHE:
             share = 1 - (moved.read_bytes + moved.write_bytes) / wanted
             return Bottleneck(
-                Limit.PAGE_CACHE, f"{share:.0%} of the bytes never reached the device"
+                LimitedBy.PAGE_CACHE, f"{share:.0%} of the bytes never reached the device"
             )
-    return Bottleneck(Limit.UNKNOWN, "")
+    return Bottleneck(LimitedBy.UNKNOWN, "")

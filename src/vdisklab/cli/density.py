@@ -18,7 +18,7 @@ from vdisklab.plan.settings import Panel
 from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
-from vdisklab.services.density import measure_density
+from vdisklab.services.guest_capacity import measure_density
 
 
 @takes_settings(DensityRequest)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab.analysis.guest_groups import (
-    Limit,
+    LimitedBy,
     bottleneck,
     jain,
     judge,
@@ -83,20 +83,20 @@ class TestCriterion:
 @pytest.mark.parametrize(
     ("load", "evidence", "limit"),
     [
-        (HostLoad(cpu=0.95, device=0.99), Evidence(), Limit.CPUS),
-        (HostLoad(cpu=0.5, steal=0.06), Evidence(), Limit.CPUS),
-        (HostLoad(cpu=0.5, thread="IO", thread_cpu=0.97), Evidence(), Limit.THREAD),
-        (HostLoad(cpu=0.5, device=0.98, queue=7.0), Evidence(), Limit.DEVICE),
+        (HostLoad(cpu=0.95, device=0.99), Evidence(), LimitedBy.CPUS),
+        (HostLoad(cpu=0.5, steal=0.06), Evidence(), LimitedBy.CPUS),
+        (HostLoad(cpu=0.5, thread="IO", thread_cpu=0.97), Evidence(), LimitedBy.THREAD),
+        (HostLoad(cpu=0.5, device=0.98, queue=7.0), Evidence(), LimitedBy.DEVICE),
         (
             HostLoad(cpu=0.5, device=0.1),
             Evidence(guest=Counted(1000, 0, 1, 0), device=Counted(90, 0, 1, 0)),
-            Limit.PAGE_CACHE,
+            LimitedBy.PAGE_CACHE,
         ),
-        (HostLoad(cpu=0.5, device=0.1), Evidence(), Limit.UNKNOWN),
-        (HostLoad(), Evidence(), Limit.UNKNOWN),
+        (HostLoad(cpu=0.5, device=0.1), Evidence(), LimitedBy.UNKNOWN),
+        (HostLoad(), Evidence(), LimitedBy.UNKNOWN),
     ],
 )
-def test_what_limited_it(load: HostLoad, evidence: Evidence, limit: Limit) -> None:
+def test_what_limited_it(load: HostLoad, evidence: Evidence, limit: LimitedBy) -> None:
     found = bottleneck(a_group(GOOD, load=load), evidence)
     assert found.limit is limit
-    assert bool(found.evidence) is (limit is not Limit.UNKNOWN)
+    assert bool(found.evidence) is (limit is not LimitedBy.UNKNOWN)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdisklab.analysis.guest_groups import Limit
+from vdisklab.analysis.guest_groups import LimitedBy
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.densities import (
@@ -12,7 +12,7 @@ from vdisklab.render.documents.densities import (
     StepEntry,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.services.density import DensityAnswer, PathCapacity
+from vdisklab.services.guest_capacity import DensityAnswer, PathCapacity
 
 _EMULATED = (
     "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
@@ -81,7 +81,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
     notes = [
         "IOPS of all guests, latency of the worst one, and Jain's fairness index, at the limit",
         *(_EMULATED for _ in range(answer.emulated)),
-        *(_FROM_MEMORY for _ in range(any(row.limited_by == Limit.PAGE_CACHE for row in rows))),
+        *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
             f"{row.path}: one guest alone reaches {row.reached:.0f} of {answer.load} requests a "
             "second: choose a smaller --load"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
-from vdisklab.analysis.guest_groups import Limit, parse_criterion
+from vdisklab.analysis.guest_groups import LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
@@ -22,7 +22,7 @@ from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.density import CapacitySearch, campaign_of, density_of
+from vdisklab.services.guest_capacity import CapacitySearch, campaign_of, density_of
 from vdisklab.services.planning import load_profile
 
 LIMIT = parse_criterion("latency_p99<=5ms")
@@ -73,7 +73,7 @@ class TestAnswer:
         assert path.capacity is not None
         assert (path.capacity.low, path.capacity.guests, path.capacity.high) == (2, 2, 2)
         assert not path.capacity.at_least
-        assert path.limited.limit is Limit.DEVICE
+        assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
         assert answer.emulated
@@ -91,7 +91,7 @@ class TestAnswer:
         (path,) = density_of(store, campaign.id).paths
         assert path.capacity is not None
         assert (path.capacity.guests, path.capacity.at_least) == (4, True)
-        assert path.limited.limit is Limit.MOST
+        assert path.limited.limit is LimitedBy.MOST
 
     def test_every_run_failed(self, store: Store) -> None:
         campaign = a_density()

@@ -14,8 +14,8 @@ from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
     Bottleneck,
     Criterion,
-    Limit,
-    Step,
+    GroupStep,
+    LimitedBy,
     bottleneck,
     judge,
     parse_criterion,
@@ -78,13 +78,13 @@ class PathCapacity:
 
     path: str
     capacity: Capacity | None
-    steps: tuple[Step, ...]
+    steps: tuple[GroupStep, ...]
     limited: Bottleneck
     reached: float | None
     failure: str | None = None
 
     @property
-    def at_limit(self) -> Step | None:
+    def at_limit(self) -> GroupStep | None:
         """The worst run at the largest number of guests that the path carries."""
         if self.capacity is None:
             return None
@@ -362,7 +362,9 @@ def _path_capacity(
         _, group, measurement = min(failed, key=lambda one: one[0].guests)
         limited = bottleneck(group, measurement.evidence)
     else:
-        limited = Bottleneck(Limit.MEMORY if most < wanted else Limit.MOST, f"{most} guests")
+        limited = Bottleneck(
+            LimitedBy.MEMORY if most < wanted else LimitedBy.MOST, f"{most} guests"
+        )
     return PathCapacity(
         path=name,
         capacity=capacity(outcomes_of(runs, criterion), most),
