@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import free_bytes, mounts_below
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import FailureModel
 from vdisklab.powercut import session as session_module
-from vdisklab.powercut.controls import controls_of
+from vdisklab.powercut.controls import CONTROLS
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.cutting.memory_files import MemoryFullError
 from vdisklab.powercut.judging.workers import JudgingJob
@@ -29,6 +29,7 @@ from vdisklab.powercut.recording.recordings import Recording, RunSpec, make_reco
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.services import cut_power
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import UNDO
@@ -43,6 +44,13 @@ def fill(directory: Path, left: int) -> Path:
     with file.open("wb") as filling:
         os.posix_fallocate(filling.fileno(), 0, free_bytes(directory) - left)
     return file
+
+
+@pytest.fixture(autouse=True)
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filling 8 GiB takes seconds."""
+    for name in ("_MEMORY_BYTES", "_LEAST_MEMORY"):
+        monkeypatch.setattr(session_module, name, 768 * MIB)
 
 
 @pytest.fixture
@@ -137,10 +145,12 @@ def test_the_command_keeps_what_was_judged_and_continues(
                "--writes", "16", "--dir", str(work), "--db", str(tmp_path / "db"),
                "--format", "json"]  # fmt: skip
     recordings: list[Path] = []
+    controls = [replace(CONTROLS[4], states=10)]
+    monkeypatch.setattr(cut_power, "controls_of", lambda *_, **__: controls)
 
     def filling(site: Site, told: RunSpec, access: Any, directory: Path, daemon: Any) -> Recording:  # noqa: ANN401
         recordings.append(directory)
-        if len(recordings) == len(controls_of([FailureModel.POWER])) + 2:
+        if len(recordings) == len(controls) + 2:
             fill(site.directory, 8 * MIB)
         return make_recording(site, told, access, directory, daemon)
 

@@ -227,7 +227,7 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     done = threading.Event()
 
     def sync() -> None:
-        while not done.wait(0.002):
+        while not done.wait(0.004):
             for mount in mounts_below(session.site.directory):
                 with suppress(OSError):  # unmounted just now
                     sync_filesystem(mount.mountpoint)
@@ -236,7 +236,7 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     disturbing.start()
     try:
         path = parse_path("ext4/raw:preallocation=off/writeback")
-        question = Question(path, ClientKind.NEVER, replace(QUICK, writes=400))
+        question = Question(path, ClientKind.NEVER, replace(QUICK, writes=160))
         found = judge_question(session, question, HOST, tmp_path / "kept")
         kept = judge_question(
             session, replace(question, client=ClientKind.FLUSHES), HOST, tmp_path / "kept"

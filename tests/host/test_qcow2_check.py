@@ -152,7 +152,9 @@ def test_a_chain_reads_as_qemu_reads_it(options: str, tmp_path: Path) -> None:
         HOST.run("qemu-io", "-f", "qcow2", "-c", f"write -P {200 + number} {where} 8k",
                  "-c", f"write -z {where + 65536} 4k", over)  # fmt: skip
         chain.insert(0, over)
-    numbers = np.arange(SIZE // 512, dtype=np.int64)
+    HOST.run("qemu-img", "resize", "-q", chain[0], str(2 * SIZE))
+    HOST.run("qemu-io", "-f", "qcow2", "-c", f"write -P 7 {SIZE + 8192} 8k", chain[0])
+    numbers = np.arange(2 * SIZE // 512, dtype=np.int64)
     found = read_image(chain[0], "qcow2", numbers, backing=chain[1:])
     assert found.content.tobytes() == flat(chain[0])
     assert (found.problems, found.leaked) == ((), 0)

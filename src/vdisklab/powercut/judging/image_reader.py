@@ -78,8 +78,8 @@ def read_image(
 ) -> ImageSectors:
     """The sectors with these sorted numbers. Raises OSError and BadImageError.
 
-    `backing` are the qcow2 images below, nearest first. Sectors beyond the end of a file read as
-    zeros, as in QEMU.
+    `backing` are the qcow2 images below, nearest first. Sectors beyond the end of a file, or of an
+    image below, read as zeros, as in QEMU.
     """
     if image_format == "raw":
         with _opened(path) as descriptor:
@@ -91,8 +91,10 @@ def read_image(
     for image in (path, *backing):
         with _opened(image) as descriptor, _opened(data_file or image) as data:
             metadata = read_metadata(descriptor)
-            if len(numbers) and int(numbers[-1]) >= metadata.header.size // SECTOR:
+            held = np.searchsorted(numbers[missing], metadata.header.size // SECTOR)
+            if image == path and held < len(numbers):
                 raise BadImageError(f"its disk has only {metadata.header.size} bytes")
+            missing = missing[:held]
             offsets = metadata.offsets_of(numbers[missing])
             sectors[missing] = _read_sectors(data, offsets)
         missing = missing[offsets == _UNMAPPED]
