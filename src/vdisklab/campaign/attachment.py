@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
 from vdisklab.campaign.measured_evidence import Counters, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
-from vdisklab.campaign.served_disks import DaemonWatch, ended, served
+from vdisklab.campaign.served_disks import DaemonWatch
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
@@ -29,6 +29,7 @@ from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.guest.qemu.share_device import VIRTIOFSD, virtiofsd_arguments
 from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
 from vdisklab.guest.queue_settings import guest_queue_checks, with_scheduler
+from vdisklab.guest.served_disk import ended, served
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.programs import QEMU
 from vdisklab.host.queue_facts import host_queue_checks

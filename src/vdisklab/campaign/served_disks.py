@@ -1,53 +1,15 @@
-"""A disk that qemu-storage-daemon serves to a guest (vhost-user-blk), while a context is open.
-
-virtiofsd serves directories; both are watched in the same way.
-"""
+"""Watches the daemon that serves a guest: qemu-storage-daemon a disk, virtiofsd a directory."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 from vdisklab.campaign.time_series import TimeSeries
-from vdisklab.errors import GuestError, VdisklabError
-from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.plugging import DAEMON
-from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
-from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
+from vdisklab.guest.served_disk import ended
 from vdisklab.host.counters import tree_activity
-from vdisklab.host.ledger import Ledger
 from vdisklab.progress import Progress, Throughput
-
-
-@contextmanager
-def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemon | None]:
-    """The daemon with the disk open; None for a disk that QEMU opens itself.
-
-    If the daemon ends before the context does, an error of the body says so.
-    """
-    if not disk.attachment.bus.is_served:
-        yield None
-        return
-    with start_storage_daemon(ledger, directory, disk.serial) as daemon:
-        at_start = read_daemon(daemon)
-        try:
-            with daemon.export(disk):
-                yield ServingDaemon(daemon, at_start)
-        except VdisklabError as error:
-            if daemon.alive():
-                raise
-            raise ended(DAEMON) from error
-
-
-def ended(program: str) -> GuestError:
-    """The error for a daemon that is gone."""
-    return GuestError(
-        f"{program}, which serves the guest, has ended",
-        hint="`dmesg` says whether the kernel killed it because memory ran out",
-    )
 
 
 class DaemonWatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.factory import GuestContext, prepare_guests
@@ -13,6 +14,8 @@ from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.served_disk import served
+from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
@@ -34,17 +37,19 @@ _EXPECTED = {
 
 
 def apply_setting(
-    machine: Machine, serial: str, device: str, setting: DriverSetting
+    machine: Machine, disk: Disk, device: str, setting: DriverSetting
 ) -> Mapping[str, str]:
     """Applies the setting; returns the write cache's state according to the guest and to QEMU.
 
-    Raises WorkloadError when the guest's kernel refuses it, GuestError when it took no effect.
+    QEMU has no state of a disk that a daemon serves. Raises WorkloadError when the guest's kernel
+    refuses the setting, GuestError when it took no effect.
     """
     argv = (PERL, "-e", guest_script("driver.pl"), device, setting.value)
     ended = machine.agent.run(argv, timeout=_SETTING_SECONDS)
     properties = dict(line.split("=", 1) for line in ended.stdout.splitlines())
-    cache = inserted_node(machine, AttachedNames(serial).device).cache
-    properties["qemu.write_cache"] = "on" if cache.writeback else "off"
+    if not disk.attachment.bus.is_served:
+        cache = inserted_node(machine, AttachedNames(disk.serial).device).cache
+        properties["qemu.write_cache"] = "on" if cache.writeback else "off"
     if setting is not DriverSetting.AS_FOUND:
         key, value = _EXPECTED[setting]
         if properties.get(key) != value:
@@ -59,11 +64,15 @@ def apply_setting(
 
 @dataclass(frozen=True, slots=True)
 class Guests:
-    """Guests that boot when they are needed; `accelerator` runs them."""
+    """Guests that boot when they are needed; `accelerator` runs them.
+
+    Daemons that serve disks to them write their errors into `directory`.
+    """
 
     pool: GuestPool
     accelerator: Accelerator
-    run: str
+    ledger: Ledger
+    directory: Path
 
     @contextmanager
     def open(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[ClientDisk]:
@@ -89,7 +98,7 @@ class Guests:
                 def reset() -> None:
                     machine.reset()
                     device = machine.find_disk(disk.guest_serial).device
-                    apply_setting(machine, disk.serial, device, setting)
+                    apply_setting(machine, disk, device, setting)
                     client.start_again(device, load.depth)
 
                 yield ResettableDisk(client, reset)
@@ -99,16 +108,19 @@ class Guests:
         refusal = setting.refusal(disk.attachment.bus)
         if refusal is not None:
             raise refusal
-        with self.pool.plugged(disk) as (guest, attached):
+        with (
+            served(self.ledger, self.directory, disk) as serving,
+            self.pool.plugged(disk) as (guest, attached),
+        ):
             machine = guest.machine
-            checks = check_state(machine, disk, attached, guest.at_start)
+            checks = check_state(machine, disk, attached, guest.at_start, serving)
             wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
             if wrong:
                 raise GuestError("the disk is not as requested: " + "; ".join(wrong))
             properties = {check.name: check.seen for check in checks}
-            properties |= apply_setting(machine, disk.serial, attached.device, setting)
+            properties |= apply_setting(machine, disk, attached.device, setting)
             properties |= {"guest.accelerator": self.accelerator.value}
-            name = f"vdisklab-{self.run}-{disk.serial}"
+            name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
             yield _GuestWithDisk(machine, attached.device, properties, name)
 
 
@@ -135,4 +147,4 @@ def open_guests(
     """Guests with drivers for these buses, which end with the context."""
     accelerator, start = prepare_guests(context, guest, buses, site.directory)
     with GuestPool(start, context.progress) as pool:
-        yield Guests(pool, accelerator, context.ledger.run_id)
+        yield Guests(pool, accelerator, context.ledger, site.directory)

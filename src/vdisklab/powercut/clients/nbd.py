@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
@@ -22,6 +22,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
+from vdisklab.path.segments import Bus
 from vdisklab.powercut.judging.image_reader import BadImageError
 from vdisklab.powercut.recording.promises import ReadableDisk
 from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, make_sectors, read_sorted
@@ -185,7 +186,8 @@ def _connection_lost(reason: OSError | str) -> GuestError:
 
 @contextmanager
 def nbd_disk(daemon: StorageDaemon, disk: Disk) -> Iterator[NbdDisk]:
-    """A disk that QEMU's storage daemon serves while the context is open."""
+    """A disk that QEMU's storage daemon serves over NBD, whatever its bus, in an open context."""
+    disk = replace(disk, attachment=replace(disk.attachment, bus=Bus.VIRTIO))
     with daemon.export(disk):
         opened = NbdDisk(daemon.connect())
         try:

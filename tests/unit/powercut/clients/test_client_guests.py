@@ -11,8 +11,9 @@ import subprocess
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -36,6 +37,8 @@ from vdisklab.powercut.clients.guest_programs import (
 from vdisklab.powercut.recording.promises import Load
 from vdisklab.powercut.sectors import SECTOR, make_sectors, read_versions
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
+
+RUN1 = Disk("run1", 1, "/x", False, "raw", CacheMode.NONE, Attachment())
 
 
 class Guest:
@@ -177,7 +180,7 @@ def test_the_guests_program_reads_back_what_the_disk_holds(tmp_path: Path) -> No
 class TestDriverSettings:
     def test_what_was_read_back_is_told(self) -> None:
         guest = machine(said="guest.queue.write_cache=write back\nguest.queue.fua=0\n")
-        seen = apply_setting(guest, "run1", "/dev/vda", DriverSetting.AS_FOUND)
+        seen = apply_setting(guest, RUN1, "/dev/vda", DriverSetting.AS_FOUND)
         assert seen == {
             "guest.queue.write_cache": "write back",
             "guest.queue.fua": "0",
@@ -187,17 +190,18 @@ class TestDriverSettings:
     def test_a_setting_that_did_not_take_is_no_setting(self) -> None:
         guest = machine(said="guest.queue.write_cache=write back\n")
         with pytest.raises(GuestError, match="write_cache is write back"):
-            apply_setting(guest, "run1", "/dev/vda", DriverSetting.QUEUE)
+            apply_setting(guest, RUN1, "/dev/vda", DriverSetting.QUEUE)
         with pytest.raises(GuestError, match=r"guest\.ata\.write_cache is missing"):
-            apply_setting(guest, "run1", "/dev/sda", DriverSetting.HDPARM)
+            apply_setting(guest, RUN1, "/dev/sda", DriverSetting.HDPARM)
 
     def test_a_bus_has_only_its_own(self) -> None:
         have = {s: {b for b in Bus if b in s.buses} for s in DriverSetting}
         assert have[DriverSetting.HDPARM] == {Bus.IDE, Bus.SATA}
         assert have[DriverSetting.CACHE_TYPE] == set(Bus) - {Bus.NVME}
         assert have[DriverSetting.QUEUE] == have[DriverSetting.AS_FOUND] == set(Bus)
-        disk = Disk("run1", 1, "/x", False, "raw", CacheMode.NONE, Attachment(Bus.NVME))
-        guests = Guests(cast("object", None), Accelerator.TCG, "1")  # type: ignore[arg-type]
+        disk = replace(RUN1, attachment=Attachment(Bus.NVME))
+        nothing: Any = None
+        guests = Guests(nothing, Accelerator.TCG, nothing, Path())
         with (
             pytest.raises(PlanError, match="nvme disk has no setting `hdparm`"),
             guests.open(disk, Load(ClientKind.NEVER), DriverSetting.HDPARM),
