@@ -227,7 +227,7 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     done = threading.Event()
 
     def sync() -> None:
-        while not done.wait(0.004):
+        while not done.wait(0.02):
             for mount in mounts_below(session.site.directory):
                 with suppress(OSError):  # unmounted just now
                     sync_filesystem(mount.mountpoint)

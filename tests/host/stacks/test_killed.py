@@ -99,7 +99,7 @@ def test_clean_after_sigkill_at_steps_of_zfs(tmp_path: Path, zfs: LocalHost) -> 
         return {name for name in listed.split() if name.startswith("vdl_")}
 
     before = pools()
-    die_everywhere(tmp_path, "zfs:raid=raidz1", WORK_DIRECTORY, stride=5)
+    die_everywhere(tmp_path, "zfs:raid=raidz1", WORK_DIRECTORY, stride=13)
     assert pools() <= before
 
 
@@ -112,7 +112,7 @@ def test_clean_after_sigkill_of_zfs_on_devices(
     tmp_path: Path, attach: Attach, zfs: LocalHost
 ) -> None:
     devices = tuple(attach(512 * MIB) for _ in range(2))
-    die_everywhere(tmp_path, "zfs:raid=mirror", BackingDevices(devices), *devices, stride=5)
+    die_everywhere(tmp_path, "zfs:raid=mirror", BackingDevices(devices), *devices, stride=9)
 
 
 def die_everywhere(
