@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from vdisklab.campaign.host_stacks import stack_of, stacks_of
+from vdisklab.campaign.host_stacks import guests_of, stack_of, stacks_of
 from vdisklab.campaign.schedule import AttachGroups, Slot, attach_groups
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import in_memory
@@ -30,6 +30,7 @@ _PER_RUN = 0.5
 _PER_BOOT = 4.0
 _PER_USER_BOOT = 60.0
 _PER_BUILD = 3.0
+_PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
 _WRITE_RATE = 150 * MIB
 _REWRITE_RATE = 30 * MIB
 
@@ -46,7 +47,8 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
         refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
         image = cell.path.image
         ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
-        return measured + boots + refill * count + ageing
+        others = _PER_GUEST * (guests_of(cell.path) - 1)
+        return measured + boots + (refill + others) * count + ageing
 
     return seconds
 
@@ -89,7 +91,14 @@ def planned_script(
             "at once",
             hint="choose a profile of fio measurements, or leave out --guests",
         )
+    if measurement.neighbour is not None:
+        planned_script(plan, measurement.neighbour)
     return workload.group_script(measurement, subject, timing, GroupStart(1.0, 1))
+
+
+def largest_group(plan: CampaignPlan) -> int:
+    """The most guests that are measured at once; 1 without groups."""
+    return max((guests_of(cell.path) for cell in plan.cells), default=1)
 
 
 def has_groups(plan: CampaignPlan) -> bool:
@@ -111,7 +120,7 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
     blocks = len({slot.block for slot in slots})
     seconds = run_seconds(plan)
     measuring = sum(seconds(slot.cell) for slot in slots)
-    guests = blocks * max(1, len(plan.qemus))
+    guests = blocks * max(1, len(plan.qemus)) * largest_group(plan)
     return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
 
 

@@ -104,6 +104,7 @@ class _RunningGuest:
     """A guest's running program; `offset` is how far its clock is ahead of the host's."""
 
     machine: Machine
+    plan: MeasurementPlan
     script: Script
     start: GroupStart
     offset: float
@@ -130,7 +131,7 @@ def _measure(
         begin = time.monotonic()
         release, running = _start_all(disks, spaces, plan, timing)
         before, load, after = _observed(context, cell, disks, release, timing)
-        guests = [_finish(one, plan, timing) for one in running]
+        guests = [_finish(one, timing) for one in running]
         wall = time.monotonic() - begin
     for disk in disks:
         disk.write_back.begin()
@@ -139,12 +140,13 @@ def _measure(
         [requests for requests, _ in guests], window, timing.ramp, timing.runtime
     )
     group = _group([requests for requests, _ in guests], window, load, before, after)
-    everyone = window_numbers([requests for requests, _ in guests], window)
+    shown = guests if plan.neighbour is None else guests[:1]
+    numbers = window_numbers([requests for requests, _ in shown], window)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,
         command=shlex.join(running[0].script.command),
-        samples=everyone.samples,
+        samples=numbers.samples,
         evidence=_of_all(before, after, [member.evidence for member in group.members]),
         started=started,
         wall_seconds=wall,
@@ -166,12 +168,13 @@ def _start_all(
     offsets = [_clock_offset(machine) for machine in machines]
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
     running = []
-    for machine, space, offset in zip(machines, spaces, offsets, strict=True):
+    for number, (machine, space, offset) in enumerate(zip(machines, spaces, offsets, strict=True)):
+        own = plan.neighbour or plan if number else plan
         subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
         start = GroupStart(max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1)
-        script = _FIO.group_script(plan, subject, timing, start)
+        script = _FIO.group_script(own, subject, timing, start)
         pid = machine.agent.start(script.command)
-        running.append(_RunningGuest(machine, script, start, offset, pid))
+        running.append(_RunningGuest(machine, own, script, start, offset, pid))
     return release, running
 
 
@@ -225,9 +228,7 @@ def _wait(machines: Sequence[Machine], until: float) -> None:
                 )
 
 
-def _finish(
-    running: _RunningGuest, plan: MeasurementPlan, timing: Timing
-) -> tuple[GuestRequests, str]:
+def _finish(running: _RunningGuest, timing: Timing) -> tuple[GuestRequests, str]:
     """The requests of one guest by the host's clock, and what its program printed.
 
     Raises WorkloadError if it failed or ended early.
@@ -236,7 +237,7 @@ def _finish(
     ended = agent.finish(running.pid, script.command, timeout=script.timeout)
     logs = [agent.read_file(name) for name in script.collect]
     _FIO.require_success(ended.stdout)
-    requests = _FIO.group_requests(plan, logs, timing, running.start)
+    requests = _FIO.group_requests(running.plan, logs, timing, running.start)
     return shifted(requests, running.offset), ended.stdout
 
 

@@ -16,9 +16,11 @@ from vdisklab.host.waiting import patience
 from vdisklab.plan.density_request import DensityRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.render.tables.density_table import density_document, density_table
-from vdisklab.results.store import open_store
+from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table
+from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.guest_capacity import measure_density
+from vdisklab.services.noisy_neighbour import measure_neighbour
 
 
 @takes_settings(DensityRequest)
@@ -41,9 +43,13 @@ def density(
         vdisklab density {raw,qcow2}/none --load 500iops --until 'latency_p99<=5ms'
 
         vdisklab density ext4/raw/none --load 100iops --most 32 --guest-memory 256M
+
+        vdisklab density raw/none{,/virtio:iothread=on} --victim quiet-db --neighbour bulk-write
     """
     console = Console(stderr=True)
     with open_store(database_url(request.db, create=True)) as store:
+        if request.victim is not None:
+            return _neighbour(store, request, console, form)
         with TerminalProgress(console, each=patience() > 1) as progress:
             measured, answer = measure_density(store, request, progress)
         if measured.interrupted:
@@ -53,4 +59,18 @@ def density(
     if measured.interrupted:
         return EXIT_INTERRUPTED
     failed = answer is None or any(path.capacity is None for path in answer.paths)
+    return EXIT_CELLS_FAILED if failed else 0
+
+
+def _neighbour(store: Store, request: DensityRequest, console: Console, form: Format) -> int:
+    """Measures what a neighbour does to the victim, and returns the exit status."""
+    with TerminalProgress(console, each=patience() > 1) as progress:
+        measured, answer = measure_neighbour(store, request, progress)
+    if measured.interrupted:
+        console.print("interrupted: the same command continues")
+    if answer is not None:
+        emit(form, [neighbour_table(answer)], lambda: neighbour_document(answer))
+    if measured.interrupted:
+        return EXIT_INTERRUPTED
+    failed = answer is None or any(effect.failure for effect in answer.paths)
     return EXIT_CELLS_FAILED if failed else 0

@@ -121,6 +121,15 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
     )
 
 
+def beside(profile: Profile, neighbour: Profile) -> Profile:
+    """The profile whose measurements are made beside guests that run the other's first one."""
+    other = neighbour.measurements[0]
+    return replace(
+        profile,
+        measurements=tuple(replace(one, neighbour=other) for one in profile.measurements),
+    )
+
+
 def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
     """What every path of a guest is measured with: each QEMU, and each setting in the guest."""
     return {

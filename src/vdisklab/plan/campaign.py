@@ -65,6 +65,7 @@ class CampaignPlan:
             "measurements": [
                 {"name": m.name, "program": m.program, "settings": dict(m.settings)}
                 | ({"filesystem": m.filesystem} if m.filesystem else {})
+                | ({"neighbour": dict(m.neighbour.settings)} if m.neighbour else {})
                 for m in self.profile.measurements
             ],
             "seed": self.seed,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.settings import Panel, Request, setting
-from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
+from vdisklab.plan.value_kinds import NAME_OR_FILE, SWITCH, TEXT, WHOLE, Limits
 
 DEFAULT_MOST = 16
 DEFAULT_LIMIT = "latency_p99<=5ms"
@@ -24,6 +24,24 @@ class DensityRequest(Request):
         key="",
         metavar="LIMIT",
         default=DEFAULT_LIMIT,
+        identifies=True,
+    )
+    victim: str | None = setting(
+        NAME_OR_FILE,
+        "Instead of a capacity: what neighbours do to a guest with this profile.",
+        Panel.WHAT,
+        key="",
+        metavar="NAME",
+        shown="none",
+        needs="neighbour",
+    )
+    neighbour: str | None = setting(
+        NAME_OR_FILE,
+        "With --victim: the profile whose first measurement the other guests run.",
+        Panel.WHAT,
+        metavar="NAME",
+        shown="none",
+        stored="neighbour",
         identifies=True,
     )
     most: int | None = setting(
@@ -56,6 +74,10 @@ class DensityRequest(Request):
             raise PlanError(
                 "density decides itself how many guests it measures, but --guests is given",
                 hint="write --most, or use `vdisklab run --guests`",
+            )
+        if self.neighbour is not None:
+            raise PlanError(
+                "--neighbour has no effect without --victim", hint="write --victim quiet-db, too"
             )
         if self.load is None:
             raise PlanError("density needs a load for each guest", hint="write --load 500iops")

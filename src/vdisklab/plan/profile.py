@@ -44,12 +44,15 @@ class MeasurementPlan:
 
     `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
     created in the guest for the program's files; with None the program uses the disk itself.
+    In a group of guests all but the first run the `neighbour`, if there is one; then the numbers
+    are those of the first guest.
     """
 
     name: str
     program: str
     settings: Mapping[str, Setting]
     filesystem: str | None = None
+    neighbour: MeasurementPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ class Profile:
     @property
     def is_open_load(self) -> bool:
         """True when a measurement sends requests at a rate, which needs a group of guests."""
-        return any(RATE in measurement.settings for measurement in self.measurements)
+        return any(RATE in one.settings for one in self.measurements)
 
 
 def _setting(value: object) -> object:

@@ -189,6 +189,17 @@ class Request:
         stored="load",
         identifies=True,
     )
+    neighbour: str | None = setting(
+        NAME_OR_FILE,
+        "With several guests, all but the first run this profile's first measurement, and the "
+        "numbers are those of the first: what neighbours do to it.",
+        Panel.WHAT,
+        metavar="NAME",
+        shown="all guests run the same",
+        needs="guests",
+        stored="neighbour",
+        identifies=True,
+    )
     page_cache: PageCacheChoice | None = setting(
         one_of(PageCacheChoice),
         "State of the host's page cache before each measurement, for paths that use it.",

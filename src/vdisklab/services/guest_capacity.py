@@ -121,7 +121,7 @@ class CapacitySearch:
         """Returns the function that selects the cells of a block."""
         cells: dict[str, dict[int, str]] = defaultdict(dict)
         for cell in plan.cells:
-            cells[_alone(cell.measured)][cell.path.attachment.guests or 1] = cell.fingerprint
+            cells[name_of_one(cell.measured)][cell.path.attachment.guests or 1] = cell.fingerprint
 
         def choose(block: int) -> Collection[str]:
             runs = [run for run in results.runs(campaign) if run.block < block]
@@ -191,7 +191,7 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
     request.require_search()
     parse_criterion(request.until or DEFAULT_LIMIT)
     for path in expand_paths(request.patterns):
-        _require_groups(path, request)
+        require_groups(path, request)
     return replace(
         request,
         guests=tuple(str(number) for number in range(1, _most(request) + 1)),
@@ -200,7 +200,7 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
     )
 
 
-def _require_groups(path: DiskPath, request: DensityRequest) -> None:
+def require_groups(path: DiskPath, request: DensityRequest) -> None:
     """Raises PlanError for a path that several guests cannot have, or that is thin."""
     if path.on_host or (path.image is not None and path.image.format is ImageFormat.NULL):
         raise PlanError(f"{path} gives no guest a disk", hint="write a path such as raw/none")
@@ -317,11 +317,11 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
     cells: dict[str, set[int]] = defaultdict(set)
     for cell in campaign.cells:
         if cell.path is not None:
-            cells[_alone(cell)].add(cell.path.attachment.guests or 1)
+            cells[name_of_one(cell)].add(cell.path.attachment.guests or 1)
     runs: dict[str, list[Run]] = {name: [] for name in cells}
     emulated = False
     for run in store.runs(campaign.id):
-        runs.setdefault(_alone(run.measured_cell), []).append(run)
+        runs.setdefault(name_of_one(run.measured_cell), []).append(run)
         emulated = emulated or run.accelerator != RanUnder.KVM
     wanted = int(plan.get("most", DEFAULT_MOST))
     answers = [
@@ -338,7 +338,7 @@ def _order(answer: PathCapacity) -> tuple[float, float]:
     return (1 if carried is None else -carried.guests, math.inf if step is None else step.worst)
 
 
-def _alone(cell: MeasuredCell) -> str:
+def name_of_one(cell: MeasuredCell) -> str:
     """The name of a cell without its number of guests."""
     if cell.path is None:
         return cell.label

@@ -30,7 +30,7 @@ from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.visible import require_work_directory
 from vdisklab.path.cell import Cell
-from vdisklab.plan.build import backing_of, build_plan, draft_plan
+from vdisklab.plan.build import backing_of, beside, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import Accelerator
@@ -70,6 +70,8 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     for device in request.devices:
         open_device(device)  # before a path is judged by it
     profile = load_profile(request.profile or DEFAULT_PROFILE)
+    if request.neighbour is not None:
+        profile = beside(profile, load_profile(request.neighbour))
     qemus, able = find_qemus(host, request.qemu)
     directory = _work_directory(request)
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))

@@ -56,3 +56,31 @@ class DensityDocument:
     until: Annotated[str, "the limit that each guest must meet"]
     emulated: Annotated[bool, "true if a guest did not run under KVM"]
     paths: tuple[DensityEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourRow:
+    """One path and what a neighbour does to the victim on it."""
+
+    path: str
+    alone: Annotated[float | None, "seconds: the victim's median p99 alone"]
+    beside: Annotated[float | None, "seconds: the same beside the neighbour"]
+    ratio: Annotated[float | None, "beside over alone, paired within blocks"]
+    low: Annotated[float | None, "end of the 95 % interval"]
+    high: float | None
+    pairs: Annotated[int, "blocks with both"]
+    limited_by: str | None
+    evidence: str | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourDocument:
+    """`vdisklab density --victim`: what a neighbour does, the smallest effect first."""
+
+    format: Literal["vdisklab.neighbour/1"] = "vdisklab.neighbour/1"
+    campaign: str
+    victim: str
+    neighbour: str
+    emulated: bool
+    paths: tuple[NeighbourRow, ...]

@@ -28,6 +28,7 @@ DOCUMENTS: Mapping[str, type] = {
     "fleet-rank": fleets.FleetRankDocument,
     "fleet-recommend": fleets.FleetRecommendDocument,
     "method": reports.MethodDocument,
+    "neighbour": densities.NeighbourDocument,
     "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,
     "powercut": records.PowerCutDocument,

@@ -14,7 +14,7 @@ from vdisklab.render.documents.densities import (
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.services.guest_capacity import DensityAnswer, PathCapacity
 
-_EMULATED = (
+EMULATED = (
     "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
     "no measure of KVM guests."
 )
@@ -80,7 +80,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
     rows = density_rows(answer)
     notes = [
         "IOPS of all guests, latency of the worst one, and Jain's fairness index, at the limit",
-        *(_EMULATED for _ in range(answer.emulated)),
+        *(EMULATED for _ in range(answer.emulated)),
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
             f"{row.path}: one guest alone reaches {row.reached:.0f} of {answer.load} requests a "

@@ -1,0 +1,128 @@
+"""What noisy neighbours do to a guest: its latency beside them over its latency alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.errors import PlanError
+from vdisklab.plan.density_request import DEFAULT_LIMIT, DensityRequest
+from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.matrix import expand_paths
+from vdisklab.plan.settings import NO_BASELINE
+from vdisklab.progress import Progress
+from vdisklab.results.model import Run
+from vdisklab.results.store import Store
+from vdisklab.services.guest_capacity import (
+    groups_of,
+    name_of_one,
+    require_groups,
+    run_control,
+)
+from vdisklab.services.measure import Measured, measure
+
+_ALONE, _BESIDE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourEffect:
+    """One path: the victim's median p99 alone and beside a neighbour in seconds, and their ratio.
+
+    The ratio is paired within blocks. None where nothing was measured.
+    """
+
+    path: str
+    alone: float | None
+    beside: float | None
+    ratio: Ratio
+    limited: Bottleneck | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourAnswer:
+    """The effect on each path, the smallest first."""
+
+    campaign: str
+    victim: str
+    neighbour: str
+    paths: tuple[NeighbourEffect, ...]
+    emulated: bool
+
+
+def measure_neighbour(
+    store: Store, request: DensityRequest, progress: Progress
+) -> tuple[Measured, NeighbourAnswer | None]:
+    """Runs the control, then measures the victim alone and beside a neighbour in each block.
+
+    Raises PlanError for requests that nothing could answer, HostError if the control fails.
+    """
+    campaign = neighbour_campaign(request)
+    try:
+        run_control(request, progress)
+    except KeyboardInterrupt:
+        return Measured(interrupted=True), None
+    measured = measure(store, campaign, progress, new=request.new)
+    if measured.campaign is None:
+        return measured, None
+    answer = neighbour_answer(store, measured.campaign, str(request.victim), str(request.neighbour))
+    return measured, answer
+
+
+def neighbour_campaign(request: DensityRequest) -> DensityRequest:
+    """The campaign of a request. Raises PlanError for what it cannot say."""
+    if request.guests or request.load is not None or request.until not in (None, DEFAULT_LIMIT):
+        raise PlanError(
+            "--victim compares one guest alone with the same beside a neighbour, so --guests, "
+            "--load and --until have no effect",
+            hint="leave them out",
+        )
+    for path in expand_paths(request.patterns):
+        require_groups(path, request)
+    return replace(
+        request,
+        guests=(str(_ALONE), str(_BESIDE)),
+        profile=request.victim,
+        victim=None,
+        baseline=NO_BASELINE,
+    )
+
+
+def neighbour_answer(
+    store: Store, campaign_id: str, victim: str, neighbour: str
+) -> NeighbourAnswer:
+    """The answer of a campaign from its stored runs."""
+    runs: dict[str, list[Run]] = {}
+    emulated = False
+    for run in store.runs(campaign_id):
+        runs.setdefault(name_of_one(run.measured_cell), []).append(run)
+        emulated = emulated or run.accelerator != RanUnder.KVM
+    effects = [_effect(path, own) for path, own in runs.items()]
+    ordered = sorted(effects, key=lambda one: one.ratio.ratio or float("inf"))
+    return NeighbourAnswer(campaign_id, victim, neighbour, tuple(ordered), emulated)
+
+
+def _effect(path: str, runs: list[Run]) -> NeighbourEffect:
+    p99: dict[int, dict[int, float]] = {_ALONE: {}, _BESIDE: {}}
+    limited = None
+    for run in runs:
+        for measurement, group in groups_of(run)[:1]:
+            p99[len(group.members)][run.block] = group.members[0].latency_p99
+            if len(group.members) == _BESIDE:
+                limited = bottleneck(group, measurement.evidence)
+    blocks = sorted(p99[_ALONE].keys() & p99[_BESIDE].keys())
+    beside, alone = (
+        np.array([[p99[guests][block] for block in blocks]]) for guests in (_BESIDE, _ALONE)
+    )
+    failures = [run.failure.sentence for run in runs if run.failure is not None]
+    return NeighbourEffect(
+        path=path,
+        alone=float(np.median(alone)) if blocks else None,
+        beside=float(np.median(beside)) if blocks else None,
+        ratio=paired_ratios(beside, alone)[0] if blocks else Ratio(0),
+        limited=limited,
+        failure=failures[-1] if failures else None,
+    )

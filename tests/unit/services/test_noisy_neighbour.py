@@ -1,0 +1,86 @@
+"""What a neighbour does to a guest, from stored runs; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.build import beside, build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.density_request import DensityRequest
+from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.layout import as_csv
+from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table
+from vdisklab.results.model import GuestGroup, HostLoad, Member
+from vdisklab.results.store import Store, open_store
+from vdisklab.services.noisy_neighbour import neighbour_answer, neighbour_campaign
+from vdisklab.services.planning import load_profile
+
+REQUEST = DensityRequest(paths=("raw/none",), victim="quiet-db", neighbour="bulk-write")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/n.sqlite") as opened:
+        yield opened
+
+
+def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for block, slow in enumerate((1.0, 2.0, 4.0, 8.0), 1):  # drift that both have
+        for guests, p99 in ((1, 0.001 * slow), (2, 0.003 * slow * (1 + 0.01 * block))):
+            members = tuple(
+                Member(number, 0.0, 50.0, p99 / 2, p99 / 2, p99 / number, p99, None, 500)
+                for number in range(1, guests + 1)
+            )
+            group = GuestGroup(10.0, members, HostLoad(cpu=0.4, device=0.99))
+            path = f"raw/none/virtio:guests={guests}"
+            run = a_run(
+                campaign, path=path, cell=MeasuredCell(path).fingerprint, block=block,
+                measurements=(a_measurement(group=group),),
+            )  # fmt: skip
+            store.add_run(run)
+    store.add_run(a_run(campaign, path="x", cell="x", failure=BROKEN, measurements=()))
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    first, other = answer.paths
+    assert first.path == "raw/none"
+    assert first.ratio.pairs == 4
+    assert first.ratio.ratio == pytest.approx(3.07, abs=0.02)
+    assert first.ratio.low is not None
+    assert first.ratio.low > 2.5
+    assert other.ratio.ratio is None
+    assert "raw/none,0.003" in as_csv(neighbour_table(answer))
+    assert to_json(neighbour_document(answer))["paths"][1]["failure"]
+
+
+def test_only_the_victim_keeps_its_profile() -> None:
+    profile = beside(load_profile("quiet-db"), load_profile("bulk-write"))
+    plan = build_plan(neighbour_campaign(REQUEST), Capabilities(), profile)
+    assert [cell.path.attachment.guests for cell in plan.cells] == [1, 2]
+    (measured,) = plan.profile.measurements
+    assert measured.neighbour is not None
+    assert measured.neighbour.settings["rw"] == "write"
+    assert plan.as_json()["measurements"][0]["neighbour"]["bs"] == "1M"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"load": 5}, "have no effect"),
+        ({"guests": ("2",)}, "have no effect"),
+        ({"until": "latency_p50<=1s"}, "have no effect"),
+        ({"paths": ("host",)}, "gives no guest a disk"),
+    ],
+)
+def test_refused_with_a_way_out(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence) as error:
+        neighbour_campaign(replace(REQUEST, **change))
+    assert error.value.hint
