@@ -26,6 +26,7 @@ from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import image_file, overlays, random_source
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -85,6 +86,35 @@ def test_tmpfs_refuses_or_serves_direct_io_as_this_kernel_does(site: Site) -> No
         assert mount.filesystem == "tmpfs"
         assert serves_direct_io(target) in (True, False)  # since Linux 6.6 it does
     assert not mounts_below(site.directory)
+
+
+@pytest.mark.skipif(not ZRAM_CONTROL.is_dir(), reason="this kernel has no zram")
+def test_zram_is_read_back_and_removed(site: Site) -> None:
+    before = set(zram_devices())
+    used = next(iter(available_algorithms()))
+    with build_stack(site, layers(f"zram:algorithm={used}"), 16 * MIB, "s") as target:
+        assert target.is_block
+        assert target.properties["zram.algorithm"] == used
+        assert int(target.properties["zram.disksize"]) >= 16 * MIB
+        assert serves_direct_io(target)
+        assert len(set(zram_devices()) - before) == 1
+    assert set(zram_devices()) == before
+    other = next(iter({"842", "deflate", "lz4hc", "zstd"} - available_algorithms()), None)
+    if other is not None:
+        with (
+            pytest.raises(HostError, match=f"no algorithm {other}"),
+            build_stack(site, layers(f"zram:algorithm={other}"), 16 * MIB, "s"),
+        ):
+            pass
+        assert set(zram_devices()) == before
+
+
+def available_algorithms() -> set[str]:
+    """The compressions of this kernel's zram, as a new device shows them."""
+    number = (ZRAM_CONTROL / "hot_add").read_text().strip()
+    words = (ZRAM_BLOCK / f"zram{number}" / "comp_algorithm").read_text()
+    (ZRAM_CONTROL / "hot_remove").write_text(number)
+    return set(words.replace("[", "").replace("]", "").split())
 
 
 def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
@@ -237,6 +267,7 @@ _KILLED = """
     from vdisklab.storage.image import image_file, random_source
     from vdisklab.storage.site import open_site
     from vdisklab.storage.stack import build_stack
+from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 
     state, work, step = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 

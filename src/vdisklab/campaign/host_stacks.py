@@ -14,7 +14,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below
 from vdisklab.host.pagecache import evict
-from vdisklab.path.backing import BackingDevices
+from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import NEW
@@ -225,7 +225,12 @@ class HostStacks:
         self._teardown.close()
 
     def devices_for(self, path: DiskPath) -> tuple[tuple[int, int], ...]:
-        """The numbers of the devices whose counters show the transfers of a path's cells."""
+        """The numbers of the devices whose counters show the transfers of a path's cells.
+
+        None for a path in memory.
+        """
+        if path.has_storage and in_memory(path.layers):
+            return ()
         if path.has_storage and self.plan.backing.on_devices(path.layers):
             count = self.plan.backing.disks_for(path.layers)
             places = self.plan.backing.devices[:count]

@@ -27,6 +27,7 @@ class Kind(StrEnum):
     FILE = "file"
     DIRECTORY = "directory"
     LOOP = "loop"
+    ZRAM = "zram device"
     MOUNT = "mount"
     DEVICE = "device"  # one of the user's whole devices, which we write on
     GROUP = "volume group"

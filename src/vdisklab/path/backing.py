@@ -34,7 +34,7 @@ class BackingDevices:
     arc_bytes: int | None = None
 
     def on_devices(self, layers: tuple[Layer, ...]) -> bool:
-        """True when a stack uses the user's devices; a stack on tmpfs never does."""
+        """True when a stack uses the user's devices; a stack in memory never does."""
         return bool(self.devices) and not in_memory(layers)
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
@@ -65,8 +65,8 @@ WORK_DIRECTORY = BackingDevices()
 
 
 def in_memory(layers: tuple[Layer, ...]) -> bool:
-    """True for a stack on tmpfs: it needs no device, and loses all data in a power cut."""
-    return bool(layers) and layers[0].kind is LayerKind.TMPFS
+    """True for a stack in memory: it needs no device, and loses all data in a power cut."""
+    return bool(layers) and layers[0].kind.is_memory
 
 
 def fewest_disks(layer: Layer) -> int:

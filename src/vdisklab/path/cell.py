@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Self
 
 from vdisklab.errors import PlanError
-from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, has_known_names, parse_path
-from vdisklab.path.segments import PageCache
+from vdisklab.path.segments import LayerKind, PageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +128,7 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     """
     if path.needs_direct_io or not path.has_storage:
         return (PageCache.BYPASSED,)
-    if in_memory(path.layers) or (on_tmpfs and not path.layers):
+    in_page_cache = bool(path.layers) and path.layers[0].kind is LayerKind.TMPFS
+    if in_page_cache or (on_tmpfs and not path.layers):
         return (PageCache.WARM,)
     return (PageCache.COLD, PageCache.WARM)

@@ -255,7 +255,7 @@ def _dropped_flushes(path: DiskPath, disk: HostDisk) -> Iterator[DroppedFlushes]
             "before they are durable; write_cache=off prevents this",
         )
     if in_memory(path.layers):
-        yield DroppedFlushes(FlushDropper.LAYER, "tmpfs is memory")
+        yield DroppedFlushes(FlushDropper.LAYER, f"{path.layers[0].kind} is memory")
     for layer in path.layers:
         if layer.option("barrier") is False and not disk.keeps_its_cache:
             yield DroppedFlushes(FlushDropper.LAYER, f"{layer} sends no flushes to the disk")

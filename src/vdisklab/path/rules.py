@@ -20,9 +20,10 @@ class Impossible:
 
 def _stacking(path: DiskPath, _backing: BackingDevices) -> Impossible | None:
     for below, above in zip(path.layers, path.layers[1:], strict=False):
-        if above.kind is LayerKind.TMPFS:
+        if above.kind.is_memory:
             return Impossible(
-                "tmpfs lives in memory, not on another layer", "put tmpfs first, or leave it out"
+                f"{above.kind} lives in memory, not on another layer",
+                f"put {above.kind} first, or leave it out",
             )
         if below.kind.is_directory:
             return Impossible(

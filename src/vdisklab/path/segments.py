@@ -24,11 +24,17 @@ class LayerKind(StrEnum):
     LVMTHIN = "lvmthin"
     MD = "md"
     TMPFS = "tmpfs"
+    ZRAM = "zram"
 
     @property
     def is_directory(self) -> bool:
         """True for a layer that holds files, False for a block device."""
         return self in _DIRECTORIES
+
+    @property
+    def is_memory(self) -> bool:
+        """True for a layer in memory, which no disk is below."""
+        return self in (LayerKind.TMPFS, LayerKind.ZRAM)
 
 
 _DIRECTORIES = frozenset(
@@ -378,6 +384,9 @@ LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
     },
     LayerKind.TMPFS: {
         "huge": Choice(("never", "always", "within_size", "advise"), default="never"),
+    },
+    LayerKind.ZRAM: {
+        "algorithm": Choice(("lzo", "lzo-rle", "lz4", "lz4hc", "zstd", "deflate", "842")),
     },
     LayerKind.LVM: _NONE,
     LayerKind.LVMTHIN: _NONE,

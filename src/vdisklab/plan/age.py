@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, fields
 
 from vdisklab.errors import PlanError
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import LayerKind
@@ -107,7 +107,7 @@ def _not_filled(path: DiskPath, backing: BackingDevices) -> Impossible | None:
         reason = f"fill=… needs a file system, and {where} is a block device"
     elif not path.layers:
         reason = "fill=… would fill your own file system, because the path has none"
-    elif in_memory(path.layers) or path.layers[-1].kind not in _FILLED:
+    elif path.layers[-1].kind not in _FILLED:
         reason = f"fill=… needs a file system with fallocate, and {path.layers[-1].kind} has none"
     else:
         return None

@@ -304,6 +304,7 @@ _LAYERS = (
     _Layer("xfs", filesystem="xfs"),
     _Layer("btrfs", filesystem="btrfs"),
     _Layer("tmpfs", filesystem="tmpfs"),
+    _Layer("zram", driver=("zram", "zram"), kernel_mend="modprobe zram num_devices=0"),
     _Layer("loop", driver=("loop", "loop")),
     _Layer("lvm", driver=("device-mapper", "dm_mod")),
     _Layer("md", driver=("md", "md_mod")),

@@ -16,6 +16,7 @@ from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.zfs import dataset, limited_arc, volume
+from vdisklab.storage.zram import zram
 
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 
@@ -41,7 +42,7 @@ def build_stack(
         if backing.arc_bytes is not None and any(layer.kind in _ZFS for layer in layers):
             built.enter_context(limited_arc(site, backing.arc_bytes))
         for number, layer in enumerate(layers):
-            if layer.kind is LayerKind.TMPFS:
+            if layer.kind.is_memory:
                 continue
             needed = capacity_above(layers, number, capacity)
             layer_target = BUILDERS[layer.kind](site, target, layer, f"{name}-{number}", needed)
@@ -65,6 +66,8 @@ def _bottom(
         return built.enter_context(whole_devices(site, backing, disks, size))
     if not layers:
         return Target(site.directory, is_block=False)
+    if layers[0].kind is LayerKind.ZRAM:
+        return built.enter_context(zram(site, size, layers[0]))
     if in_memory(layers):
         return built.enter_context(tmpfs(site, f"{name}-tmpfs", size, layers[0]))
     if allocate:

@@ -26,6 +26,7 @@ from vdisklab.storage.undo_members import (
     destroy_pool,
     remove_group,
     remove_volume,
+    remove_zram,
     restore_arc,
     stop_array,
 )
@@ -266,6 +267,7 @@ UNDO: Mapping[str, Undo] = {
     Kind.FILE: remove_file,
     Kind.DIRECTORY: remove_directory,
     Kind.LOOP: detach_loop,
+    Kind.ZRAM: remove_zram,
     Kind.MOUNT: unmount,
     Kind.DEVICE: wipe_device,
     Kind.GROUP: remove_group,

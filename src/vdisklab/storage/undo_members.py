@@ -6,6 +6,7 @@ group with the same name on other disks is not vdisklab's. All functions are ide
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +185,32 @@ def restore_arc(_host: Host, entry: Entry) -> None:
         raise DirtyHostError(f"{parameter} cannot be restored: {error.strerror}") from error
     if read_text(parameter) != entry.detail["parameter"]:
         raise DirtyHostError(f"{parameter} is {read_text(parameter)} after it was restored")
+
+
+ZRAM_CONTROL = Path("/sys/class/zram-control")
+ZRAM_BLOCK = Path("/sys/block")
+
+
+def zram_devices() -> Iterator[str]:
+    """The names of all zram devices."""
+    return (path.name for path in ZRAM_BLOCK.glob("zram*"))
+
+
+def remove_zram(_host: Host, entry: Entry) -> None:
+    """Removes the device of that size, and one that was added since and has no size yet."""
+    earlier = entry.detail.get("earlier", "").split()
+    for device in sorted(zram_devices()):
+        directory = ZRAM_BLOCK / device
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            size = (directory / "disksize").read_text().strip()
+            unused = size == "0" and device not in earlier
+            if size != entry.name and not unused:
+                continue
+            try:
+                (directory / "reset").write_text("1")
+                (ZRAM_CONTROL / "hot_remove").write_text(device.removeprefix("zram"))
+            except OSError as error:
+                raise DirtyHostError(
+                    f"/dev/{device} cannot be removed: {error.strerror}",
+                    hint="something uses it: see `lsof` and `findmnt`, then run `vdisklab clean`",
+                ) from error

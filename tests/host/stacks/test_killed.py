@@ -20,6 +20,7 @@ from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import loops_of
+from vdisklab.storage.undo_members import ZRAM_CONTROL, zram_devices
 
 from .conftest import MIB, Attach
 
@@ -91,6 +92,13 @@ def leftover(work: Path) -> list[str]:
 @pytest.mark.parametrize("stack", ["ext4", "xfs", "btrfs", "tmpfs"])
 def test_clean_after_sigkill_at_each_step(stack: str, tmp_path: Path) -> None:
     die_everywhere(tmp_path, stack, WORK_DIRECTORY)
+
+
+@pytest.mark.skipif(not ZRAM_CONTROL.is_dir(), reason="this kernel has no zram")
+def test_clean_after_sigkill_with_a_zram_device(tmp_path: Path) -> None:
+    before = set(zram_devices())
+    die_everywhere(tmp_path, "zram/ext4", WORK_DIRECTORY)
+    assert set(zram_devices()) == before
 
 
 def test_clean_after_sigkill_at_steps_of_zfs(tmp_path: Path, zfs: LocalHost) -> None:

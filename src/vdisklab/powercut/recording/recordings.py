@@ -303,7 +303,7 @@ def _unknown_recovery(path: DiskPath) -> Impossible | None:
     if in_memory(path.layers):
         return Impossible(
             "is in memory: nothing is left after a power cut, so nothing can be judged",
-            f"write one of {filesystems} instead of tmpfs",
+            f"write one of {filesystems} instead of {layer.kind}",
         )
     if above or layer.kind not in RECOVERIES:
         unknown = layer if layer.kind not in RECOVERIES else above[0]
