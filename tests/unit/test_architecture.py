@@ -45,11 +45,14 @@ ALLOWED = {
     "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
     "render":   VOCABULARY | {"analysis", "results", "export", "audit", "services"},
+    # Campaigns on many hosts, with an optional dependency: only its verbs import it.
+    "fleet":    VOCABULARY | {"host", "results"},
     # Use cases: values in, values out; they print nothing.
     "services": VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
                               "results", "analysis", "export", "audit"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "render", "export", "audit", "services"},
+                              "results", "analysis", "render", "export", "audit", "services",
+                              "fleet"},
     "__init__": set(),
     "__main__": {"cli", "errors"},
 }  # fmt: skip

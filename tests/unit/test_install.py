@@ -49,7 +49,7 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert not pins("requirements.lock").keys() & pins("requirements-extras.lock").keys()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["postgresql"]}
+    wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["fleet"]}
     assert wanted <= pins("requirements-extras.lock").keys()
 
 

@@ -48,9 +48,13 @@ VERBS = {
     "clean": "clean:clean",
     "export-data": "export_data:export_data_verb",
     "import": "importing:import_files",
+    "fleet": "fleet:fleet_verbs",
     "lab": "lab:lab_verbs",
 }
 """The module and function of each verb, in the order of the help."""
+
+GROUPS = ("fleet", "lab")
+"""The verbs that have verbs of their own."""
 
 _LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
@@ -104,10 +108,10 @@ def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
     for name in [name for name in VERBS if name in verbs]:
         module, _, function = VERBS[name].partition(":")
         verb = getattr(import_module(f"vdisklab.cli.{module}"), function)
-        if name == "lab":
-            lab = verb()
-            app.add_typer(lab)
-            commands = [*commands, *lab.registered_commands]
+        if name in GROUPS:
+            group = verb()
+            app.add_typer(group)
+            commands = [*commands, *group.registered_commands]
         else:
             app.command(name, cls=Verb)(verb)
     for command in commands:

@@ -1,0 +1,302 @@
+"""The client's side: which hosts are there, giving them a campaign, waiting, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Client, Future, fire_and_forget
+from distributed.comm import CommClosedError
+from distributed.security import Security
+
+from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
+    EXIT_INTERRUPTED,
+    HostError,
+    PlanError,
+    VdisklabError,
+)
+from vdisklab.fleet.host_campaign import check_here, measure_here, stop_here
+from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
+from vdisklab.fleet.quiet_settings import read_json, version_difference
+
+CONNECT_SECONDS = 10.0
+_LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetMember:
+    """One worker as the scheduler knows it. `campaign` is empty if none runs there.
+
+    `until` is the last day of its certificate, `silent` is how many seconds ago the scheduler last
+    heard of it.
+    """
+
+    name: str
+    address: str
+    versions: Mapping[str, str]
+    facts: Mapping[str, str]
+    until: str
+    campaign: Mapping[str, Any]
+    silent: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostResult:
+    """How a host's campaign ended: the status of `vdisklab run`, None if the host never came."""
+
+    host: str
+    status: int | None
+    lines: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The end in words."""
+        last = f": {self.lines[-1]}" if self.lines else ""
+        if self.status is None:
+            return f"gave up{last}"
+        known = {
+            0: "done",
+            EXIT_CELLS_FAILED: "done, but cells failed",
+            EXIT_INTERRUPTED: "stopped",
+        }
+        return known.get(self.status, f"failed with status {self.status}{last}")
+
+
+@contextmanager
+def connected(address: str, security: Security) -> Iterator[Client]:
+    """A client of the scheduler. Raises HostError if it does not answer, or has other versions."""
+    try:
+        client = Client(
+            address,
+            security=security,
+            timeout=CONNECT_SECONDS,
+            set_as_default=False,
+            name="vdisklab",
+        )
+    except (OSError, TimeoutError, CommClosedError) as error:
+        raise HostError(
+            f"the scheduler {address} does not answer, or refuses this certificate",
+            hint="is `vdisklab fleet scheduler` running there, with certificates of the same "
+            "authority?",
+        ) from error
+    try:
+        difference = version_difference("the scheduler", _identity(client).get("versions"))
+        if difference is not None:
+            raise HostError(difference, hint="install the same versions on all hosts of the fleet")
+        yield client
+    finally:
+        with suppress(*_LOST):
+            client.close(timeout=2)
+
+
+def _identity(client: Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
+    return found
+
+
+def members(client: Client) -> tuple[FleetMember, ...]:
+    """The workers that are there, by name."""
+    now = time.time()
+    found = []
+    for address, worker in _identity(client)["workers"].items():
+        hello = read_json(worker.get("hello"))
+        found.append(
+            FleetMember(
+                name=str(worker["name"]),
+                address=address,
+                versions=hello.get("versions", {}),
+                facts=hello.get("facts", {}),
+                until=str(hello.get("until", "")),
+                campaign=read_json(worker.get("metrics", {}).get("campaign")),
+                silent=max(0.0, now - float(worker.get("last_seen", now))),
+            )
+        )
+    return tuple(sorted(found, key=lambda member: member.name))
+
+
+def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple[str, ...]:
+    """The names of the hosts that `all`, names and FACT=VALUE choose.
+
+    A name need not be there: it may come. Raises PlanError if nothing is chosen, and HostError for
+    a host of another version.
+    """
+    conditions = [text.partition("=") for text in wanted if "=" in text]
+    names = [text for text in wanted if "=" not in text]
+    for fact, _, value in conditions:
+        if not any(member.facts.get(fact) == value for member in there):
+            known = sorted({member.facts[fact] for member in there if fact in member.facts})
+            raise PlanError(
+                f"no host that is there has {fact}={value}",
+                hint=f"values: {', '.join(known)}"
+                if known
+                else "`vdisklab fleet doctor` has facts",
+            )
+    by_name = {member.name: member for member in there}
+    chosen = list(by_name) if not names or "all" in names else [n for n in names if n != "all"]
+    chosen = [
+        name
+        for name in dict.fromkeys(chosen)
+        if all(
+            name in by_name and by_name[name].facts.get(fact) == value
+            for fact, _, value in conditions
+        )
+    ]
+    if not chosen:
+        raise PlanError(
+            "no host is there" if not there else "no host is chosen",
+            hint="start `vdisklab fleet worker` on the hosts; `vdisklab fleet status` lists them",
+        )
+    for name in chosen:
+        other = by_name.get(name)
+        difference = None if other is None else version_difference(name, other.versions)
+        if difference is not None:
+            raise HostError(difference, hint="install the same versions on all hosts of the fleet")
+    return tuple(chosen)
+
+
+@dataclass(slots=True)
+class CampaignRun:
+    """One command for many hosts, and what has become of it.
+
+    A host that is away for `give_up` seconds is not waited for. `seen` has the time at which each
+    host was last there.
+    """
+
+    hosts: Sequence[str]
+    task: str
+    give_up: float
+    say: Say
+    results: dict[str, HostResult] = field(default_factory=dict)
+    seen: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seen = dict.fromkeys(self.hosts, time.monotonic())
+
+    @property
+    def left(self) -> list[str]:
+        """The hosts without a result."""
+        return [host for host in self.hosts if host not in self.results]
+
+    def wait(self, address: str, security: Security) -> tuple[HostResult, ...]:
+        """Gives the command, and waits for all hosts; they go on if this is interrupted.
+
+        If the scheduler is restarted, the command is given again: hosts then continue, or have
+        nothing to do.
+        """
+        waiting = False
+        while self.left:
+            try:
+                with connected(address, security) as client:
+                    waiting = False
+                    self._collect(client)
+            except HostError as error:
+                if not waiting:
+                    self.say(f"waiting for the scheduler: {error}")
+                waiting = True
+            except _LOST:
+                self.say("the connection to the scheduler is lost; the hosts go on")
+            if self.left:
+                self._without_the_absent()
+                time.sleep(RETRY_SECONDS)
+        return tuple(self.results[host] for host in self.hosts)
+
+    def _collect(self, client: Client) -> None:
+        """Submits the task for each host and takes the results as they come."""
+        futures = {host: _submitted(client, self.task, host) for host in self.left}
+        while futures:
+            there = {member.name for member in members(client)}
+            for host, future in list(futures.items()):
+                if host in there:
+                    self.seen[host] = time.monotonic()
+                if future.status in ("cancelled", "lost"):
+                    raise CommClosedError("the scheduler was restarted")
+                if future.done():
+                    self._note(_result(host, futures.pop(host)))
+            for host in self._without_the_absent():
+                client.cancel([futures.pop(host)], force=True)
+            time.sleep(_POLL_SECONDS)
+
+    def _without_the_absent(self) -> list[str]:
+        """Notes the hosts that were away for too long; returns them."""
+        now = time.monotonic()
+        gone = [host for host in self.left if now - self.seen[host] > self.give_up]
+        for host in gone:
+            self._note(HostResult(host, None, (f"not there for {self.give_up:.0f} s",)))
+        return gone
+
+    def _note(self, result: HostResult) -> None:
+        self.results[result.host] = result
+        self.say(f"{result.host}: {result.words}")
+
+
+def task_of(arguments: Sequence[str], url: str | None) -> str:
+    """The text that is sent to a host: the arguments of `vdisklab run`, and the database."""
+    return json.dumps({"arguments": list(arguments), "db": url})
+
+
+def _submitted(client: Client, task: str, host: str) -> Future:
+    digest = hashlib.sha256(task.encode()).hexdigest()[:12]
+    future = client.submit(
+        measure_here,
+        task,
+        key=f"vdisklab-{digest}-{host}",
+        pure=False,
+        resources={place_of(host): 1},
+    )
+    fire_and_forget(future)  # the campaign goes on when this client ends
+    return future
+
+
+def _result(host: str, future: Future) -> HostResult:
+    if future.status == "error":
+        return HostResult(host, VdisklabError.exit_code, (str(future.exception()),))
+    found = read_json(future.result())
+    return HostResult(host, int(found.get("status", 1)), tuple(found.get("lines", ())))
+
+
+def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
+    """Interrupts the campaigns on these hosts, waits for their cleanup, says what happened."""
+    there = {member.address: member.name for member in members(client) if member.name in names}
+    if not there:
+        return {}
+    answers = client.run(_stop, workers=list(there), on_error="return")
+    return {there[address]: str(answer) for address, answer in answers.items()}
+
+
+def check_hosts(client: Client, url: str) -> list[dict[str, Any]]:
+    """What a campaign needs on each host: the fields of `MemberCheck`."""
+    there = members(client)
+    if not there:
+        return []
+    answers = client.run(_check, url, on_error="return")
+    checks = []
+    for member in there:
+        answer = answers.get(member.address, "gone")
+        found = read_json(answer) or {"database": str(answer), "leftovers": None}
+        checks.append(
+            {
+                "host": member.name,
+                "versions": version_difference(member.name, member.versions) or "",
+                "certificate_until": member.until,
+                "facts": member.facts,
+                **found,
+            }
+        )
+    return checks
+
+
+async def _check(url: str) -> str:
+    return await asyncio.to_thread(check_here, url)
+
+
+async def _stop() -> str:
+    return await asyncio.to_thread(stop_here)

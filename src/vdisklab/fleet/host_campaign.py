@@ -1,0 +1,182 @@
+"""What a worker does for a task: one `vdisklab run` at a time, as a child of its own session.
+
+The child holds a lock for as long as it lives, so a worker that was restarted finds it and waits
+for its end, then gives the same command again: that continues the campaign, or has nothing to do.
+Text is all that is sent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from vdisklab.errors import EXIT_INTERRUPTED, HostError, VdisklabError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import leftovers, state_directory
+from vdisklab.results.store import open_store
+
+LAST_LINES = 5
+RETRIES = 5
+"""How often a command that was killed is given again."""
+
+_TAIL_BYTES = 4096
+
+
+def _file(name: str) -> Path:
+    directory = state_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(
+            f"the directory {directory} cannot be created: {error.strerror}",
+            hint="set VDISKLAB_STATE to a directory that can be written",
+        ) from error
+    return directory / name
+
+
+def measure_here(task: str) -> str:
+    """Runs the task's command to its end; returns its exit status and last lines.
+
+    A task is `{"arguments": […], "db": URL}`; the URL has no password. An earlier command that
+    still runs is waited for. After `stop_here` the command is not begun. If it is killed, the host
+    is cleaned and the command given again, up to five times.
+    """
+    given = json.loads(task)
+    asked = time.time_ns()
+    environment = child_environment(os.environ, given.get("db"))
+    with _file("fleet.lock").open("a+", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.truncate(0)  # the number of an earlier process may be another's by now
+        status, log = EXIT_INTERRUPTED, _file("fleet.log")
+        for attempt in range(1 + RETRIES):
+            if _stopped_since(asked):
+                return json.dumps({"status": EXIT_INTERRUPTED, "lines": ["stopped"]})
+            if attempt:
+                _vdisklab("clean", environment=environment, log=log, lock=lock).wait()
+            words = ("run", *given["arguments"])
+            child = _vdisklab(*words, environment=environment, log=log, lock=lock)
+            if _stopped_since(asked):  # it came while the command was started
+                child.send_signal(signal.SIGINT)
+            # The lock is never unlocked but closed: the child keeps it if this worker is killed.
+            status = child.wait()
+            if status >= 0:
+                break
+    return json.dumps({"status": status, "lines": last_lines(log)})
+
+
+def _vdisklab(
+    *arguments: str, environment: Mapping[str, str], log: Path, lock: TextIO
+) -> subprocess.Popen[bytes]:
+    """Starts vdisklab in a session of its own; the lock lives as long as it does."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "vdisklab", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            pass_fds=(lock.fileno(),),
+        )
+    lock.seek(0)
+    lock.truncate()
+    lock.write(json.dumps({"pid": child.pid, "since": time.time()}))
+    lock.flush()
+    return child
+
+
+def child_environment(own: Mapping[str, str], url: str | None) -> dict[str, str]:
+    """The environment of `vdisklab run`: the host's own database wins over the client's.
+
+    It is not an argument, because every user can list those.
+    """
+    return {**({} if url is None else {"VDISKLAB_DB": url}), **own, "NO_COLOR": "1"}
+
+
+def running() -> dict[str, Any] | None:
+    """The campaign that runs here: `pid` and `since`; None if there is none."""
+    with suppress(OSError, HostError), _file("fleet.lock").open("r+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with suppress(ValueError):
+                found: dict[str, Any] = json.loads(lock.read())
+                return found
+    return None
+
+
+def host_state() -> str:
+    """What this host does, for `fleet status`: the campaign's time of start and its last line."""
+    campaign = running()
+    if campaign is None:
+        return "{}"
+    lines = last_lines(_file("fleet.log"))
+    return json.dumps({"since": campaign["since"], "line": lines[-1] if lines else ""})
+
+
+def host_facts() -> dict[str, str]:
+    """The facts that `fleet run --hosts FACT=VALUE` compares."""
+    facts = collect_facts(LocalHost())
+    named = {"cpu": facts.cpu, "kernel": facts.kernel, "qemu": facts.qemu, "fio": facts.fio}
+    return {name: value for name, value in (named | dict(facts.more)).items() if value}
+
+
+def stop_here(deadline: float = 600.0) -> str:
+    """Interrupts the campaign, which then removes all that it has built, and waits for its end.
+
+    Returns what happened, in words.
+    """
+    _file("fleet.stop").write_text(str(time.time_ns()), encoding="utf-8")
+    campaign = running()
+    if campaign is None:
+        return "nothing was running"
+    with suppress(ProcessLookupError):
+        os.kill(int(campaign["pid"]), signal.SIGINT)
+    end = time.monotonic() + deadline
+    while (now := running()) is not None and now["pid"] == campaign["pid"]:
+        if time.monotonic() > end:
+            return f"process {campaign['pid']} still runs after {deadline:.0f} s"
+        time.sleep(0.2)
+    return "stopped"
+
+
+def check_here(url: str) -> str:
+    """Whether this host reaches the database, and how much killed runs left behind, as JSON."""
+    address = os.environ.get("VDISKLAB_DB") or url
+    database = ""
+    try:
+        with open_store(address, create=False, patience=5):
+            pass
+    except VdisklabError as error:
+        database = f"{error} ({error.hint})"
+    left: int | None = None
+    with suppress(VdisklabError, OSError), leftovers() as ledgers:
+        left = sum(len(ledger.entries) for ledger in ledgers)
+    return json.dumps({"database": database, "leftovers": left})
+
+
+def _stopped_since(moment: int) -> bool:
+    with suppress(OSError, ValueError):
+        return int(_file("fleet.stop").read_text(encoding="utf-8")) > moment
+    return False
+
+
+def last_lines(log: Path) -> list[str]:
+    """The last lines of a log that say something."""
+    with suppress(OSError), log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        text = stream.read().decode(errors="replace").replace("\r", "\n")
+        return list(deque((line for line in text.splitlines() if line.strip()), LAST_LINES))
+    return []

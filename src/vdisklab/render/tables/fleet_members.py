@@ -1,0 +1,54 @@
+"""The workers of a fleet as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from vdisklab.render import numbers
+from vdisklab.render.documents.fleets import MemberCheck, MemberEntry
+from vdisklab.render.tables.layout import WORDS, Column, Table
+from vdisklab.units import counted, format_duration
+
+
+def status_table(scheduler: str, members: Sequence[MemberEntry]) -> Table[MemberEntry]:
+    """Which hosts are there, and what they do."""
+    columns = (
+        Column[MemberEntry]("host", lambda row: row.host),
+        Column[MemberEntry]("measuring since", _since),
+        Column[MemberEntry]("last line", lambda row: row.line or numbers.MISSING, folds=WORDS),
+        Column[MemberEntry](
+            "heard", lambda row: f"{format_duration(row.silent_seconds)} ago", spare=1
+        ),
+        Column[MemberEntry]("vdisklab", lambda row: row.vdisklab, spare=2),
+    )
+    busy = sum(member.measuring_since is not None for member in members)
+    title = f"{counted(len(members), 'host')} at {scheduler}, {busy} measuring"
+    return Table(title, columns, members, kind=MemberEntry)
+
+
+def _since(row: MemberEntry) -> str:
+    if row.measuring_since is None:
+        return numbers.MISSING
+    return f"{datetime.fromtimestamp(row.measuring_since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberCheck]:
+    """What must be mended before a campaign, by host."""
+    columns = (
+        Column[MemberCheck]("host", lambda row: row.host),
+        Column[MemberCheck]("versions", lambda row: row.versions or "equal", folds=WORDS),
+        Column[MemberCheck]("database", lambda row: row.database or "reached", folds=WORDS),
+        Column[MemberCheck](
+            "left behind",
+            lambda row: numbers.MISSING if row.leftovers is None else str(row.leftovers),
+            right=True,
+        ),
+        Column[MemberCheck]("certificate until", lambda row: row.certificate_until, spare=1),
+    )
+    wrong = [check.host for check in checks if check.versions or check.database or check.leftovers]
+    note = f"Not ready: {', '.join(wrong)}." if wrong else "All hosts that are there are ready."
+    left = any(check.leftovers for check in checks)
+    notes = (note, *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()))
+    title = f"{counted(len(checks), 'host')} at {scheduler}"
+    return Table(title, columns, checks, notes, kind=MemberCheck)

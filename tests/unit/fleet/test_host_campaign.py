@@ -1,0 +1,150 @@
+"""What a worker does: one command at a time, found again after a restart, stopped cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vdisklab.fleet.host_campaign import (
+    RETRIES,
+    check_here,
+    child_environment,
+    host_facts,
+    host_state,
+    last_lines,
+    measure_here,
+    running,
+    stop_here,
+)
+from vdisklab.host.waiting import wait_until
+
+TASK = json.dumps({"arguments": ["raw/none", "--blocks", "3"], "db": "postgresql://v@db/v"})
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts a shell script in the place of Python; it notes how it was called."""
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    calls = tmp_path / "calls"
+
+    def install(body: str) -> Path:
+        script = tmp_path / "python"
+        script.write_text(f'#!/bin/bash\necho "$VDISKLAB_DB $*" >> {calls}\n{body}\n')
+        script.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(script))
+        return calls
+
+    return install
+
+
+def test_the_command_runs_in_its_own_session(program: Callable[[str], Path]) -> None:
+    calls = program("echo working; ps -o sid= -p $$ | tr -d ' '; exit 8")
+    answer = json.loads(measure_here(TASK))
+    assert answer["status"] == 8
+    assert answer["lines"][0] == "working"
+    assert int(answer["lines"][1]) != os.getsid(0)
+    assert calls.read_text() == "postgresql://v@db/v -m vdisklab run raw/none --blocks 3\n"
+
+
+def test_the_hosts_own_database_wins() -> None:
+    own = {"VDISKLAB_DB": "postgresql://own", "PGPASSWORD": "secret"}
+    assert child_environment(own, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://own"
+    assert child_environment({}, "postgresql://theirs")["VDISKLAB_DB"] == "postgresql://theirs"
+
+
+def test_a_killed_command_is_given_again_on_a_clean_host(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    calls = program(f'[[ "$3" == clean || -e {tmp_path}/again ]] && exit 0\n'
+                    f"touch {tmp_path}/again; kill -9 $$")  # fmt: skip
+    assert json.loads(measure_here(TASK))["status"] == 0
+    words = [line.split()[3] for line in calls.read_text().splitlines()]
+    assert words == ["run", "clean", "run"]
+
+
+def test_a_command_that_is_always_killed_is_given_up(program: Callable[[str], Path]) -> None:
+    calls = program('[[ "$3" == clean ]] || kill -9 $$')
+    assert json.loads(measure_here(TASK))["status"] == -9
+    assert calls.read_text().count(" run ") == 1 + RETRIES
+
+
+def test_a_second_command_waits_for_the_first(
+    program: Callable[[str], Path], tmp_path: Path
+) -> None:
+    program(f"echo begin >> {tmp_path}/log; sleep 0.3; echo end >> {tmp_path}/log")
+    threads = [threading.Thread(target=measure_here, args=(TASK,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (tmp_path / "log").read_text().split() == ["begin", "end"] * 2
+
+
+def test_stopping_interrupts_and_waits(program: Callable[[str], Path], tmp_path: Path) -> None:
+    program(f"trap 'sleep 0.3; echo clean > {tmp_path}/clean; exit 130' INT\n"
+            "echo measuring; while :; do sleep 0.05; done")  # fmt: skip
+    answers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(measure_here(TASK))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: "measuring" in host_state(), timeout=20, what="campaign")
+    assert stop_here() == "stopped"
+    assert (tmp_path / "clean").exists()
+    for thread in threads:
+        thread.join(20)
+    assert [json.loads(answer)["status"] for answer in answers] == [130, 130]
+    assert running() is None
+    assert stop_here() == "nothing was running"
+
+
+def test_a_command_that_ignores_the_signal_is_reported(program: Callable[[str], Path]) -> None:
+    program("trap '' INT; sleep 2")
+    thread = threading.Thread(target=measure_here, args=(TASK,))
+    thread.start()
+    wait_until(lambda: running() is not None, timeout=20, what="campaign")
+    assert "still runs" in stop_here(deadline=0.1)
+    campaign = running()
+    if campaign is not None:
+        os.kill(campaign["pid"], signal.SIGKILL)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_no_campaign_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    assert host_state() == "{}"
+    assert last_lines(tmp_path / "missing") == []
+
+
+def test_the_last_lines_are_whole_and_say_something(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 9000 + b"\n\nblock 1\rblock 2\n\xff\n")
+    assert last_lines(log)[-3:] == ["block 1", "block 2", "\N{REPLACEMENT CHARACTER}"]
+
+
+def test_a_host_has_facts() -> None:
+    assert host_facts()["kernel"] == os.uname().release
+
+
+def test_an_unreachable_database_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    started = time.monotonic()
+    answer = json.loads(check_here("postgresql://v:hidden@127.0.0.1:1/v"))
+    assert answer["database"]
+    assert "hidden" not in answer["database"]
+    assert answer["leftovers"] == 0
+    assert time.monotonic() - started < 15

@@ -1,0 +1,253 @@
+"""A scheduler and two workers: the contract, and who is let in."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dask
+import psutil
+import pytest
+
+from tests.unit.fleet.nodes import Fleet, fleet_in
+from vdisklab.cli.main import main
+from vdisklab.errors import HostError, PlanError
+from vdisklab.fleet.certificates import FleetRole, make_certificates
+from vdisklab.fleet.coordinator import (
+    CampaignRun,
+    FleetMember,
+    check_hosts,
+    choose_members,
+    connected,
+    members,
+    stop_hosts,
+    task_of,
+)
+from vdisklab.fleet.quiet_settings import SETTINGS, check_address, own_versions
+from vdisklab.fleet.systemd_unit import systemd_unit
+from vdisklab.host.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with fleet_in(tmp_path_factory.mktemp("fleet")) as fleet:
+        fleet.scheduler()
+        for name in ("kvm1", "kvm2"):
+            fleet.worker(name)
+        wait_until(lambda: names_of(fleet) == ["kvm1", "kvm2"], timeout=60, what="two workers")
+        yield fleet
+
+
+def names_of(fleet: Fleet) -> list[str]:
+    try:
+        with connected(fleet.address, fleet.security()) as client:
+            return [member.name for member in members(client)]
+    except HostError:
+        return []
+
+
+def test_both_hosts_are_there_with_facts_and_versions(fleet: Fleet) -> None:
+    with connected(fleet.address, fleet.security()) as client:
+        there = members(client)
+    assert [dict(member.versions) for member in there] == [own_versions()] * 2
+    assert all(member.facts["kernel"] for member in there)
+    assert all(not member.campaign for member in there)
+
+
+def test_each_host_runs_the_command_as_a_child(fleet: Fleet) -> None:
+    said: list[str] = []
+    campaign = CampaignRun(("kvm1", "kvm2"), task_of(["--help"], None), 60, said.append)
+    results = campaign.wait(fleet.address, fleet.security())
+    assert [(result.host, result.status) for result in results] == [("kvm1", 0), ("kvm2", 0)]
+    assert sorted(said) == ["kvm1: done", "kvm2: done"]
+    for name in ("kvm1", "kvm2"):
+        assert "vdisklab run" in (fleet.state(name) / "fleet.log").read_text()
+
+
+def test_a_task_stays_on_its_host_and_one_that_never_comes_is_given_up(fleet: Fleet) -> None:
+    for name in ("kvm1", "kvm2"):
+        (fleet.state(name) / "fleet.log").unlink(missing_ok=True)
+    campaign = CampaignRun(("kvm2", "kvm9"), task_of(["--nonsense"], None), 3, lambda _: None)
+    started = time.monotonic()
+    there, absent = campaign.wait(fleet.address, fleet.security())
+    assert time.monotonic() - started < 60
+    assert (there.status, absent.status) == (2, None)
+    assert there.words.startswith("failed with status 2: hint:")
+    assert absent.words == "gave up: not there for 3 s"
+    assert not (fleet.state("kvm1") / "fleet.log").exists()
+
+
+def test_stop_and_doctor_ask_each_host(fleet: Fleet) -> None:
+    with connected(fleet.address, fleet.security()) as client:
+        assert stop_hosts(client, ["kvm1"]) == {"kvm1": "nothing was running"}
+        checks = check_hosts(client, "postgresql://v:hidden@127.0.0.1:1/v")
+    assert [check["host"] for check in checks] == ["kvm1", "kvm2"]
+    assert all(check["database"] and "hidden" not in check["database"] for check in checks)
+    assert all(check["versions"] == "" for check in checks)
+
+
+def test_the_verbs_show_the_hosts(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--scheduler", fleet.address, "--tls", str(fleet.tls)]
+    assert main(["fleet", "status", *words, "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [host["host"] for host in shown["hosts"]] == ["kvm1", "kvm2"]
+    assert main(["fleet", "stop", *words, "--hosts", "kvm1", "--hosts", "kvm9"]) == 3
+    assert capsys.readouterr().out == "kvm1: nothing was running\nkvm9: is not there\n"
+
+
+def test_every_open_port_wants_a_certificate_of_the_authority(fleet: Fleet) -> None:
+    ports = {
+        connection.laddr.port
+        for node in fleet.nodes.values()
+        for connection in psutil.Process(node.pid).net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) == 3  # one for each node: no dashboard, no HTTP
+    anonymous = ssl.create_default_context(cafile=fleet.tls / "ca.pem")
+    anonymous.check_hostname = False
+    for port in ports:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            first_answer(port, anonymous)
+
+
+def first_answer(port: int, context: ssl.SSLContext) -> bytes:
+    """In TLS 1.3 a refusal comes after the handshake, with the first answer."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 10) as plain,
+        context.wrap_socket(plain) as encrypted,
+    ):
+        return encrypted.recv(1)
+
+
+def test_a_client_of_another_authority_is_refused(fleet: Fleet, tmp_path: Path) -> None:
+    make_certificates(tmp_path / "tls", datetime.now(UTC))
+    stranger = Fleet(tmp_path, fleet.port)
+    with (
+        pytest.raises(HostError, match="does not answer, or refuses this certificate"),
+        connected(fleet.address, stranger.security()),
+    ):
+        pass
+
+
+def test_a_worker_of_another_authority_is_not_taken(fleet: Fleet, tmp_path: Path) -> None:
+    make_certificates(tmp_path / "tls", datetime.now(UTC))
+    stranger = Fleet(tmp_path, fleet.port)
+    stranger.worker("kvm66")
+    try:
+        wait_until(lambda: "waiting" in stranger.log("kvm66"), timeout=60, what="refusal")
+        assert "kvm66" not in names_of(fleet)
+    finally:
+        stranger.end()
+
+
+def test_every_setting_is_one_of_dask() -> None:
+    defaults: dict[str, object] = {}
+    for layer in dask.config.defaults:
+        dask.config.update(defaults, layer)
+    missing = object()
+    for name in SETTINGS:
+        assert dask.config.get(name, missing, config=defaults) is not missing, name
+
+
+@pytest.mark.parametrize("address", ["tcp://db1:8786", "db1", "tls://", "tls://db1:x"])
+def test_an_address_without_tls_is_refused(address: str) -> None:
+    with pytest.raises(PlanError):
+        check_address(address)
+
+
+def test_an_address_has_a_default_port() -> None:
+    assert check_address("tls://db1") == "tls://db1:8786"
+    assert check_address("tls://[::1]") == "tls://[::1]:8786"
+    assert check_address("tls://db1:9") == "tls://db1:9"
+
+
+def member(name: str, cpu: str = "Xeon", version: str | None = None) -> FleetMember:
+    versions = own_versions() | ({} if version is None else {"vdisklab": version})
+    return FleetMember(name, f"tls://{name}", versions, {"cpu": cpu}, "", {}, 0.0)
+
+
+def test_hosts_are_chosen_by_name_and_fact() -> None:
+    there = [member("a"), member("b", "EPYC"), member("c", "EPYC")]
+    assert choose_members(there, ["all"]) == ("a", "b", "c")
+    assert choose_members(there, ["cpu=EPYC"]) == ("b", "c")
+    assert choose_members(there, ["c", "z"]) == ("c", "z")
+    assert choose_members(there, ["c", "a", "cpu=EPYC"]) == ("c",)
+    for wanted in (["cpu=Z80"], ["color=red"]):
+        with pytest.raises(PlanError, match="no host that is there has"):
+            choose_members(there, wanted)
+    with pytest.raises(PlanError, match="no host is there"):
+        choose_members([], ["all"])
+
+
+def test_different_versions_are_refused_with_both_named() -> None:
+    own = own_versions()["vdisklab"]
+    with pytest.raises(HostError, match=rf"a has vdisklab 9\.9 .*, this end has vdisklab {own}"):
+        choose_members([member("a", version="9.9")], ["all"])
+
+
+def test_a_single_host_never_imports_dask() -> None:
+    code = (
+        "import sys; from vdisklab.cli.main import build_app; build_app();"
+        "print([name for name in ('dask', 'distributed', 'cryptography') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (["run", "raw/none"], 2, "one PostgreSQL, which all hosts reach"),
+        (["run", "raw/none", "--db", "x.sqlite"], 2, "one PostgreSQL, which all hosts reach"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--new"], 2, "begin again at each retry"),
+        (["run", "raw/nonsense", "--db", "postgresql://d/v"], 2, "nonsense"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--give-up", "soon"], 2, "not a duration"),
+        (["run", "raw/none", "--db", "postgresql://d/v"], 3, "client.pem is missing"),
+        (["status"], 3, "client.pem is missing"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_sent(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    status: int,
+    message: str,
+) -> None:
+    monkeypatch.delenv("VDISKLAB_DB", raising=False)
+    make_certificates(tmp_path / "tls", datetime.now(UTC))
+    (tmp_path / "tls" / "client.pem").unlink()
+    ends = ["--scheduler", "tls://127.0.0.1:1", "--tls", str(tmp_path / "tls")]
+    assert main(["fleet", *words, *ends]) == status
+    assert message in capsys.readouterr().err
+
+
+def test_a_scheduler_that_is_away_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdisklab.fleet.coordinator.CONNECT_SECONDS", 0.5)
+    make_certificates(tmp_path / "tls", datetime.now(UTC))
+    ends = ["--scheduler", "tls://127.0.0.1:1", "--tls", str(tmp_path / "tls")]
+    assert main(["fleet", "status", *ends]) == 3
+    assert "the scheduler tls://127.0.0.1:1 does not answer" in capsys.readouterr().err
+
+
+def test_a_name_in_a_unit_is_quoted() -> None:
+    unit = systemd_unit(
+        ["/usr/bin/vdisklab", "fleet", "worker", "--as", 'a "b" %h$'], of_scheduler=False
+    )
+    assert 'ExecStart=/usr/bin/vdisklab fleet worker --as "a \\"b\\" %%h$$"' in unit
+    assert "KillMode=process" in unit
+    with pytest.raises(PlanError):
+        systemd_unit(["a\nb"], of_scheduler=True)
+
+
+def test_the_roles_have_their_own_files() -> None:
+    assert [str(role) for role in FleetRole] == ["scheduler", "worker", "client"]
