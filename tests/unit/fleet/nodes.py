@@ -33,6 +33,7 @@ class Fleet:
     directory: Path
     port: int = field(default_factory=free_port)
     nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    listen: str = ""
 
     @property
     def address(self) -> str:
@@ -47,10 +48,11 @@ class Fleet:
         return security_of(find_certificates(self.tls, role, datetime.now(UTC)), role)
 
     def scheduler(self) -> None:
-        self._start("scheduler", ["scheduler", "--listen", self.address])
+        self._start("scheduler", ["scheduler", "--listen", self.listen or self.address])
 
     def worker(self, name: str, before: tuple[str, ...] = (), **environment: str) -> None:
-        words = ["worker", "--scheduler", self.address, "--as", name]
+        address = environment.get("VDISKLAB_SCHEDULER", self.address)
+        words = ["worker", "--scheduler", address, "--as", name]
         self._start(name, words, before, environment)
 
     def state(self, name: str) -> Path:
