@@ -51,7 +51,7 @@ TlsOption = Annotated[
     ),
 ]
 SchedulerOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
@@ -123,7 +123,7 @@ def scheduler(
 
 
 def worker(
-    scheduler_address: SchedulerOption,
+    scheduler_address: SchedulerOption = None,
     name: Annotated[
         str | None,
         typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
@@ -142,8 +142,16 @@ def worker(
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
     own = _worker_name(name)
-    address = check_address(scheduler_address)
+    address = check_address(_named(scheduler_address))
     asyncio.run(serve_worker(address, own, security, _say, until=until))
+
+
+def _named(scheduler_address: str | None) -> str:
+    if scheduler_address is None:
+        raise PlanError(
+            "no scheduler is named", hint="--scheduler tls://HOST, or set VDISKLAB_SCHEDULER"
+        )
+    return scheduler_address
 
 
 def _worker_name(name: str | None) -> str:
@@ -156,7 +164,7 @@ def _worker_name(name: str | None) -> str:
 
 
 def unit(
-    scheduler_address: SchedulerOption,
+    scheduler_address: SchedulerOption = None,
     name: Annotated[
         str | None,
         typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
@@ -175,9 +183,9 @@ def unit(
     program = shutil.which("vdisklab") or sys.argv[0]
     command = [os.path.abspath(program), "fleet"]  # noqa: PTH100 - links stay
     if of_scheduler:
-        command += ["scheduler", "--listen", scheduler_address]
+        command += ["scheduler", "--listen", _named(scheduler_address)]
     else:
-        command += ["worker", "--scheduler", scheduler_address]
+        command += ["worker", "--scheduler", _named(scheduler_address)]
         command += [] if name is None else ["--as", _worker_name(name)]
     command += ["--tls", os.path.abspath(tls)]  # noqa: PTH100
     print(systemd_unit(command, of_scheduler=of_scheduler), end="")
@@ -185,7 +193,7 @@ def unit(
 
 def run(
     context: typer.Context,
-    scheduler_address: SchedulerOption,
+    scheduler_address: SchedulerOption = None,
     hosts: ChosenOption = None,
     give_up: Annotated[
         str,
@@ -221,7 +229,7 @@ def run(
     )
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(scheduler_address)
+    address = check_address(_named(scheduler_address))
     with connected(address, security) as client:
         chosen = choose_members(members(client), hosts or ["all"])
     _say(f"{counted(len(chosen), 'host')}: {', '.join(chosen)}")
@@ -262,7 +270,7 @@ def _require_possible(words: Sequence[str]) -> None:
 
 
 def status(
-    scheduler_address: SchedulerOption,
+    scheduler_address: SchedulerOption = None,
     tls: TlsOption = TLS_DIRECTORY,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -274,7 +282,7 @@ def status(
     from vdisklab.fleet.coordinator import connected, members  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(scheduler_address)
+    address = check_address(_named(scheduler_address))
     with connected(address, security) as client:
         entries = tuple(map(_member_entry, members(client)))
     emit(
@@ -296,7 +304,9 @@ def _member_entry(member: FleetMember) -> MemberEntry:
 
 
 def stop(
-    scheduler_address: SchedulerOption, hosts: ChosenOption = None, tls: TlsOption = TLS_DIRECTORY
+    scheduler_address: SchedulerOption = None,
+    hosts: ChosenOption = None,
+    tls: TlsOption = TLS_DIRECTORY,
 ) -> int:
     """Interrupt the campaigns; hosts remove all that was built, and results are kept.
 
@@ -311,7 +321,7 @@ def stop(
     )
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    with connected(check_address(scheduler_address), security) as client:
+    with connected(check_address(_named(scheduler_address)), security) as client:
         chosen = choose_members(members(client), hosts or ["all"])
         answers = stop_hosts(client, chosen)
     for name in chosen:
@@ -320,7 +330,7 @@ def stop(
 
 
 def doctor(
-    scheduler_address: SchedulerOption,
+    scheduler_address: SchedulerOption = None,
     db: DbOption = None,
     tls: TlsOption = TLS_DIRECTORY,
     form: FormatOption = Format.TABLE,
@@ -334,7 +344,7 @@ def doctor(
     from vdisklab.fleet.coordinator import check_hosts, connected  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(scheduler_address)
+    address = check_address(_named(scheduler_address))
     with connected(address, security) as client:
         checks = tuple(MemberCheck(**check) for check in check_hosts(client, url))
     emit(
