@@ -176,7 +176,7 @@ def unit(
 ) -> None:
     """Print a systemd unit for the worker, or for the scheduler.
 
-    Example: vdisklab fleet unit --scheduler tls://db1 > /etc/systemd/system/vdisklab-worker.service
+    Example: vdisklab fleet unit --scheduler tls://db1 --as kvm7
     """
     from vdisklab.fleet.systemd_unit import systemd_unit  # noqa: PLC0415 - with its neighbours
 
