@@ -16,7 +16,9 @@ from vdisklab.cli.options import (
     HostsOption,
 )
 from vdisklab.cli.output import emit
+from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
+from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.fleet_tables import (
     fleet_recommendation_document,
     fleet_recommendation_table,
@@ -26,6 +28,7 @@ from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.answers import open_results
 from vdisklab.services.fleet_answers import answer_fleet_recommendation
 from vdisklab.services.fleet_hosts import load_fleet
+from vdisklab.services.guest_capacity import carrying, stored_density
 
 NeedOption = Annotated[
     list[str] | None,
@@ -53,6 +56,15 @@ def recommend(
     need: NeedOption = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
     weights: WeightsOption = None,
+    guests: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Only the paths that carry this many guests, by the newest `vdisklab density`.",
+            show_default="one guest",
+        ),
+    ] = None,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
     disk: DiskOption = None,
@@ -70,8 +82,13 @@ def recommend(
 
       vdisklab recommend --weights read=3,write=1 --format json
 
+      vdisklab recommend --guests 10
+
       vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
     """
+    if guests is not None:
+        _for_guests(guests, campaign, db, form, ignored=bool(need or unsafe or weights or hosts))
+        return
     needs = with_default(parse_needs(need), unsafe=unsafe)
     if hosts:
         with open_results(db) as results:
@@ -92,3 +109,17 @@ def recommend(
         lambda: recommendation_document(answer),
         Named.of(db, campaign),
     )
+
+
+def _for_guests(
+    guests: int, campaign: list[str] | None, db: str | None, form: Format, *, ignored: bool
+) -> None:
+    """Prints the paths that carry so many guests, the one that carries most first."""
+    if ignored or len(campaign or ()) > 1:
+        raise PlanError(
+            "--guests answers from one search of `vdisklab density` alone",
+            hint="leave out the other options but one --campaign, --db and --format",
+        )
+    with open_results(db) as results:
+        answer = carrying(stored_density(results, campaign[0] if campaign else None), guests)
+    emit(form, [density_table(answer)], lambda: density_document(answer))

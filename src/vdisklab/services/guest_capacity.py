@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from vdisklab.analysis.capacity import REPEATS, Capacity, capacity, next_steps
 from vdisklab.analysis.guest_groups import (
@@ -308,7 +309,7 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
     """
     campaign = store.campaign(campaign_id)
     plan = campaign.plan
-    if "load" not in plan:
+    if not searched_capacity(plan):
         raise PlanError(
             f"the campaign {campaign.id} did not search how many guests a path carries",
             hint="measure it: `vdisklab density PATHS --load 500iops`",
@@ -330,6 +331,52 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
     ]
     return DensityAnswer(
         campaign.id, int(plan["load"]), criterion, tuple(sorted(answers, key=_order)), emulated
+    )
+
+
+def stored_density(store: Store, name: str | None) -> DensityAnswer:
+    """The answer of the named campaign, or of the newest that `density` measured.
+
+    Raises PlanError if there is none.
+    """
+    if name is not None:
+        return density_of(store, name)
+    for campaign in store.campaigns(with_runs=True):
+        if searched_capacity(campaign.plan):
+            return density_of(store, campaign.id)
+    raise PlanError(
+        f"{store} has no search of how many guests a path carries",
+        hint="measure it: `vdisklab density PATHS --load 500iops`",
+    )
+
+
+def searched_capacity(plan: Mapping[str, Any]) -> bool:
+    """True for a stored plan that `density` made to search capacities."""
+    return "load" in plan and "neighbour" not in plan and len(plan.get("cells", ())) > 0
+
+
+def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
+    """The answer with only the paths that certainly carry so many guests.
+
+    Raises PlanError naming the best path if there is none.
+    """
+    enough = [
+        path for path in answer.paths if path.capacity is not None and path.capacity.low >= guests
+    ]
+    if enough:
+        return replace(answer, paths=tuple(enough))
+    best = answer.paths[0] if answer.paths else None
+    if best is None or best.capacity is None:
+        raise PlanError("no path of this search could be measured", hint="`vdisklab runs` says why")
+    carried = best.capacity
+    tried = carried.at_least and carried.guests < guests
+    raise PlanError(
+        f"no path is shown to carry {guests} guests with {answer.load} requests a second at "
+        f"{answer.criterion}: {best.path} carries {'at least ' if tried else ''}{carried.guests} "
+        f"({carried.low}–{carried.high})",
+        hint=f"search further: --most {guests}"
+        if tried
+        else "measure other paths, more --blocks, a smaller --load or a longer --until",
     )
 
 

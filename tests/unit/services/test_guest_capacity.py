@@ -22,7 +22,13 @@ from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.guest_capacity import CapacitySearch, campaign_of, density_of
+from vdisklab.services.guest_capacity import (
+    CapacitySearch,
+    campaign_of,
+    carrying,
+    density_of,
+    stored_density,
+)
 from vdisklab.services.planning import load_profile
 
 LIMIT = parse_criterion("latency_p99<=5ms")
@@ -107,6 +113,26 @@ class TestAnswer:
         store.add_campaign(campaign)
         with pytest.raises(PlanError, match="did not search"):
             density_of(store, campaign.id)
+
+
+class TestRecommended:
+    def test_only_paths_that_carry_enough(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(a_campaign())
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        answer = stored_density(store, None)
+        assert answer.campaign == campaign.id
+        assert carrying(answer, 4).paths == answer.paths
+        with pytest.raises(PlanError, match="carries at least 4") as error:
+            carrying(answer, 5)
+        assert error.value.hint == "search further: --most 5"
+
+    def test_without_a_search(self, store: Store) -> None:
+        store.add_campaign(a_campaign())
+        with pytest.raises(PlanError, match="has no search"):
+            stored_density(store, None)
 
 
 class TestSearch:

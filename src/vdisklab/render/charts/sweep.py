@@ -21,7 +21,7 @@ FEWEST_LEVELS = 3
 
 MOST_LINES = 5
 
-_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size")
+_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")
 
 
 @dataclass(frozen=True, slots=True)
