@@ -117,7 +117,8 @@ def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
         site.tracked(Kind.PROCESS, f"--marker={marker}"),
     ):
         mountpoint.touch()
-        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
+        # Once unmounted it is killed: unlike a logged disk it has nothing left to write.
+        with site.tracked(Kind.MOUNT, mountpoint), _started(argv):
             with site.tracked(Kind.LOOP, mountpoint):
                 yield Path(attach_loop(mountpoint, direct_io=True))
             site.host.run("umount", mountpoint)
@@ -171,6 +172,13 @@ def _direct_io(site: Site, loop: Path) -> dict[str, str]:
 @contextmanager
 def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
     """The running server. It ends when its file is unmounted; otherwise it is killed."""
+    with _started(argv) as process, _required_health(process, marker):
+        yield
+
+
+@contextmanager
+def _started(argv: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that has mounted its file; it is killed at the end."""
     process = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -182,8 +190,7 @@ def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
     )
     try:
         _await_ready(process)
-        with _required_health(process, marker):
-            yield
+        yield process
     finally:
         process.kill()
         process.communicate()
