@@ -20,8 +20,8 @@ TAKE_CAMPAIGN = frozenset(
 )
 """The verbs with `--campaign`."""
 
-TAKE_DB = TAKE_CAMPAIGN | {"export", "import", "plan", "powercut", "run", "runs", "show"}
-"""The verbs with `--db`."""
+WITHOUT_DB = frozenset({"clean", "doctor", "lab", "method", "profiles"})
+"""The verbs without `--db`: all others are about results."""
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
@@ -64,7 +64,7 @@ class Named:
         words: list[str] = []
         if verb in TAKE_CAMPAIGN and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
-        if verb in TAKE_DB and self.db is not None and "--db" not in command:
+        if verb not in WITHOUT_DB and self.db is not None and "--db" not in command:
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import altair as alt
 
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import MeasureKey
@@ -18,7 +15,17 @@ from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.render import numbers
 from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
-from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels
+from vdisklab.render.charts.vega import (
+    AS_GIVEN,
+    INTERVAL,
+    WIDTH,
+    Figure,
+    faceted,
+    finished,
+    labels,
+    layer,
+    quantitative,
+)
 from vdisklab.render.page.contents import caution_of
 from vdisklab.results.model import Better
 from vdisklab.services.report_contents import Contents
@@ -39,30 +46,22 @@ def bars(
         }
         for row in rows
     ]  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("label:N", sort=None, title=None, axis=labels())
-    )
-    drawn = base.mark_bar(height=13).encode(
-        x=alt.X("value:Q", title=unit or None, scale=alt.Scale(zero=True)),
-        color=alt.Color("colour:N", scale=None),
-    )
-    lines = base.mark_rule(strokeWidth=1.5, color=palette.ink).encode(x="low:Q", x2="high:Q")
-    ends = base.mark_tick(thickness=1.5, height=7, color=palette.ink)
-    chart: Any = alt.layer(
-        drawn,
-        lines,
-        ends.encode(x="low:Q"),
-        ends.encode(x="high:Q"),
-    ).properties(width=WIDTH, height=alt.Step(20))
+    names = {"y": labels("label")}
+    value = quantitative("value", title=unit or None, scale={"zero": True})
+    ends = {"thickness": 1.5, "height": 7, "color": palette.ink}
+    chart: Spec = {
+        "layer": [
+            layer("bar", {"height": 13}, names, {"x": value, "color": AS_GIVEN}),
+            layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names, INTERVAL),
+            layer("tick", ends, names, {"x": quantitative("low")}),
+            layer("tick", ends, names, {"x": quantitative("high")}),
+        ],
+        "width": WIDTH,
+        "height": {"step": 20},
+    }
     if any(row.group for row in rows):
-        chart = chart.facet(
-            row=alt.Row("group:N", sort=None, title=None,
-                        header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top",
-                                          labelAnchor="start",
-                                          labelFontWeight="bold", labelColor=palette.ink)),
-            spacing=12,
-        ).resolve_scale(y="independent", x="shared" if shared else "independent")  # fmt: skip
-    return finished(chart, palette, caution)
+        chart = faceted(chart, "group", palette, 12, y=True, x=not shared)
+    return finished(chart, values, palette, caution)
 
 
 MOST_BARS = 14

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import altair as alt
-
 from vdisklab.analysis.candidates import candidates
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
@@ -17,7 +15,18 @@ from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.sweep import sweep_figures
-from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
+from vdisklab.render.charts.vega import (
+    AS_GIVEN,
+    INTERVAL,
+    WIDTH,
+    Figure,
+    faceted,
+    finished,
+    labels,
+    layer,
+    nominal,
+    quantitative,
+)
 from vdisklab.render.page.contents import caution_of
 from vdisklab.render.tables.comparison import compared_rows
 from vdisklab.results.model import Better
@@ -134,16 +143,21 @@ def plane(
         }
         for point in sorted(points, key=lambda point: point.front)  # the front is drawn last
     ]  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        x=alt.X("value:Q", title=unit, scale=alt.Scale(zero=True)),
-        y=alt.Y("safety:N", sort=list(order), title=None, axis=labels(),
-                scale=alt.Scale(domain=list(order))),
-        color=alt.Color("colour:N", scale=None),
-    )  # fmt: skip
-    dots = base.mark_circle(size=70, opacity=0.85)
-    words = base.mark_text(align="right", dy=-11, fontSize=11).encode(text="label:N")
-    chart = alt.layer(dots, words).properties(width=WIDTH, height=alt.Step(44))
-    return finished(chart, palette, caution)
+    place = {
+        "x": quantitative("value", title=unit, scale={"zero": True}),
+        "y": labels("safety", sort=list(order), scale={"domain": list(order)}),
+        "color": AS_GIVEN,
+    }
+    words = {"align": "right", "dy": -11, "fontSize": 11}
+    chart: Spec = {
+        "layer": [
+            layer("circle", {"size": 70, "opacity": 0.85}, place),
+            layer("text", words, place, {"text": nominal("label")}),
+        ],
+        "width": WIDTH,
+        "height": {"step": 44},
+    }
+    return finished(chart, values, palette, caution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,30 +184,27 @@ def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: st
         for row in rows
         for source, value in ((measured_name, row.ours), (published_name, row.published))
     ]  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("label:N", sort=None, title=None, axis=labels()),
-        x=alt.X("ratio:Q", title="times the baseline of the same machine",
-                scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=6)),
-        color=alt.Color("who:N", scale=alt.Scale(domain=[measured_name, published_name],
-                                                 range=[palette.bar, palette.highlight]),
-                        legend=alt.Legend(title=None, orient="bottom", columns=2)),
-    )  # fmt: skip
-    lines = (
-        base.transform_filter("datum.low !== null")
-        .mark_rule(strokeWidth=1.5)
-        .encode(x="low:Q", x2="high:Q")
-    )
-    shapes = alt.Scale(domain=[measured_name, published_name], range=["circle", "diamond"])
-    dots = base.mark_point(size=70, filled=True, opacity=1).encode(
-        shape=alt.Shape("who:N", scale=shapes)
-    )
-    chart = (
-        alt.layer(lines, dots)
-        .properties(width=WIDTH - 120, height=alt.Step(20))
-        .facet(row=panel_rows(palette), spacing=12)
-        .resolve_scale(y="independent")
-    )  # fmt: skip
-    return finished(chart, palette, caution)
+    who = [measured_name, published_name]
+    colours = {"domain": who, "range": [palette.bar, palette.highlight]}
+    legend = {"title": None, "orient": "bottom", "columns": 2}
+    shapes = {"domain": who, "range": ["circle", "diamond"]}
+    place = {"y": labels("label"), "color": nominal("who", scale=colours, legend=legend)}
+    title = "times the baseline of the same machine"
+    ratio = quantitative("ratio", title=title, scale={"type": "log"}, axis={"tickCount": 6})
+    chart: Spec = {
+        "layer": [
+            layer("rule", {"strokeWidth": 1.5}, place, INTERVAL, only="datum.low !== null"),
+            layer(
+                "point",
+                {"size": 70, "filled": True, "opacity": 1},
+                place,
+                {"x": ratio, "shape": nominal("who", scale=shapes)},
+            ),
+        ],
+        "width": WIDTH - 120,
+        "height": {"step": 20},
+    }
+    return finished(faceted(chart, "panel", palette, 12, y=True), values, palette, caution)
 
 
 MOST_ROWS = 12

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import altair as alt
 import numpy as np
 
 from vdisklab.analysis.observations import MeasureKey
@@ -13,7 +12,15 @@ from vdisklab.analysis.tallies import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette, Spec
-from vdisklab.render.charts.vega import WIDTH, Figure, finished, panel_rows
+from vdisklab.render.charts.vega import (
+    WIDTH,
+    Figure,
+    faceted,
+    finished,
+    layer,
+    nominal,
+    quantitative,
+)
 from vdisklab.render.page.contents import caution_of
 from vdisklab.results.model import Direction
 from vdisklab.services.report_contents import Contents
@@ -184,32 +191,34 @@ def over_time(rows: Sequence[Moment], unit: str, palette: Palette, *, caution: s
     names = list(dict.fromkeys(row.label for row in rows))
     colours = [palette.highlight, palette.bar, palette.muted, palette.ink]
     dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        x=alt.X("second:Q", title="seconds from the start of the measurement",
-                axis=alt.Axis(tickMinStep=1)),
-        y=alt.Y("value:Q", title=unit, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=4)),
-        color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours[: len(names)]),
-                        legend=alt.Legend(title=None, orient="bottom", columns=1,
-                                          labelLimit=500, symbolType="stroke")),
-    )  # fmt: skip
-    lines = base.mark_line(strokeWidth=1.6, opacity=0.85, point=alt.OverlayMarkDef(size=12)).encode(
-        detail="run:N",
-        strokeDash=alt.StrokeDash(
-            "label:N", legend=None, scale=alt.Scale(domain=names, range=dashes[: len(names)])
+    seconds = "seconds from the start of the measurement"
+    place = {
+        "x": quantitative("second", title=seconds, axis={"tickMinStep": 1}),
+        "y": quantitative("value", title=unit, scale={"zero": True}, axis={"tickCount": 4}),
+    }
+    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500,
+              "symbolType": "stroke"}  # fmt: skip
+    kinds = {
+        "color": nominal(
+            "label", scale={"domain": names, "range": colours[: len(names)]}, legend=legend
         ),
-    )
-    crosses = (
-        base.transform_filter("datum.stalled")
-        .mark_point(shape="cross", angle=45, size=130, filled=True, opacity=1)
-        .encode(color=alt.value(palette.ink))
-    )
-    chart = (
-        alt.layer(lines, crosses)
-        .properties(width=WIDTH, height=130)
-        .facet(row=panel_rows(palette), spacing=16)
-        .resolve_scale(y="independent")
-    )  # fmt: skip
-    return finished(chart, palette, caution)
+        "detail": nominal("run"),
+        "strokeDash": nominal(
+            "label", scale={"domain": names, "range": dashes[: len(names)]}, legend=None
+        ),
+    }
+    line = {"strokeWidth": 1.6, "opacity": 0.85, "point": {"size": 12}}
+    cross = {"shape": "cross", "angle": 45, "size": 130, "filled": True, "opacity": 1}
+    ink = {"color": {"value": palette.ink}}
+    chart: Spec = {
+        "layer": [
+            layer("line", line, place, kinds),
+            layer("point", cross, place, ink, only="datum.stalled"),
+        ],
+        "width": WIDTH,
+        "height": 130,
+    }
+    return finished(faceted(chart, "panel", palette, 16, y=True), values, palette, caution)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,19 +244,13 @@ def percentiles(
     names = list(dict.fromkeys(row.label for row in rows))
     dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][: len(names)]
     colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
-    chart = (
-        alt.Chart(alt.InlineData(values=values))
-        .mark_line(point=True)
-        .encode(
-            x=alt.X("percentile:N", sort=order, title=level, axis=alt.Axis(labelAngle=0)),
-            y=alt.Y("value:Q", title=unit, scale=alt.Scale(type="log"),
-                    axis=alt.Axis(tickCount=4)),
-            color=alt.Color("label:N", scale=alt.Scale(domain=names, range=colours),
-                            legend=alt.Legend(title=None, orient="bottom", columns=1,
-                                              labelLimit=500)),
-            strokeDash=alt.StrokeDash("label:N", legend=None,
-                                      scale=alt.Scale(domain=names, range=dashes)),
-        )
-        .properties(width=WIDTH, height=240)
-    )  # fmt: skip
-    return finished(chart, palette, caution)
+    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500}
+    scale = {"type": "log"}
+    channels = {
+        "x": nominal("percentile", sort=order, title=level, axis={"labelAngle": 0}),
+        "y": quantitative("value", title=unit, scale=scale, axis={"tickCount": 4}),
+        "color": nominal("label", scale={"domain": names, "range": colours}, legend=legend),
+        "strokeDash": nominal("label", scale={"domain": names, "range": dashes}, legend=None),
+    }
+    chart = {**layer("line", {"point": True}, channels), "width": WIDTH, "height": 240}
+    return finished(chart, values, palette, caution)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import altair as alt
-
 from vdisklab.analysis.pareto import Placed, Standing
 from vdisklab.render import numbers
 from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell
-from vdisklab.render.charts.svg import Palette
-from vdisklab.render.charts.vega import WIDTH, Figure, finished, labels, panel_rows
+from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.vega import (
+    AS_GIVEN,
+    INTERVAL,
+    WIDTH,
+    Figure,
+    faceted,
+    finished,
+    labels,
+    layer,
+    quantitative,
+)
 from vdisklab.render.page.contents import caution_of
 from vdisklab.services.report_contents import Contents
 
@@ -39,21 +45,21 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         for one in shown
         for name, share, (low, high) in zip(answer.names, one.shares, one.intervals, strict=True)
     ]  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        y=alt.Y("measure:N", sort=list(answer.names), title=None, axis=labels())
-    )
-    drawn = base.mark_bar(size=9).encode(
-        x=alt.X("share:Q", title="share of the best", scale=alt.Scale(zero=True)),
-        color=alt.Color("colour:N", scale=None),
-        opacity=alt.Opacity("opacity:Q", scale=None),
-    )
-    lines = base.mark_rule(strokeWidth=1.5, color=palette.ink).encode(x="low:Q", x2="high:Q")
-    chart: Any = (
-        alt.layer(drawn, lines)
-        .properties(width=WIDTH - 120, height=alt.Step(14))
-        .facet(row=panel_rows(palette), spacing=8)
-    )
-    spec = finished(chart, palette, caution_of(contents))
+    names_of_rows = {"y": labels("measure", sort=list(answer.names))}
+    shares = {
+        "x": quantitative("share", title="share of the best", scale={"zero": True}),
+        "color": AS_GIVEN,
+        "opacity": quantitative("opacity", scale=None),
+    }
+    chart: Spec = {
+        "layer": [
+            layer("bar", {"size": 9}, names_of_rows, shares),
+            layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names_of_rows, INTERVAL),
+        ],
+        "width": WIDTH - 120,
+        "height": {"step": 14},
+    }
+    spec = finished(faceted(chart, "panel", palette, 8), values, palette, caution_of(contents))
     names = ", ".join(answer.names)
     described = "; ".join(_described(one, answer.names) for one in shown)
     hidden = len(answer.front.cells) - len(shown)

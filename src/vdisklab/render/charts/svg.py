@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
-import vl_convert
 from defusedxml.ElementTree import fromstring
 
 from vdisklab.errors import HostError
@@ -31,9 +31,29 @@ Draw = Callable[[Sequence[Spec]], Callable[[], list[str]]]
 _SMALLEST: Spec = {"data": {"values": [{}]}, "mark": "point"}
 
 
+def converter() -> Any:  # noqa: ANN401 - a module
+    """vl-convert, which draws charts. Raises HostError if it is not installed: it takes 84 MB."""
+    try:
+        import vl_convert  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise HostError(
+            "drawing charts needs the Python package vl-convert-python, which is not installed",
+            hint=CHARTS_HINT,
+        ) from error
+    return vl_convert
+
+
+CHARTS_HINT = "pip install 'vdisklab[charts]'; in a checkout script/install"
+
+
+def can_draw() -> bool:
+    """True if charts can be drawn here."""
+    return find_spec("vl_convert") is not None
+
+
 def draw_here(specs: Sequence[Spec]) -> Callable[[], list[str]]:
     """Draws in this process, when the result is requested."""
-    return lambda: [vl_convert.vegalite_to_svg(spec) for spec in specs]
+    return lambda: [converter().vegalite_to_svg(spec) for spec in specs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +83,12 @@ class _Helper:
 def drawing_aside() -> Iterator[Draw]:
     """Yields a function that draws charts once, in a process that starts immediately.
 
-    The function that waits for the charts raises HostError if the process has failed.
+    Where charts cannot be drawn, no process is started. The function that waits for the charts
+    raises HostError if the process has failed.
     """
+    if not can_draw():
+        yield draw_here
+        return
     argv = (sys.executable, "-m", __name__)
     with (
         ThreadPoolExecutor(1) as talking,

@@ -1,4 +1,4 @@
-"""Vega-Lite charts, made by Altair and rendered by vl-convert without a network.
+"""Vega-Lite charts as JSON, rendered by vl-convert (an extra) without a network.
 
 A chart in a page takes its colours from the page's style sheet, so one drawing serves the light and
 the dark scheme: it is rendered in colours that nothing else uses, which then become CSS variables.
@@ -6,44 +6,96 @@ the dark scheme: it is rendered in colours that nothing else uses, which then be
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-import vl_convert
-
 from vdisklab.render.charts.bar_rows import Bar
-from vdisklab.render.charts.svg import Palette, Spec
+from vdisklab.render.charts.svg import Palette, Spec, converter
 from vdisklab.render.tables.layout import sanitise_line
 
 WIDTH = 560
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+
+Encoding = Mapping[str, Any]
 
 
-def labels() -> alt.Axis:
-    """An axis of names, without lines."""
-    return alt.Axis(labelLimit=420, labelPadding=6, domain=False, ticks=False, grid=False)
+def nominal(field: str, **more: object) -> Spec:
+    """A channel that shows names."""
+    return {"field": field, "type": "nominal", **more}
 
 
-def finished(chart: Any, palette: Palette, caution: str | None) -> Spec:  # noqa: ANN401
-    """The specification as JSON, with the palette and the caution applied."""
-    # The reader's font may be wider than the one used to measure text: leave room.
-    room = {"left": 44, "right": 16, "top": 4, "bottom": 4}
-    title = alt.Title(
-        caution or "", anchor="start", fontSize=11, fontWeight="normal", color=palette.highlight
-    )
+def quantitative(field: str, **more: object) -> Spec:
+    """A channel that shows numbers."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def labels(field: str, *, sort: Sequence[str] | None = None, **more: object) -> Spec:
+    """A vertical axis of names, without lines."""
+    axis = {"labelLimit": 420, "labelPadding": 6, "domain": False, "ticks": False, "grid": False}
+    return nominal(field, sort=sort, title=None, axis=axis, **more)
+
+
+def layer(mark: str, style: Encoding, *encodings: Encoding, only: str | None = None) -> Spec:
+    """One layer: marks in a style, of the values for which the expression `only` is true."""
+    channels = {name: channel for encoding in encodings for name, channel in encoding.items()}
+    drawn: Spec = {"mark": {"type": mark, **style}, "encoding": channels}
+    return drawn if only is None else {**drawn, "transform": [{"filter": only}]}
+
+
+AS_GIVEN: Encoding = nominal("colour", scale=None)
+"""The channel of a colour that the values name."""
+
+INTERVAL: Encoding = {"x": quantitative("low"), "x2": {"field": "high"}}
+"""The channels of a line for an interval."""
+
+
+def faceted(spec: Spec, field: str, palette: Palette, spacing: int, **independent: bool) -> Spec:
+    """The chart once for each name in `field`, one below the other, with the name above it.
+
+    Each keyword is an axis, and True if each part has its own scale.
+    """
+    header = {
+        "labelAngle": 0, "labelAlign": "left", "labelOrient": "top", "labelAnchor": "start",
+        "labelFontWeight": "bold", "labelColor": palette.ink,
+    }  # fmt: skip
+    scales = {axis: "independent" if own else "shared" for axis, own in independent.items()}
+    return {
+        "facet": {"row": nominal(field, sort=None, title=None, header=header)},
+        "spec": spec,
+        "spacing": spacing,
+        **({"resolve": {"scale": scales}} if scales else {}),
+    }
+
+
+def finished(
+    chart: Spec, values: Sequence[Encoding], palette: Palette, caution: str | None
+) -> Spec:
+    """The whole specification, with the values, the palette and the caution."""
     text = {"labelColor": palette.ink, "titleColor": palette.ink, "labelFont": "sans-serif",
             "titleFont": "sans-serif", "titleFontWeight": "normal"}  # fmt: skip
-    spec: Spec = (
-        (chart.properties(title=title) if caution else chart)
-        .configure(background=palette.paper or "transparent", font="sans-serif", padding=room)
-        .configure_view(stroke=None)
-        .configure_axis(
-            gridColor=palette.grid, domainColor=palette.grid, tickColor=palette.grid, **text
-        )
-        .configure_legend(labelColor=palette.ink, titleColor=palette.ink)
-        .to_dict()
-    )
-    return spec
+    title = {"text": caution, "anchor": "start", "fontSize": 11, "fontWeight": "normal",
+             "color": palette.highlight}  # fmt: skip
+    return {
+        "$schema": SCHEMA,
+        "config": {
+            "view": {"continuousWidth": 300, "continuousHeight": 300, "stroke": None},
+            "axis": {
+                "gridColor": palette.grid,
+                "domainColor": palette.grid,
+                "tickColor": palette.grid,
+                **text,
+            },
+            "legend": {"labelColor": palette.ink, "titleColor": palette.ink},
+            "background": palette.paper or "transparent",
+            "font": "sans-serif",
+            # The reader's font may be wider than the one used to measure text: leave room.
+            "padding": {"left": 44, "right": 16, "top": 4, "bottom": 4},
+        },
+        "data": {"values": list(values)},
+        **({"title": title} if caution else {}),
+        **chart,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +120,16 @@ class Figure:
     shared: bool = True
 
 
-def panel_rows(palette: Palette, field: str = "panel") -> alt.Row:
-    """Facets one below the other, each with its name above it."""
-    header = alt.Header(
-        labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start",
-        labelFontWeight="bold", labelColor=palette.ink,
-    )  # fmt: skip
-    return alt.Row(f"{field}:N", sort=None, title=None, header=header)
-
-
 def to_svg(spec: Spec) -> str:
     """The chart as an SVG document."""
-    return vl_convert.vegalite_to_svg(harmless(spec))
+    drawn: str = converter().vegalite_to_svg(harmless(spec))
+    return drawn
 
 
 def to_png(spec: Spec, scale: float = 2.0) -> bytes:
     """The chart as a PNG image; `scale` 2 suits high-resolution screens."""
-    return vl_convert.vegalite_to_png(harmless(spec), scale=scale)
+    drawn: bytes = converter().vegalite_to_png(harmless(spec), scale=scale)
+    return drawn
 
 
 def harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value

@@ -30,7 +30,7 @@ from vdisklab.render import numbers
 from vdisklab.render.charts.bar_rows import page_rows
 from vdisklab.render.charts.bars import answer_cell, choice_bars
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.svg import CSS, Draw, draw_here, for_page
+from vdisklab.render.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
 from vdisklab.render.charts.vega import Figure, harmless
 from vdisklab.render.page.contents import (
     caution_of,
@@ -63,7 +63,9 @@ _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 def render_page(contents: Contents, draw: Draw = draw_here) -> str:
     """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
     shown = figures(contents, CSS)
-    drawn = draw([harmless(figure.spec) for figure in shown if figure.spec and not figure.bars])
+    drawable = can_draw()
+    specs = [harmless(figure.spec) for figure in shown if _is_drawn(figure)]
+    drawn = draw(specs) if drawable else list
     style, script = _file("page.css"), _file("page.js")
     answer = contents.recommendation
     environment = Environment(autoescape=True, undefined=StrictUndefined)
@@ -105,6 +107,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         roles=contents.roles.title if contents.roles else None,
         rates=mean_sentence(contents.rates, contents.baseline.label) if contents.rates else None,
         figures=_figures(contents, shown, drawn()),
+        charts_hint=None if drawable or not specs else CHARTS_HINT,
     )
 
 
@@ -177,12 +180,18 @@ def _figures(
             "alt": sanitise(figure.alt),
             "rows": page_rows(figure.bars, figure.unit, shared=figure.shared),
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
+            "undrawn": _is_drawn(figure) and not drawn,
             "svg": None
-            if figure.spec is None or figure.bars
+            if not (_is_drawn(figure) and drawn)
             else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
         }
         for figure in shown
     ]
+
+
+def _is_drawn(figure: Figure) -> bool:
+    """True for a chart; figures of bars are rows of the page."""
+    return figure.spec is not None and not figure.bars
 
 
 def _diagnostics_at(cells: Iterable[str], diagnostics: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -24,7 +24,7 @@ from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.render.charts.figures import figures
-from vdisklab.render.charts.svg import CSS, for_page
+from vdisklab.render.charts.svg import CSS, drawing_aside, for_page
 from vdisklab.render.charts.sweep import sweep_figures
 from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
@@ -226,6 +226,23 @@ def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
     assert "ide.svg" in svg
     assert "over-time.svg" in svg
     assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
+
+
+def test_without_the_program_for_charts_the_page_has_all_but_drawings(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with drawing_aside() as draw:
+        page = build(contents, ReportFormat.HTML, draw)["report.html"].decode()
+    assert 'class="chart"' not in page
+    assert "vdisklab[charts]" in page
+    drawn = [figure for figure in figures(contents, CSS) if figure.spec and not figure.bars]
+    assert drawn
+    assert all(html.escape(figure.title) in page for figure in drawn)
+    for form in (ReportFormat.PNG, ReportFormat.SVG):
+        with pytest.raises(HostError, match="vl-convert-python, which is not installed"):
+            build(contents, form)
+    assert build(contents, ReportFormat.JSON)
 
 
 def test_without_pyarrow_only_parquet_is_refused(
