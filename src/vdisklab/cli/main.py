@@ -18,6 +18,7 @@ import typer
 from vdisklab import __version__
 from vdisklab.cli.standard_streams import open_standard_streams
 from vdisklab.cli.verb import Verb
+from vdisklab.cli.verbs import VERBS
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import fio_version, qemu_version
@@ -26,32 +27,6 @@ from vdisklab.render.tables.layout import sanitise
 
 EXIT_BUG = 70
 
-VERBS = {
-    "doctor": "doctor:doctor",
-    "advise": "advise:advise",
-    "profiles": "profiles:profiles",
-    "plan": "plan:plan",
-    "run": "run:run",
-    "density": "density:density",
-    "rank": "rank:rank",
-    "compare": "compare:compare",
-    "table": "table:table",
-    "claims": "claims:claims",
-    "show": "show:show",
-    "runs": "runs:runs",
-    "recommend": "recommend:recommend",
-    "export": "export:export",
-    "audit": "audit:audit",
-    "powercut": "powercut:powercut",
-    "report": "report:report",
-    "method": "method:method",
-    "clean": "clean:clean",
-    "export-data": "export_data:export_data_verb",
-    "import": "importing:import_files",
-    "fleet": "fleet:fleet_verbs",
-    "lab": "lab:lab_verbs",
-}
-"""The module and function of each verb, in the order of the help."""
 
 GROUPS = ("fleet", "lab")
 """The verbs that have verbs of their own."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Self
 
+from vdisklab.cli.verbs import VERBS
 from vdisklab.results.address import without_password
 
 TAKE_CAMPAIGN = frozenset(
@@ -20,8 +21,8 @@ TAKE_CAMPAIGN = frozenset(
 )
 """The verbs with `--campaign`."""
 
-WITHOUT_DB = frozenset({"clean", "doctor", "lab", "method", "profiles"})
-"""The verbs without `--db`: all others are about results."""
+WITHOUT_DB = frozenset({"clean", "doctor", "fleet", "lab", "method", "profiles"})
+"""The verbs without `--db`, and groups of verbs: all others are about results."""
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
@@ -64,7 +65,12 @@ class Named:
         words: list[str] = []
         if verb in TAKE_CAMPAIGN and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
-        if verb not in WITHOUT_DB and self.db is not None and "--db" not in command:
+        if (
+            verb in VERBS
+            and verb not in WITHOUT_DB
+            and self.db is not None
+            and "--db" not in command
+        ):
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])
 

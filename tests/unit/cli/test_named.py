@@ -11,8 +11,9 @@ import pytest
 import typer
 
 from tests.unit.stored import Database
-from vdisklab.cli.main import VERBS, build_app, main
+from vdisklab.cli.main import build_app, main
 from vdisklab.cli.named import TAKE_CAMPAIGN, WITHOUT_DB, Named
+from vdisklab.cli.verbs import VERBS
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
@@ -21,7 +22,7 @@ COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
 def test_the_sets_of_verbs_are_those_with_the_options() -> None:
     group = typer.main.get_command(build_app())
     take_db = VERBS.keys() - WITHOUT_DB
-    verbs = {name: group.commands[name] for name in VERBS if name != "lab"}  # type: ignore[attr-defined]
+    verbs = {name: group.commands[name] for name in VERBS}  # type: ignore[attr-defined]
     having = {
         option: {
             name for name, verb in verbs.items() if any(option in one.opts for one in verb.params)
