@@ -130,12 +130,13 @@ def _without(shared: Record, settings: Record) -> Record:
 
 
 def _added(earlier: Sequence[Record], later: Sequence[Record]) -> list[Record]:
-    """The controls of both records; every campaign runs all of them."""
-    new = {each["name"]: each["losses_of_states"] for each in later}
-    return [
-        {**each, "losses_of_states": each["losses_of_states"] + new[each["name"]]}
-        for each in earlier
-    ]
+    """The controls of both records; a campaign runs those of its models and operations."""
+    controls = {each["name"]: each for each in earlier}
+    for each in later:
+        before = controls.get(each["name"], {**each, "losses_of_states": []})
+        losses = before["losses_of_states"] + each["losses_of_states"]
+        controls[each["name"]] = {**before, "losses_of_states": losses}
+    return list(controls.values())
 
 
 def _by_row(verdicts: Sequence[Verdict]) -> list[Verdict]:

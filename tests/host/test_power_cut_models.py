@@ -64,7 +64,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PowerCutSessio
 def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
     path: str, kept: dict[str, bool], session: PowerCutSession, tmp_path: Path
 ) -> None:
-    settings = QuestionSettings(writes=24, post_recovery_states=2, sampling=Sampling(states=80))
+    settings = QuestionSettings(writes=16, post_recovery_states=1, sampling=Sampling(states=40))
     questions = [
         Question(parse_path(path), ClientKind.NEVER, settings, model=FailureModel(model))
         for model in ("power", *kept)
@@ -86,7 +86,7 @@ def test_what_a_guest_without_flushes_keeps_depends_on_what_dies(
 def test_what_a_guest_flushes_survives_in_todays_images(
     image: str, session: PowerCutSession, tmp_path: Path
 ) -> None:
-    settings = QuestionSettings(writes=16, post_recovery_states=4, sampling=Sampling(states=40))
+    settings = QuestionSettings(writes=16, post_recovery_states=2, sampling=Sampling(states=20))
     path = parse_path(f"xfs/qcow2:{image}/none")
     models = [FailureModel.POWER]
     models += [] if "data_file" in image else [FailureModel.QEMU_KILLED]
