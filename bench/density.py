@@ -83,7 +83,7 @@ def campaigns(count: int, directory: Path, repeats: int) -> Iterator[dict[str, A
             if isinstance(event, RunFinished) and event.failure is not None:
                 failures.append(event.failure.partition("\n")[0])
 
-        _, answer = search_known(request, guests, guests + 2, note, repeats=repeats)
+        _, answer = search_known(request, guests, guests + 1, note, repeats=repeats)
         path = answer.paths[0] if answer is not None else None
         carried = None if path is None else path.capacity
         yield {

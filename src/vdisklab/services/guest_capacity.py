@@ -42,6 +42,7 @@ from vdisklab.progress import Note, Progress
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.measure import Measured, measure
+from vdisklab.services.planning import load_profile
 from vdisklab.storage.room import guests_that_fit
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB, format_bytes
@@ -191,8 +192,13 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
     """
     request.require_search()
     parse_criterion(request.until or DEFAULT_LIMIT)
-    for path in expand_paths(request.patterns):
-        require_groups(path, request)
+    require_group_paths(request)
+    profile = load_profile(request.profile or PROFILE)
+    if not profile.is_open_load:
+        raise PlanError(
+            f"the profile {profile.name} has no open load, whose rate --load sets",
+            hint=f"choose --profile {PROFILE}, or a profile of yours with rate_iops",
+        )
     return replace(
         request,
         guests=tuple(str(number) for number in range(1, _most(request) + 1)),
@@ -201,7 +207,15 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
     )
 
 
-def require_groups(path: DiskPath, request: DensityRequest) -> None:
+def require_group_paths(request: DensityRequest) -> None:
+    """Raises PlanError for paths that several guests cannot have, and without any path."""
+    if not request.patterns:
+        raise PlanError("no disk path is given", hint="write paths such as {raw,qcow2}/none")
+    for path in expand_paths(request.patterns):
+        _require_groups(path, request)
+
+
+def _require_groups(path: DiskPath, request: DensityRequest) -> None:
     """Raises PlanError for a path that several guests cannot have, or that is thin."""
     if path.on_host or (path.image is not None and path.image.format is ImageFormat.NULL):
         raise PlanError(f"{path} gives no guest a disk", hint="write a path such as raw/none")

@@ -11,7 +11,6 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.errors import PlanError
 from vdisklab.plan.density_request import DEFAULT_LIMIT, DensityRequest
 from vdisklab.plan.guest import RanUnder
-from vdisklab.plan.matrix import expand_paths
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
 from vdisklab.results.model import Run
@@ -19,10 +18,11 @@ from vdisklab.results.store import Store
 from vdisklab.services.guest_capacity import (
     groups_of,
     name_of_one,
-    require_groups,
+    require_group_paths,
     run_control,
 )
 from vdisklab.services.measure import Measured, measure
+from vdisklab.services.planning import load_profile
 
 _ALONE, _BESIDE = 1, 2
 
@@ -80,8 +80,9 @@ def neighbour_campaign(request: DensityRequest) -> DensityRequest:
             "--load and --until have no effect",
             hint="leave them out",
         )
-    for path in expand_paths(request.patterns):
-        require_groups(path, request)
+    require_group_paths(request)
+    for name in (request.victim, request.neighbour):
+        load_profile(str(name))
     return replace(
         request,
         guests=(str(_ALONE), str(_BESIDE)),

@@ -181,6 +181,9 @@ class TestRefused:
             ({"paths": ("raw:preallocation=off/none",)}, "is thin"),
             ({"paths": ("vdi/none",)}, "is thin"),
             ({"until": "p99"}, "not a limit"),
+            ({"paths": ()}, "no disk path"),
+            ({"profile": "quick"}, "no open load"),
+            ({"profile": "nothing"}, "there is no profile"),
         ],
     )
     def test_with_a_way_out(self, change: dict[str, Any], sentence: str) -> None:

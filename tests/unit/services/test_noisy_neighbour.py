@@ -78,6 +78,8 @@ def test_only_the_victim_keeps_its_profile() -> None:
         ({"guests": ("2",)}, "have no effect"),
         ({"until": "latency_p50<=1s"}, "have no effect"),
         ({"paths": ("host",)}, "gives no guest a disk"),
+        ({"victim": "nothing"}, "there is no profile"),
+        ({"neighbour": "nothing"}, "there is no profile"),
     ],
 )
 def test_refused_with_a_way_out(change: dict[str, Any], sentence: str) -> None:
