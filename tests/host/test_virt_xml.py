@@ -1,0 +1,50 @@
+"""The lines for libvirt do with the real virt-xml(1) what they say, on libvirt's test driver."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vdisklab.audit.changes import change_of
+from vdisklab.audit.domain import read_domain
+from vdisklab.path.disk_path import parse_path
+
+pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")
+
+DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory><os><type>hvm</type></os>
+<devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='writeback'/>
+<source file='/srv/a.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines"),
+    [
+        ("raw/none", ['+      <driver name="qemu" type="raw" cache="none" io="threads"/>']),
+        (
+            "raw/none/virtio:aio=native:iothread=on",
+            [
+                "+  <iothreads>1</iothreads>",
+                '+      <driver name="qemu" type="raw" cache="none" io="native" iothread="1"/>',
+            ],
+        ),
+    ],
+)
+def test_the_lines_to_paste(tmp_path: Path, wanted: str, lines: list[str]) -> None:
+    (tmp_path / "web.xml").write_text(DOMAIN.format(type="test"))
+    node = tmp_path / "node.xml"
+    node.write_text(f"<node><domain file='{tmp_path}/web.xml'/></node>")
+    (disk,) = read_domain(DOMAIN.format(type="kvm"), "web.xml")
+    change = change_of(disk, parse_path(wanted))
+    shown = ""
+    for command in change.paste.split(" && "):
+        program, *words = shlex.split(command)
+        if program == "virt-xml":
+            argv = [program, "--connect", f"test://{node}", *words, "--print-diff"]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+            assert done.returncode == 0, done.stderr
+            shown += done.stdout
+    assert [line for line in shown.splitlines() if line.startswith("+ ")] == lines
