@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -262,6 +263,10 @@ def _search(
 
 def run_control(request: DensityRequest, progress: Progress) -> None:
     """Searches a disk whose capacity is known. Raises HostError if the answer is not that."""
+    if os.geteuid() != 0:
+        raise HostError(
+            "the control, a disk of known capacity, needs root", hint="run vdisklab as root"
+        )
     rate = known_rate(CONTROL_GUESTS)
     progress(
         Note(
