@@ -11,7 +11,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.render.documents.conversion import DiagnosticEntry, Key, Limit
 from vdisklab.render.documents.rankings import Emulation, Number
-from vdisklab.results.model import Counted, Direction, Failure, HostFacts, Origin
+from vdisklab.results.model import Counted, Direction, Failure, GuestGroup, HostFacts, Origin
 from vdisklab.results.power_cut import Counterexample
 
 
@@ -119,6 +119,7 @@ class MeasurementEntry:
     measured_seconds: Number
     samples: tuple[SampleEntry, ...]
     evidence: EvidenceEntry
+    group: Annotated[GuestGroup | None, "the guests, if several ran at once", Key.ABSENT]
     raw: Annotated[str | None, "what the program printed, with `--raw`", Key.ABSENT]
 
 

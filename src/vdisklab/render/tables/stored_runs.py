@@ -22,6 +22,7 @@ from vdisklab.render.documents.records import (
     SampleEntry,
     SampleRow,
 )
+from vdisklab.render.tables.group_table import group_table
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.wording import caution, sentence
 from vdisklab.results.model import (
@@ -240,6 +241,8 @@ def _measurement(measured: Measurement) -> Iterator[Table[Any]]:
     )
     title = f"{measured.name}: {measured.program}, {duration}"
     yield Table(title, columns, measured.samples, verbatim=(measured.command,))
+    if measured.group is not None:
+        yield group_table(measured.name, measured.group)
     yield _evidence(measured)
 
 
