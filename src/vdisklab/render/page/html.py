@@ -220,7 +220,7 @@ def _segments(cell: MeasuredCell) -> list[str]:
     return [
         "+".join(layer.kind.value for layer in path.layers) or "–",
         path.image.format.value if path.image else "–",
-        "–" if path.on_host else path.cache.value,
+        "–" if path.on_host or path.is_share else path.cache.value,
         "host" if path.on_host else path.attachment.bus.value,
     ]
 
