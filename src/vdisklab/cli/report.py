@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, DbOption, DiskOption
+from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, HostsOption
 from vdisklab.errors import HostError, PlanError
 from vdisklab.render.charts.svg import drawing_aside
 from vdisklab.render.page.contents import ReportFormat
+from vdisklab.render.page.fleet_page import render_fleet_page
 from vdisklab.services.answers import open_results
+from vdisklab.services.fleet_hosts import load_fleet
+from vdisklab.services.fleet_report import gather_fleet
 from vdisklab.services.output_file import STDOUT, output_file
 from vdisklab.services.report_contents import gather
 
@@ -39,6 +42,7 @@ def report(
         ),
     ] = None,
     campaign: CampaignOption = None,
+    hosts: HostsOption = None,
     disk: DiskOption = None,
     db: DbOption = None,
 ) -> None:
@@ -53,7 +57,20 @@ def report(
       vdisklab report --format png --output figures/
 
       vdisklab report --format parquet -o numbers.parquet
+
+      vdisklab report --hosts all -o fleet.html
     """  # fmt: skip
+    if hosts:
+        if form is not ReportFormat.HTML:
+            raise PlanError(
+                f"a fleet has no report in the format {form}",
+                hint="leave out --format, or take the numbers from rank --hosts all --format csv",
+            )
+        with open_results(db) as results:
+            fleet = gather_fleet(results, load_fleet(results, hosts, campaign), disk)
+        page = {"report.html": render_fleet_page(fleet).encode()}
+        _write(page, output or Path("report.html"), directory=False)
+        return
     if output == STDOUT and form.is_directory:
         raise PlanError(
             f"--format {form} writes several files, which standard output cannot take",

@@ -146,6 +146,36 @@ def test_a_recommendation_for_all(fleet: Database, capsys: pytest.CaptureFixture
     assert found["needs"] == ["durable"]
 
 
+def test_the_report_has_a_page_for_the_fleet(
+    fleet: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.html"
+    assert main(["report", "--hosts", "all", "-o", str(file)]) == 0
+    page = file.read_text()
+    for number in range(HOSTS):
+        assert f'href="#host-kvm{number}"' in page
+        assert f'id="host-kvm{number}"' in page
+        assert f"vdisklab report --campaign {campaign(number).id}" in page
+    assert "slower than its 5 peers" in page
+    assert "9 hosts: use " in page
+    assert "<script" not in page
+    assert main(["report", "--hosts", "all", "--format", "png"]) == 2
+    assert "has no report in the format png" in capsys.readouterr().err
+
+
+def test_a_host_name_cannot_break_the_page(fleet: Database, tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>"
+    campaigns = [
+        replace(c, host=replace(c.host, hostname=f"{evil}{c.host.hostname}"))
+        for c in map(campaign, range(3))
+    ]
+    fleet.write((), campaigns=campaigns)
+    fleet.add(run for number in range(3) for run in runs_of(number))
+    file = tmp_path / "fleet.html"
+    assert main(["report", "--hosts", "all", "-o", str(file)]) == 0
+    assert "<script" not in file.read_text()
+
+
 def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["claims", "--hosts", "all", "--format", "json"]) in (9, 10)
     found = json.loads(capsys.readouterr().out)
