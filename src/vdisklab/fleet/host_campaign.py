@@ -59,10 +59,10 @@ def measure_here(task: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)  # the number of an earlier process may be another's by now
         status, log = EXIT_INTERRUPTED, _file("fleet.log")
-        for attempt in range(1 + RETRIES):
+        for _ in range(1 + RETRIES):
             if _stopped_since(asked):
                 return json.dumps({"status": EXIT_INTERRUPTED, "lines": ["stopped"]})
-            if attempt:
+            if _entries_left():  # by a command that was killed
                 _vdisklab("clean", environment=environment, log=log, lock=lock).wait()
             words = ("run", *given["arguments"])
             child = _vdisklab(*words, environment=environment, log=log, lock=lock)
@@ -161,10 +161,14 @@ def check_here(url: str) -> str:
             pass
     except VdisklabError as error:
         database = f"{error} ({error.hint})"
-    left: int | None = None
+    return json.dumps({"database": database, "leftovers": _entries_left()})
+
+
+def _entries_left() -> int | None:
+    """How many things killed commands left on this host; None if that cannot be seen."""
     with suppress(VdisklabError, OSError), leftovers() as ledgers:
-        left = sum(len(ledger.entries) for ledger in ledgers)
-    return json.dumps({"database": database, "leftovers": left})
+        return sum(len(ledger.entries) for ledger in ledgers)
+    return None
 
 
 def _stopped_since(moment: int) -> bool:

@@ -64,15 +64,21 @@ def test_the_hosts_own_database_wins() -> None:
 def test_a_killed_command_is_given_again_on_a_clean_host(
     program: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    calls = program(f'[[ "$3" == clean || -e {tmp_path}/again ]] && exit 0\n'
-                    f"touch {tmp_path}/again; kill -9 $$")  # fmt: skip
+    ledger = tmp_path / "state" / "ledger"
+    ledger.mkdir(parents=True)
+    entry = '{"add": 1, "kind": "mount", "name": "/mnt/x", "detail": {}}'
+    calls = program(
+        f'[[ "$3" == clean ]] && rm {ledger}/1.jsonl\n'
+        f"[[ -e {tmp_path}/again ]] && exit 0\n"
+        f"touch {tmp_path}/again; echo '{entry}' > {ledger}/1.jsonl; kill -9 $$"
+    )
     assert json.loads(measure_here(TASK))["status"] == 0
     words = [line.split()[3] for line in calls.read_text().splitlines()]
     assert words == ["run", "clean", "run"]
 
 
 def test_a_command_that_is_always_killed_is_given_up(program: Callable[[str], Path]) -> None:
-    calls = program('[[ "$3" == clean ]] || kill -9 $$')
+    calls = program("kill -9 $$")
     assert json.loads(measure_here(TASK))["status"] == -9
     assert calls.read_text().count(" run ") == 1 + RETRIES
 
