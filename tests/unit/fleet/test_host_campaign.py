@@ -115,10 +115,10 @@ def test_stopping_interrupts_and_waits(program: Callable[[str], Path], tmp_path:
 
 
 def test_a_command_that_ignores_the_signal_is_reported(program: Callable[[str], Path]) -> None:
-    program("trap '' INT; sleep 2")
+    program("trap '' INT; echo ready; sleep 2")
     thread = threading.Thread(target=measure_here, args=(TASK,))
     thread.start()
-    wait_until(lambda: running() is not None, timeout=20, what="campaign")
+    wait_until(lambda: "ready" in host_state(), timeout=20, what="campaign")
     assert "still runs" in stop_here(deadline=0.1)
     campaign = running()
     if campaign is not None:
