@@ -229,7 +229,7 @@ def _path_of_arguments(
         image: Image | None = Image(ImageFormat.RAW, (("encrypt", "luks"),))
     else:
         image = image_of(ImageFormat(driver), is_block=is_block)
-    cache, write_cache = _cache_of_arguments(top.get("cache"), device.get("write-cache"))
+    cache, write_cache = cache_of_arguments(top.get("cache"), device.get("write-cache"))
     bus = _bus_of_device(device)
     owner = _controller_of(device, devices) if bus is Bus.SCSI else device
     if bus is Bus.SCSI and owner:
@@ -289,7 +289,7 @@ def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
     return next((item for item in devices if item.get("id") == name), {})
 
 
-def _cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
+def cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
     """The cache mode and write_cache option that give these settings. Raises ValueError."""
     if not isinstance(cache, dict):
         write_cache = WriteCache.MODE if property_value is None else WriteCache(str(property_value))

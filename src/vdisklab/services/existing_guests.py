@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.visible import is_visible_directory, is_visible_file
-from vdisklab.path.managers import Manager
+from vdisklab.services.running_guests import running_disks
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -80,7 +79,7 @@ def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
     if host.which("incus") is not None:
         disks += _incus_guests(host, notes)
     known = {name for disk in disks for name in (disk.domain, disk.guest)}
-    disks += [disk for disk in _running(where.processes) if disk.guest not in known]
+    disks += [disk for disk in running_disks(where.processes) if disk.guest not in known]
     if not disks:
         raise PlanError(
             "no guest was found on this host",
@@ -167,18 +166,3 @@ def _incus_guests(host: Host, notes: list[str]) -> Iterable[ConfiguredDisk]:
     except (HostError, PlanError, ValueError) as error:
         notes.append(f"Incus does not answer: {error}.")
         return ()
-
-
-def _running(processes: Path) -> Iterator[ConfiguredDisk]:
-    """The disks of running QEMUs, from their command lines; vdisklab's own guests are left out."""
-    for file in sorted(processes.glob("[0-9]*/cmdline")):
-        try:
-            text = file.read_text(errors="replace")
-        except OSError:  # it has ended, or belongs to somebody else
-            continue
-        program = text.partition("\0")[0].rpartition("/")[2]
-        if not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program) or "guest=vdl" in text:
-            continue
-        for disk in read_guests([GuestText(text, f"process {file.parent.name}")]):
-            if disk.manager is Manager.QEMU:
-                yield disk
