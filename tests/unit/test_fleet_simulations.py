@@ -1,0 +1,84 @@
+"""The simulations on fleets in a small form; the tables of docs/method.md are their record's."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "bench" / "results" / "fleet-simulations.json"
+
+
+@pytest.fixture(scope="module")
+def bench() -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        return runpy.run_path(str(ROOT / "bench" / "fleet_simulations.py"))
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+def most(share: float, trials: int) -> float:
+    """What a true share exceeds in one of forty trials."""
+    return float(share + 2 * (share * (1 - share) / trials) ** 0.5)
+
+
+def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
+    page = (ROOT / "docs" / "method.md").read_text()
+    record = json.loads(RECORD.read_text())
+    assert set(record["results"]) == set(bench["SIMULATIONS"])
+    assert bench["with_results"](page, record) == page, (
+        "run .venv/bin/python bench/fleet_simulations.py --from "
+        "bench/results/fleet-simulations.json --docs docs/method.md"
+    )
+
+
+def test_the_record_keeps_its_limits() -> None:
+    record = json.loads(RECORD.read_text())
+    results, fleets = record["results"], record["fleets"]
+    # Twice the standard error holds for one entry, three times for the largest of thirty.
+    for name, key in (("pairs", "wrong"), ("classes", "better"), ("classes", "profiles")):
+        limit = 0.05 + 3 * (0.05 * 0.95 / fleets[name]) ** 0.5
+        assert max(row[key] for row in results[name]) <= limit, (name, key)
+    tails = [row for row in results["outliers"] if not row["levels"].startswith("heavy")]
+    limit = 0.05 + 3 * (0.05 * 0.95 / fleets["outliers"]) ** 0.5
+    assert max(row["wrong"] for row in tails) <= limit
+
+
+@pytest.mark.parametrize("world", ["own 5 % for each cell", "two families 10 %, own 2 %"])
+def test_equal_cells_are_rarely_told_apart(bench: dict[str, Any], world: str) -> None:
+    rng = np.random.default_rng(3)
+    key = bench["KEYS"][0]
+    wrong = []
+    for _ in range(120):
+        means = bench["fleet_of"]({key: bench["drawn"](rng, world, 13, 8)}).means
+        wrong.append(bench["separated"](means.logs(key), np.zeros(13), 0.05)[0].any())
+    assert np.mean(wrong) <= most(0.05, len(wrong))
+
+
+def test_sound_fleets_rarely_have_an_alarm(bench: dict[str, Any]) -> None:
+    rng = np.random.default_rng(4)
+    keys = bench["KEYS"][:2]
+    groups = [[f"{host:03d}" for host in range(20)]]
+    wrong, found = [], []
+    for _ in range(60):
+        tables = {
+            key: bench["drawn"](rng, "hosts alike", 4, 20, walk=False)
+            + rng.normal(0, 0.05, 20)[:, None]
+            for key in keys
+        }
+        wrong.append(
+            bool(bench["find_outliers"](bench["fleet_of"](tables).means, keys, groups).outliers)
+        )
+        for logs in tables.values():
+            logs[:, 0] += np.log(0.6)
+        search = bench["find_outliers"](bench["fleet_of"](tables).means, keys, groups)
+        found.append("000" in {outlier.host for outlier in search.outliers})
+    assert np.mean(wrong) <= most(0.05, len(wrong))
+    assert np.mean(found) > 0.9
