@@ -34,7 +34,12 @@ from vdisklab.powercut.cutting.cuts import Cut, Sampling
 from vdisklab.powercut.judging.examiner import open_examiner
 from vdisklab.powercut.judging.outcomes import JudgedState
 from vdisklab.powercut.judging.recovery import KernelFilesystem
-from vdisklab.powercut.judging.workers import HangError, JudgingJob, WorkerPool
+from vdisklab.powercut.judging.workers import (
+    STATE_SECONDS,
+    HangError,
+    JudgingJob,
+    WorkerPool,
+)
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question, judge_questions
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.recording.recordings import Recording, RunSpec
@@ -54,14 +59,29 @@ QUICK = QuestionSettings(
 THIN = parse_path("ext4/raw:preallocation=off/none")
 
 
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[PowerCutSession]:
-    work = tmp_path / "work"
+@contextmanager
+def opened_session(directory: Path, state_seconds: float) -> Iterator[PowerCutSession]:
+    work = directory / "work"
     work.mkdir()
     with open_ledger() as ledger:
-        with open_session(LocalHost(), ledger, work, workers=1, state_seconds=3) as opened:
+        with open_session(
+            LocalHost(), ledger, work, workers=1, state_seconds=state_seconds
+        ) as opened:
             yield opened
         assert mounts_below(work) == ()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[PowerCutSession]:
+    with opened_session(tmp_path, STATE_SECONDS) as opened:
+        yield opened
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[PowerCutSession]:
+    """Soon takes a state for a hang, also on a busy machine: only for tests in which one hangs."""
+    with opened_session(tmp_path, 3.0) as opened:
+        yield opened
 
 
 def asked(session: PowerCutSession, tmp_path: Path) -> bool | None:
@@ -175,11 +195,13 @@ def ext4_image(directory: Path) -> Bytes:
     return np.frombuffer(image.read_bytes(), np.uint8)
 
 
-def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(session: PowerCutSession) -> None:
-    recording = session.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=24)))
-    results = session.pool.judge(recording, _jobs(recording))
+def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(
+    impatient: PowerCutSession,
+) -> None:
+    recording = impatient.record(RunSpec(THIN, Load(ClientKind.FLUSHES, writes=24)))
+    results = impatient.pool.judge(recording, _jobs(recording))
     found = [next(results)]
-    os.kill(session.pool.processes()[0], signal.SIGSTOP)
+    os.kill(impatient.pool.processes()[0], signal.SIGSTOP)
     with pytest.raises(HangError, match="the kernel hangs"):
         _take(results, found)
     assert found[-1].outcome.value == "file system unmountable"
@@ -188,19 +210,19 @@ def test_a_judge_that_hangs_gives_a_verdict_and_ends_the_campaign(session: Power
 
 
 def test_a_hang_is_stored_before_the_campaign_ends(
-    session: PowerCutSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    impatient: PowerCutSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = Question(THIN, ClientKind.FLUSHES, QUICK)
-    judge = type(session.pool).judge
+    judge = type(impatient.pool).judge
 
     def stopped(pool: object, recording: object, jobs: object) -> Iterator[JudgedState]:
         results = judge(pool, recording, jobs)  # type: ignore[arg-type]
         yield next(results)
-        os.kill(session.pool.processes()[0], signal.SIGSTOP)
+        os.kill(impatient.pool.processes()[0], signal.SIGSTOP)
         yield from results
 
-    monkeypatch.setattr(type(session.pool), "judge", stopped)
-    found = judge_questions(session, [question, question], HOST, tmp_path / "kept", silent)
+    monkeypatch.setattr(type(impatient.pool), "judge", stopped)
+    found = judge_questions(impatient, [question, question], HOST, tmp_path / "kept", silent)
     cut = next(found)
     assert cut.survives is False
     assert cut.counterexample is not None
