@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,7 +46,7 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, NoVersion, Numbers, read_versions
+from vdisklab.powercut.sectors import SECTOR, Bytes, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import Site
 
@@ -223,9 +223,7 @@ class Examiner:
     def _compare(
         self, sectors: ImageSectors, due: DueVersions, promised_size: int
     ) -> RecoveredState:
-        versions = read_versions(sectors.content, self.expectation.sectors)
-        if self.trace.encrypted and not self.trace.filled:  # a hole is decrypted, too
-            versions[versions == NoVersion.GARBAGE] = NoVersion.EMPTY
+        versions = self._versions(sectors.content, self.expectation.sectors)
         broken = broken_promise(self.expectation.sectors, versions, due)
         if broken is not None:
             return broken.outcome, str(broken)
@@ -236,6 +234,12 @@ class Examiner:
         if sectors.problems:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
         return _KEPT
+
+    def _versions(self, content: Bytes, numbers: Numbers) -> Numbers:
+        versions = read_versions(content, numbers)
+        if self.trace.encrypted and not self.trace.filled:  # a hole is decrypted, too
+            versions[versions == NoVersion.GARBAGE] = NoVersion.EMPTY
+        return versions
 
     def _write_after_recovery(
         self, daemon: RestartingDaemon, image: Disk, due: DueVersions, size: int | None
@@ -248,7 +252,9 @@ class Examiner:
         due_versions = zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True)
         promised = {number: version for number, version in due_versions if number < size // SECTOR}
         try:
-            problem = daemon.with_disk(image, lambda disk: _write_and_compare(disk, size, promised))
+            problem = daemon.with_disk(
+                image, lambda disk: _write_and_compare(disk, size, promised, self._versions)
+            )
         except BadImageError as error:
             problem = str(error)
         return _KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
@@ -273,8 +279,16 @@ class Examiner:
         )
 
 
-def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> str | None:
-    """The sectors lost after new writes, as a sentence; `promised` are the minimum old versions."""
+def _write_and_compare(
+    disk: NbdDisk,
+    size: int,
+    promised: dict[int, int],
+    read: Callable[[Bytes, Numbers], Numbers],
+) -> str | None:
+    """The sectors lost after new writes, as a sentence; `promised` are the minimum old versions.
+
+    `read` returns the versions of sectors with these contents and numbers.
+    """
     rng = random.Random(_LATER_SEED)  # noqa: S311 - reproducible, not secret
     new: dict[int, int] = {}
     for number in range(_LATER_WRITES):
@@ -285,7 +299,7 @@ def _write_and_compare(disk: NbdDisk, size: int, promised: dict[int, int]) -> st
         new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
     disk.sync()
     numbers = np.array(sorted(promised | new), dtype=np.int64)
-    versions = read_versions(read_through(disk, numbers), numbers)
+    versions = read(read_through(disk, numbers), numbers)
     lost = [
         (number, version)
         for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
