@@ -44,7 +44,7 @@ def density(
 
         vdisklab density ext4/raw/none --load 100iops --most 32 --guest-memory 256M
 
-        vdisklab density raw/none{,/virtio:iothread=on} --victim quiet-db --neighbour bulk-write
+        vdisklab density raw/none --victim quiet-db --neighbour bulk-write
     """
     console = Console(stderr=True)
     with open_store(database_url(request.db, create=True)) as store:

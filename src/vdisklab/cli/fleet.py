@@ -211,9 +211,9 @@ def run(
 
     Examples:
 
-        vdisklab fleet run 'ext4/{raw,qcow2}/none' --scheduler tls://db1 --db postgresql://v@db1/v
+        vdisklab fleet run 'ext4/{raw,qcow2}/none' --db postgresql://v@db1/v
 
-        vdisklab fleet run raw/none host --hosts kvm1 --hosts kvm2 --give-up 10m --blocks 5
+        vdisklab fleet run raw/none host --hosts kvm1 --give-up 10m --blocks 5
     """
     words = list(context.args)
     url = _database(db)
@@ -337,7 +337,7 @@ def doctor(
 ) -> int:
     """Check what a campaign needs on each host: versions, certificate, database, a clean host.
 
-    Example: vdisklab fleet doctor --scheduler tls://db1 --db postgresql://v@db1/v
+    Example: vdisklab fleet doctor --db postgresql://v@db1/v
     """
     url = _database(db)
     security = _security(tls, "client")[0]
