@@ -28,9 +28,10 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
-def test_a_filled_file_system_gives_files_in_pieces(site: Site) -> None:
+@pytest.mark.parametrize("layer", ["ext4", "btrfs"])
+def test_a_filled_file_system_gives_files_in_pieces(site: Site, layer: str) -> None:
     age = parse_age("fill=80%")
-    layers = parse_path("ext4/host").layers
+    layers = parse_path(f"{layer}/host").layers
     with (
         random_source(site, SIZE) as source,
         build_stack(site, layers, age.capacity(SIZE), "s", allocate=False) as target,

@@ -22,10 +22,13 @@ _LEFT = 0.03
 """Share that stays free when it is fullest: a full btrfs could not even remove files."""
 
 
-def _unused(directory: Path) -> float:
-    """The share of the file system that is not in use; root may use the reserve, too."""
+def _unused(directory: Path) -> tuple[float, float]:
+    """The share of the file system that is not in use, and that which files may still use.
+
+    The first has ext4's reserve for root in it, and what btrfs keeps for its metadata.
+    """
     status = os.statvfs(directory)
-    return status.f_bfree / status.f_blocks
+    return status.f_bfree / status.f_blocks, status.f_bavail / status.f_blocks
 
 
 def fill(directory: Path, percent: int, seed: int) -> int:
@@ -37,7 +40,7 @@ def fill(directory: Path, percent: int, seed: int) -> int:
     # A large file system gets larger files instead of millions.
     unit = max(1, total // _MOST_FILES // _LARGEST)
     files: list[Path] = []
-    while _unused(directory) > _LEFT:
+    while _unused(directory)[0] > _LEFT:
         file = directory / f"{len(files):06d}"
         size = unit * int(_SMALLEST * (_LARGEST / _SMALLEST) ** chance.random())
         try:
@@ -50,7 +53,7 @@ def fill(directory: Path, percent: int, seed: int) -> int:
         files.append(file)
     chance.shuffle(files)
     os.sync()
-    while files and _unused(directory) < 1 - percent / 100:
+    while files and _unused(directory)[1] < 1 - percent / 100:
         for file in files[-max(1, len(files) // 100) :]:
             file.unlink()
             files.pop()
