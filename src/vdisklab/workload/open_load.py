@@ -45,7 +45,7 @@ _SEED_PLACE = {Direction.READ: 15, Direction.WRITE: 17}
 _DIRECTIONS = (Direction.READ, Direction.WRITE)
 
 # Share of the mean time between two requests of a thread.
-_NOT_THESE_ARRIVALS = 0.25
+_NOT_THESE_ARRIVALS = 0.1
 _FEWEST_TO_JUDGE = 5
 
 
@@ -164,6 +164,7 @@ def read_requests(
         ]
         return GuestRequests(start, start + seconds, False, tuple(requests))
     starts: list[float] = []
+    late: list[float] = []
     requests = []
     for number, (lines, per_thread) in enumerate(zip(threads, thread_rates(rate), strict=True), 1):
         due = arrivals(seed, number, lines[0].direction, per_thread)
@@ -172,7 +173,7 @@ def read_requests(
             lines.pop()
             due = chain((planned.pop(),), due)
         start = min(line.start - moment for line, moment in zip(lines, planned, strict=True))
-        _require_computed(lines, [start + moment for moment in planned], per_thread)
+        late += _late(lines, [start + moment for moment in planned])
         starts.append(start)
         requests += [
             LoggedRequest(
@@ -187,6 +188,7 @@ def read_requests(
             if moment >= seconds:
                 break
             requests.append(LoggedRequest(start + moment, None, lines[0].direction, 0))
+    _require_computed(late, max(thread_rates(rate)))
     return GuestRequests(max(starts), min(starts) + seconds, True, tuple(requests))
 
 
@@ -200,13 +202,15 @@ def _is_early(lines: Sequence[_LatencyLine], due: Sequence[float]) -> bool:
     return len(starts) > 1 and starts[-1] < min(starts[:-1]) - _RESOLUTION
 
 
-def _require_computed(lines: Sequence[_LatencyLine], due: Sequence[float], rate: int) -> None:
-    """Raises WorkloadError if a thread that had nothing to do did not start requests when due."""
-    late = [
-        line.start - moment
-        for before, line, moment in zip(lines, lines[1:], due[1:], strict=False)
-        if line.start > before.completed + 2 * _RESOLUTION
-    ]
+def _late(lines: Sequence[_LatencyLine], due: Sequence[float]) -> Iterator[float]:
+    """By how much each request was started late that was due while its thread had nothing to do."""
+    for before, line, moment in zip(lines, lines[1:], due[1:], strict=False):
+        if moment > before.completed + 2 * _RESOLUTION:
+            yield line.start - moment
+
+
+def _require_computed(late: Sequence[float], rate: int) -> None:
+    """Raises WorkloadError unless threads with nothing to do started requests when due."""
     if len(late) >= _FEWEST_TO_JUDGE and median(late) > _NOT_THESE_ARRIVALS / rate:
         raise WorkloadError(
             "fio did not start its requests when they were due: the guest's CPUs are too busy, or "

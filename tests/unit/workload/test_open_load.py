@@ -61,9 +61,10 @@ class TestRecordedRun:
         latencies = sorted(request.latency or 0 for request in requests.requests)
         assert latencies[63] < 0.002
 
-    def test_another_seed_is_noticed(self) -> None:
+    @pytest.mark.parametrize("seed", [*range(1, 20), SEED + 1])
+    def test_another_seed_is_noticed(self, seed: int) -> None:
         with pytest.raises(WorkloadError, match="did not start its requests when they were due"):
-            read_requests(LOGS, RATE, SECONDS, SEED + 1)
+            read_requests(LOGS, RATE, SECONDS, seed)
 
     def test_a_stall_is_charged_to_every_request_that_was_due(self) -> None:
         # Coordinated omission: each thread stops for a second, and fio's own numbers show one slow
