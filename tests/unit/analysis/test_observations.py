@@ -108,15 +108,15 @@ def test_blocks_of_two_campaigns_are_two_blocks() -> None:
         (4, "y", "a", "bypassed", 2),
     ]
     measurements = np.array([[key, 0, key] for key in range(1, 5)], np.float64)
-    samples = np.array([[1, 0, 1.0], [2, 0, 2.0], [3, 0, 3.0], [4, 0, np.inf]])
+    samples = np.array([[1, 0, 1.0], [2, 0, 2.0], [3, 0, 3.0], [4, 0, 4.0]])
     data = collect(runs, ["m"], measurements, [("read", "iops")], samples)
     assert data.cells == (cell("a"), cell("b"))
     assert sorted(data.blocks) == [("y", 1), ("y", 2), ("z", 1)]
     grid = data.grid(MeasureKey.parse("m/read/iops"))
     assert grid[0, data.blocks.index(Block("z", 1))] == 3.0
     assert grid[1, data.blocks.index(Block("y", 1))] == 2.0
-    assert np.isfinite(grid).sum() == 3  # what is not finite was not measured
-    assert data.blocks_of().tolist() == [1, 2]
+    assert np.isfinite(grid).sum() == 4
+    assert data.blocks_of().tolist() == [2, 2]
 
 
 def test_only_a_missing_value_has_no_logarithm() -> None:
