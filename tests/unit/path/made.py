@@ -28,7 +28,7 @@ from vdisklab.path.segments import (
     Size,
     Switch,
 )
-from vdisklab.plan.guest import IN_THE_GUEST
+from vdisklab.plan.guest import GUESTS, IN_THE_GUEST
 
 
 def values_of(option: OptionType) -> st.SearchStrategy[OptionValue]:  # noqa: PLR0911 - one case per type
@@ -82,7 +82,7 @@ def is_configurable(path: DiskPath) -> bool:
     return path.is_guest_storage and path.attachment.qemu is None and impossible(path) is None
 
 
-NOT_CONFIGURED = ("qemu", *IN_THE_GUEST)
+NOT_CONFIGURED = ("qemu", GUESTS, *IN_THE_GUEST)
 plain_attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(
     {name: option for name, option in BUS_OPTIONS[bus].items() if name not in NOT_CONFIGURED}))
     for bus in Bus if not bus.is_served and not bus.is_share])  # fmt: skip
