@@ -267,7 +267,6 @@ _KILLED = """
     from vdisklab.storage.image import image_file, random_source
     from vdisklab.storage.site import open_site
     from vdisklab.storage.stack import build_stack
-from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 
     state, work, step = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 
