@@ -15,7 +15,6 @@ from vdisklab.analysis.diagnostics.kinds import (
     Diagnostic,
     FailedCell,
     FromPageCache,
-    caveats_of,
     dropped_by_search,
     failed_cells,
     ranking_diagnostics,
@@ -167,7 +166,7 @@ def ranking_of(
     measure, shown = _measures(scored, metric)
     observations = scored.observations
     ranking = rank_cells(observations, measure)
-    caveats = caveats_of(loaded.outlines)
+    caveats = loaded.caveats
     evidence = load_evidence_diagnostics(results, loaded)
     cached = [diagnostic for diagnostic in evidence if isinstance(diagnostic, FromPageCache)]
     used = measurements_used(scored, measure)
@@ -260,7 +259,7 @@ def answer_comparisons(
     return tuple(
         ComparisonAnswer(
             campaigns=loaded.campaigns,
-            caveats=caveats_of(loaded.outlines),
+            caveats=loaded.caveats,
             a=first,
             b=second,
             comparisons=compare_cells(scored, first, second),
@@ -353,7 +352,7 @@ def recommendation_of(
         worked = workings(results.tallies(loaded.ids), loaded.cells)
     return RecommendationAnswer(
         campaigns=loaded.campaigns,
-        caveats=caveats_of(loaded.outlines),
+        caveats=loaded.caveats,
         recommendation=best,
         summaries={key: summarise(observations, key) for key in shown},
         ratios={cell: ratio_of(observations, measure, cell, order[0]) for cell in order[1:6]},

@@ -6,12 +6,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from vdisklab.analysis.diagnostics.kinds import (
+    Caveats,
     CellDiagnostic,
     FromPageCache,
     NoBaseline,
     NotDirect,
+    caveats_of,
     too_slow,
 )
 from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
@@ -74,7 +77,7 @@ def open_results(db: str | None) -> Iterator[Store]:
         yield results
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Loaded:
     """The numbers of some campaigns of one machine."""
 
@@ -92,10 +95,15 @@ class Loaded:
         """Number of blocks in which at least one run succeeded."""
         return len({(run.campaign, run.block) for run in self.outlines if run.failure is None})
 
-    @property
+    @cached_property
     def cells(self) -> dict[str, MeasuredCell]:
         """The cells by their fingerprints."""
         return {run.cell: run.measured_cell for run in self.outlines}
+
+    @cached_property
+    def caveats(self) -> Caveats:
+        """What every answer from these numbers must say beside them."""
+        return caveats_of(self.outlines)
 
 
 NOTHING = Loaded((), (), from_numbers({}))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, caveats_of, slow_diagnostics
+from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
@@ -201,7 +201,7 @@ def evaluate_claims(
     }
     return ClaimsAnswer(
         campaigns=loaded.campaigns,
-        caveats=caveats_of(loaded.outlines),
+        caveats=loaded.caveats,
         answers=answers,
         titles={file.article: file.title for file in files},
         commands=commands,
@@ -244,7 +244,7 @@ def evaluate_series(
         command = run_command(request_for(cells, Request(), loaded.campaigns[0]))
     return PublishedAnswer(
         campaigns=loaded.campaigns,
-        caveats=caveats_of(loaded.outlines),
+        caveats=loaded.caveats,
         comparison=comparison,
         title=article.title,
         command=command,

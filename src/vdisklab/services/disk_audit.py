@@ -246,7 +246,7 @@ def _measured_in(
         path_score = replace(_path_score(cell, scored, ranking, better), exact=exact)
         alike = cells[cell].guest_side == path.guest_side
         (scores if alike else nearest_scores)[path] = path_score
-    return _Measured(verdicts, scores, nearest_scores, caveats_of(loaded.outlines))
+    return _Measured(verdicts, scores, nearest_scores, loaded.caveats)
 
 
 def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, int]:

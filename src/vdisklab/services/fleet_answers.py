@@ -11,7 +11,7 @@ import numpy as np
 from vdisklab.analysis.candidates import candidates, simplest
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.claimfile import Claim, ClaimFile
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.kinds import Caveats
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts
@@ -155,7 +155,7 @@ def answer_fleet_ranking(
     paths = [cell for cell in order if cell in candidates(order)]
     return FleetRanking(
         fleet=fleet,
-        caveats=caveats_of(fleet.loaded.outlines),
+        caveats=fleet.loaded.caveats,
         ranking=ranking,
         baseline=base,
         rates=scored.rates if measure == scored.overall else (),
@@ -172,7 +172,7 @@ def answer_fleet_comparisons(fleet: LoadedFleet, a: str, b: str) -> tuple[FleetC
     pairs = match_cells(fleet.loaded.observations, a, b)
     scored = add_scores(fleet.loaded.observations, baseline_of(fleet.loaded)[0])
     numbers = fleet_numbers(scored.observations, fleet.host_of, scored.observations.used)
-    caveats = caveats_of(fleet.loaded.outlines)
+    caveats = fleet.loaded.caveats
     answers = []
     for first, second in pairs:
         comparisons = compare_cells(numbers.means, first, second)
@@ -228,7 +228,7 @@ def answer_fleet_recommendation(
     order = [row.cell for row in ranking.rows]
     return FleetRecommendation(
         fleet=fleet,
-        caveats=caveats_of(fleet.loaded.outlines),
+        caveats=fleet.loaded.caveats,
         measure=measure,
         needs=needs,
         cell=chosen,

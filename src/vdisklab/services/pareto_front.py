@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.kinds import Caveats
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.pareto import CPU, Front, add_cpu, add_metric_mean, pareto_front
 from vdisklab.analysis.score import Scored, add_scores
@@ -81,7 +81,7 @@ def usual_front(results: Store, loaded: Loaded, scored: Scored) -> ParetoAnswer 
 
 def _answer(results: Store, loaded: Loaded, names: tuple[str, ...], front: Front) -> ParetoAnswer:
     verdicts = stored_verdicts(results, loaded.campaigns[0].host)
-    return ParetoAnswer(loaded.campaigns, caveats_of(loaded.outlines), names, front, verdicts)
+    return ParetoAnswer(loaded.campaigns, loaded.caveats, names, front, verdicts)
 
 
 def parse_criteria(written: str) -> tuple[str, ...]:

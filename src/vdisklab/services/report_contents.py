@@ -14,7 +14,6 @@ from vdisklab.analysis.diagnostics.kinds import (
     Diagnostic,
     FailedCell,
     FromPageCache,
-    caveats_of,
     dropped_by_search,
     failed_cells,
     ranking_diagnostics,
@@ -159,7 +158,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     tallies, cells = summing.result(), loaded.cells
     worked = workings(tallies, cells)
     answer, why_none = _recommendation(results, loaded, worked, disk)
-    caveats, examples = caveats_of(loaded.outlines), results.examples(loaded.ids)
+    caveats, examples = loaded.caveats, results.examples(loaded.ids)
     cached = from_page_cache(tallies, cells)
     contents = Contents(
         campaigns=loaded.campaigns,
