@@ -418,7 +418,9 @@ def tables(results: dict[str, Any]) -> str:
     for row in results["campaigns"]:
         methods = (row["methods"].get(name) for name in METHODS)
         entries = [_entry(method) if method else "–" for method in methods]
-        size = f"{row['cells']} × {row['blocks']}, {row['replays']}"
+        counts = sorted({int(method["replays"]) for method in row["methods"].values()})
+        replays = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+        size = f"{row['cells']} × {row['blocks']}, {replays}"
         lines.append(f"| {row['campaign']} ({size}) | {' | '.join(entries)} |")
     return "\n".join(lines)
 
