@@ -241,6 +241,7 @@ def with_too_slow(
     return replace(observations, cell=new[observations.cell], cells=cells, too_slow=known)
 
 
+@np.errstate(invalid="raise")  # a damaged database's keys: an error, not a warning
 def collect(
     runs: Sequence[Sequence[Any]],
     names: Sequence[str],

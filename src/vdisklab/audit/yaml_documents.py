@@ -9,6 +9,9 @@ import yaml
 
 from vdisklab.errors import PlanError
 
+_DEEPEST = 100
+"""Levels of lists and mappings that a document may have; the C composer recurses for each."""
+
 Tree = Mapping[str, Any]
 """A mapping of a YAML document."""
 
@@ -28,6 +31,7 @@ def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
     Raises PlanError for a text that is not YAML.
     """
     try:
+        _require_shallow(text)
         loaded = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = getattr(error, "problem_mark", None)
@@ -37,6 +41,16 @@ def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
             hint="write it anew: `kubectl get vm,pvc,dv -o yaml`, or `incus list --format yaml`",
         ) from error
     return tuple(_mappings(loaded))
+
+
+def _require_shallow(text: str) -> None:
+    """Raises ValueError for a document that is nested too deeply to be composed."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} levels")
 
 
 def _mappings(documents: Sequence[Any]) -> Iterator[Tree]:

@@ -164,7 +164,7 @@ def _require_no_other_file(file: Path) -> None:
         return  # SQLite reports what is wrong with it
     if begin.startswith(_EXPORTS):
         raise DatabaseError(
-            f"{file} is not a database but looks like a file of `vdisklab export-data`",
+            f"{file} is not a database but looks like a file that `export-data` writes",
             hint=f"make a database of it: vdisklab import {file} --db NEW.sqlite",
         )
     if begin and begin != _SQLITE:

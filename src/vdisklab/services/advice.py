@@ -452,10 +452,8 @@ def _nothing_to_recommend(
 ) -> PlanError:
     paths = candidates(observations.cells)
     if not paths:
-        names = dict.fromkeys(cell.name for cell in observations.cells if cell.path is None)
-        free = (
-            f"{next(iter(names))!r} is not a disk path: `vdisklab rank` has it; " if names else ""
-        )
+        name = next((cell.name for cell in observations.cells if cell.path is None), None)
+        free = f"{name!r} is not a disk path: `vdisklab table` shows it; " if name else ""
         return PlanError(
             "no path that a guest could use was measured",
             hint=f"{free}measure some, such as "

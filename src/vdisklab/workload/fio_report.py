@@ -207,7 +207,10 @@ def slowest_request(jobs: Sequence[FioJob]) -> float:
 
 def _samples(job: FioJob) -> list[Sample]:
     if job.error:
-        raise WorkloadError(f"fio job {job.jobname[:60]} ended with errno {job.error}")
+        raise WorkloadError(
+            f"fio job {job.jobname[:60]} ended with errno {job.error}",
+            hint="its numbers are of a run that failed: measure again",
+        )
     if job.total_err:
         raise WorkloadError(
             f"fio job {job.jobname[:60]} went on after {job.total_err} errors (continue_on_error)"

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from vdisklab.audit.changes import change_of
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.guest_texts import GuestText, read_guests
-from vdisklab.errors import VdisklabError
+from vdisklab.audit.yaml_documents import read_documents
+from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
@@ -204,3 +205,10 @@ def test_the_lines_of_kubevirt_and_incus() -> None:
         "incus config device set build scratch io.cache=none",
         "incus config device set build scratch io.cache=writeback",
     )
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "- " * 3_000 + "x", '{"a":' * 100_000])
+def test_a_text_that_is_nested_without_end_is_refused(text: str) -> None:
+    """The C composer recurses for each level: 100,000 ended the process with a crash."""
+    with pytest.raises(PlanError, match="not plain YAML"):
+        read_documents(text, "deep.yaml")

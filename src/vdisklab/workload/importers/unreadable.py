@@ -72,5 +72,5 @@ def refuse_unknown(text: str, known: Sequence[str]) -> NoReturn:
     for sign, sentence, hint in _KNOWN:
         if sign.search(text) is not None:
             raise WorkloadError(sentence, hint=hint)
-    every = [*known, "a file from `vdisklab export-data`"]
+    every = [*known, "a file that `export-data` writes"]
     raise WorkloadError("no known program wrote this", hint=f"known: {', '.join(every)}")
