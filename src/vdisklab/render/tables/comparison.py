@@ -38,6 +38,11 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
             "corrected for the number of main measures, or of others (Holm). Likely: the interval "
             f"excludes 1, but not after that correction. {OTHER_VERB}"
         )
+    if any(row.measure.quantity.step is not None for row in rows):
+        notes.append(
+            "What can be zero, such as a stall, is compared as value + step, so its ratio is not "
+            "that of the two columns (`vdisklab method zero`)."
+        )
     hidden = len(answer.comparisons) - len(rows)
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
