@@ -5,7 +5,7 @@
     .venv/bin/python bench/density.py --traps
 
 Results are added to bench/results/density.json. A campaign searches a disk that vdisklab serves at
-a known rate, with micro guests of 128 MiB; the numbers are no measure of any disk's speed.
+a known rate, with micro guests of 128 MiB; the numbers say nothing about any disk's speed.
 """
 
 from __future__ import annotations

@@ -148,13 +148,13 @@ class Trial:
         return bool(campaigns)
 
     def look(self) -> int:
-        """Notes the stored runs, and those that are no longer there; returns how many there are."""
+        """Records the stored runs and those that have gone; returns the number stored."""
         engine = sa.create_engine(self.url.replace("postgresql:", "postgresql+psycopg:"))
         try:
             with engine.connect() as connection:
                 now = set(connection.scalars(sa.text(MEASURED)))
         except sa.exc.SQLAlchemyError:
-            return len(self.seen)  # PostgreSQL starts, or there is no table yet
+            return len(self.seen)  # PostgreSQL is starting, or has no tables yet
         finally:
             engine.dispose()
         self.lost |= self.seen - now

@@ -21,16 +21,14 @@ page, between the marks `fleet simulations NAME`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pages import with_tables
+from pages import simulation_options, with_tables
 from vdisklab.analysis.fleet.agreement import agreement
 from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers
@@ -311,16 +309,7 @@ def with_results(page: str, record: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--fleets", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", choices=list(SIMULATIONS), default=list(SIMULATIONS))
-    parser.add_argument("--json", type=Path, help="keep all numbers here; others in it stay")
-    parser.add_argument("--from", dest="kept", type=Path, help="simulate nothing, read this")
-    parser.add_argument("--docs", type=Path, help="write the tables into this page")
-    given = parser.parse_args()
+    given = simulation_options(__doc__, "--fleets", list(SIMULATIONS)).parse_args()
     record: dict[str, Any] = {"seed": given.seed, "fleets": {}, "results": {}}
     if given.kept:
         record = json.loads(given.kept.read_text(encoding="utf-8"))

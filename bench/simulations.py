@@ -22,19 +22,17 @@ page, between the marks `simulations NAME`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pages import with_tables
+from pages import simulation_options, with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
 from vdisklab.analysis.best import BestSet, beaten, best_set, dunnett
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
@@ -515,16 +513,7 @@ def with_results(page: str, found: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--campaigns", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", choices=list(SIMULATIONS), default=list(SIMULATIONS))
-    parser.add_argument("--json", type=Path, help="keep all numbers here; others in it stay")
-    parser.add_argument("--from", dest="kept", type=Path, help="simulate nothing, read this")
-    parser.add_argument("--docs", type=Path, help="write the tables into this page")
-    given = parser.parse_args()
+    given = simulation_options(__doc__, "--campaigns", list(SIMULATIONS)).parse_args()
     if given.kept:
         found = json.loads(given.kept.read_text(encoding="utf-8"))
     else:

@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.attachment import disk_for, require_confirmed, storage_checks
-from vdisklab.campaign.cell_result import CellResult
-from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.guests import BootFromDisk
 from vdisklab.campaign.measured_evidence import Counters, evidence_between, guest_counters
 from vdisklab.campaign.state import set_page_cache

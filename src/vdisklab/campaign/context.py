@@ -25,7 +25,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu, RanUnder, ran_under
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
-from vdisklab.results.model import Check
+from vdisklab.results.model import Check, Measurement
 from vdisklab.storage.room import (
     require_guest_memory,
     require_memory,
@@ -38,6 +38,15 @@ from vdisklab.workload.program import program_of
 
 Packages = Mapping[str, PackageSet]
 """The packages of each system that the profile installs, by the system's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What was read back, run and measured of a cell in one block."""
+
+    checks: tuple[Check, ...] = ()
+    commands: tuple[str, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.attachment import AttachedDisk, attached
-from vdisklab.campaign.cell_result import CellResult
-from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.host_stacks import guests_of
 from vdisklab.campaign.measured_evidence import Snapshot, evidence_between
 from vdisklab.campaign.place import GuestPlace, Workspace

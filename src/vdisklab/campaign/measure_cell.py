@@ -9,8 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from vdisklab.campaign.attachment import AttachedDisk, attached
-from vdisklab.campaign.cell_result import CellResult
-from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.guest_group import measure_group
 from vdisklab.campaign.measured_evidence import Growth, evidence_between, observed_samples
 from vdisklab.campaign.place import prepared, with_files

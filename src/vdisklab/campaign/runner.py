@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.booting import measure_boots
-from vdisklab.campaign.cell_result import CellResult
-from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError

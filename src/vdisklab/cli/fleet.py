@@ -91,8 +91,8 @@ def certificates(
 ) -> None:
     """Make a private authority, and certificates for scheduler, workers and client.
 
-    Keep ca-key.pem to yourself. Each end needs ca.pem and its own file: whoever has one of them can
-    run commands as root on every host of the fleet.
+    Keep ca-key.pem to yourself. Each end needs ca.pem and its own file. Anyone with one
+    of these files can run commands as root on every host of the fleet.
 
     Example: vdisklab fleet certificates /root/fleet-tls
     """

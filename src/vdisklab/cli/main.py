@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from vdisklab import __version__
+from vdisklab.cli.named import Verb
 from vdisklab.cli.standard_streams import open_standard_streams
-from vdisklab.cli.verb import Verb
 from vdisklab.cli.verbs import VERBS
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.command import Host, LocalHost

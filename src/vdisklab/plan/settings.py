@@ -250,8 +250,9 @@ class Request:
     )
     age: Age | None = setting(
         parsed_by(parse_age, "an age", "such as fill=80%,rewrites=3,snapshots=2"),
-        "Age what is measured first: fill=80% of the path's own file system, rewrites=N passes of "
-        "random writes over 10 % of the disk each, snapshots=N taken and removed around them.",
+        "Wear images and file systems before measuring: fill=80% of the path's own file system, "
+        "rewrites=N passes of random writes over 10 % of the disk each, snapshots=N taken and "
+        "removed around them.",
         Panel.WHAT,
         metavar="AGE",
         shown="none",

@@ -71,7 +71,8 @@ def parse_address(text: str) -> Address:
 def without_password(text: str) -> str:
     """`--db` without its password, for a command that users may paste; other texts stay the same.
 
-    A password belongs in ~/.pgpass or PGPASSWORD. What is no address may hold one anywhere.
+    A password belongs in ~/.pgpass or PGPASSWORD. Text that is not an address may hold one
+    anywhere.
     """
     if "://" not in text:
         return text

@@ -168,7 +168,7 @@ def _chosen(hosts: Sequence[FleetHost], wanted: Sequence[str]) -> list[FleetHost
             near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
             more = " …" if len(known) > _SHOWN else ""
             raise PlanError(
-                f"there are no results of a host {name!r}",
+                f"no host {name!r} has results",
                 hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
             )
     for fact, _, value in conditions:

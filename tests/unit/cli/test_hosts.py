@@ -207,7 +207,7 @@ def test_hosts_are_chosen(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rank", "--hosts", "kvm77"), "no results of a host 'kvm77'"),
+        (("rank", "--hosts", "kvm77"), "no host 'kvm77' has results"),
         (("rank", "--hosts", "color=red"), "unknown fact 'color'"),
         (("rank", "--hosts", "cpu=Z80"), "no host has cpu=Z80"),
         (("rank", "--hosts", "kvm1", "--hosts", "cpu=EPYC"), "no host meets all of"),

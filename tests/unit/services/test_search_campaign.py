@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from vdisklab.campaign import runner
-from vdisklab.campaign.cell_result import CellResult
-from vdisklab.campaign.context import CampaignContext
+from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan

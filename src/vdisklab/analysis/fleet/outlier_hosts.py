@@ -18,7 +18,7 @@ MIN_PEERS = 5
 """Hosts with the same facts that it takes to call one of them an outlier."""
 
 LEAST = 0.10
-"""A host within 10 % of its peers is no outlier, however alike they are."""
+"""A host within 10 % of its peers is not called an outlier, however alike they are."""
 
 FEW = 15
 """With fewer hosts, one outlier at most is looked for: Rosner's limits are right from 15 on."""
@@ -28,7 +28,7 @@ FEW = 15
 class OutlierHost:
     """A host that is slower or faster than its `peers`, which have the same facts.
 
-    `ratio` is its speed relative to the mean peer that is no outlier, over all cells that are
+    `ratio` is its speed relative to the mean of its normal peers, over all cells that are
     measured there: 0.6 is 40 % slower in any measure, also in latencies.
     """
 
