@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.cli.verbs import VERBS
+
 PACKAGE = "vdisklab"
 SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 
@@ -160,8 +162,7 @@ def test_all_tests_that_need_a_guest_are_in_their_directory() -> None:
     assert {path for path in marked if path.parent != Path("guest")} == {Path("test_conftest.py")}
 
 
-VERBS = {name for name in imports_of(SOURCE / "cli" / "main.py") if name.startswith("cli.")}
-VERB_MODULES = sorted({name.rpartition(".")[0] for name in VERBS})
+VERB_MODULES = sorted({f"cli.{place.partition(':')[0]}" for place in VERBS.values()})
 
 
 @pytest.mark.parametrize("module", VERB_MODULES)
