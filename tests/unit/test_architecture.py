@@ -20,6 +20,7 @@ VOCABULARY = {
     "errors",
     "units",
     "progress",
+    "sanitise",
     "path",
     "plan",
     "results.model",
@@ -30,6 +31,7 @@ ALLOWED = {
     "errors":   set(),
     "units":    {"errors"},
     "progress": set(),
+    "sanitise": set(),
     "path":     {"errors", "units"},  # the pure core: every rule about a disk path, once
     "plan":     {"errors", "units", "path"},
     "host":     {"errors", "units", "progress", "path", "plan", "results.model"},

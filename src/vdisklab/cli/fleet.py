@@ -71,11 +71,11 @@ ChosenOption = Annotated[
 
 
 def fleet_verbs() -> typer.Typer:
-    """The verbs of the fleet."""
+    """The same campaign on many hosts, into one PostgreSQL (extra `vdisklab[fleet]`)."""
     verbs = typer.Typer(
         name="fleet",
         no_args_is_help=True,
-        help="The same campaign on many hosts, into one PostgreSQL (extra `vdisklab[fleet]`).",
+        help=fleet_verbs.__doc__,
     )
     extra = {"allow_extra_args": True, "ignore_unknown_options": True}
     every: tuple[Callable[..., int | None], ...] = (

@@ -74,11 +74,11 @@ _DISK_SIZE, _MEMORY = format_size(_USUAL.disk_bytes), format_size(_USUAL.memory_
 
 
 def lab_verbs() -> typer.Typer:
-    """The verbs of the lab."""
+    """A disposable host in a virtual machine, with LVM, software RAID and ZFS."""
     verbs = typer.Typer(
         name="lab",
         no_args_is_help=True,
-        help="A disposable host in a virtual machine, with LVM, software RAID and ZFS.",
+        help=lab_verbs.__doc__,
     )
     verbs.command()(build)
     verbs.command(

@@ -25,8 +25,8 @@ from vdisklab.progress import (
     Step,
     Throughput,
 )
-from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.power_cuts import basis
+from vdisklab.sanitise import sanitise
 from vdisklab.units import format_duration
 
 _RUNS_FOR_PACE = 3

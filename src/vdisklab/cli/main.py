@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import logging
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.resources import files
 from types import FrameType
 from typing import Annotated
 
@@ -23,7 +25,7 @@ from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, Vdiskl
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import fio_version, qemu_version
 from vdisklab.host.waiting import INTERRUPTS
-from vdisklab.render.tables.layout import sanitise
+from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
 
@@ -71,14 +73,7 @@ def _root(
 
 def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
     """The command line with these verbs; each verb is one file of this package."""
-    app = typer.Typer(
-        name="vdisklab",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_root)
+    app = _app()
     commands = app.registered_commands
     for name in [name for name in VERBS if name in verbs]:
         module, _, function = VERBS[name].partition(":")
@@ -90,27 +85,60 @@ def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
         else:
             app.command(name, cls=Verb)(verb)
     for command in commands:
-        command.help = _help_text(command.callback)
+        command.help = _help_text(getattr(command.callback, "__doc__", None) or "")
     return app
 
 
-def _needed(arguments: Sequence[str]) -> Collection[str]:
-    """The verbs to load for these arguments: all of them take seconds to import on a busy machine.
+def _app() -> typer.Typer:
+    app = typer.Typer(
+        name="vdisklab",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    return app
 
-    Help, completion and a misspelled verb need all.
+
+def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.Typer:
+    """The command line with the verb that these arguments, or the words to complete, name.
+
+    Importing all verbs takes a second, so without a known verb (help, a misspelled one) the others
+    are there by name and docstring only.
     """
-    verb = next((word for word in arguments if not word.startswith("-")), None)
-    if verb is None:
-        return () if "--version" in arguments else VERBS.keys()
-    return (verb,) if verb in VERBS else VERBS.keys()
+    completed = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
+    words = completed.split()[1:] if "_VDISKLAB_COMPLETE" in environment else arguments
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if verb in VERBS:
+        return build_app((verb,))
+    app = _app()
+    for name, place in VERBS.items():
+        app.command(name, help=_help_text(_docstring(place)))(_not_loaded)
+    return app
 
 
-def _help_text(verb: Callable[..., object] | None) -> str:
+def _docstring(place: str) -> str:
+    """The docstring of a verb's function, read from its file."""
+    module, _, function = place.partition(":")
+    tree = ast.parse(files("vdisklab.cli").joinpath(f"{module}.py").read_bytes())
+    return next(
+        ast.get_docstring(node) or ""
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == function
+    )
+
+
+def _not_loaded() -> None:
+    """Stands for a verb in the list of verbs."""
+
+
+def _help_text(docstring: str) -> str:
     """A verb's docstring with each paragraph on one line; typer wraps them.
 
     Examples are lines of their own, indented alike.
     """
-    paragraphs = inspect.cleandoc(verb.__doc__ or "").split("\n\n")
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
     lines = (" ".join(paragraph.split()) for paragraph in paragraphs)
     return "\n\n".join(f"  {line}" if line.startswith("vdisklab ") else line for line in lines)
 
@@ -123,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _turn_signals_into_interrupts()
     try:
         # Inside the try: on a busy machine this takes seconds, and Ctrl-C may come meanwhile.
-        command = typer.main.get_command(build_app(_needed(arguments)))
+        command = typer.main.get_command(app_for(arguments, os.environ))
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
         sys.stdout.flush()  # its error is still in time for a sentence and a status
     except VdisklabError as error:

@@ -18,7 +18,6 @@ from typer.core import TyperCommand
 from vdisklab.cli.verbs import VERBS
 from vdisklab.errors import VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
-from vdisklab.results.address import without_password
 
 TAKE_CAMPAIGN = frozenset(
     {"advise", "audit", "claims", "compare", "export-data", "rank", "recommend", "report", "table"}
@@ -75,6 +74,9 @@ class Named:
             and self.db is not None
             and "--db" not in command
         ):
+            # Imports SQLAlchemy, which a verb without a database does without.
+            from vdisklab.results.address import without_password  # noqa: PLC0415
+
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])
 

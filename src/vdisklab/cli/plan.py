@@ -15,9 +15,10 @@ from vdisklab.cli.output import dumps
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.settings import Panel, Request
-from vdisklab.render.tables.layout import as_csv, sanitise
+from vdisklab.render.tables.layout import as_csv
 from vdisklab.render.tables.planned_cells import plan_document, plan_table
 from vdisklab.render.tables.terminal import show
+from vdisklab.sanitise import sanitise
 from vdisklab.services.planning import PlanDescription, describe_plan, make_plan
 
 

@@ -11,7 +11,6 @@ from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
-from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.stored_runs import (
     campaigns_document,
     campaigns_table,
@@ -19,6 +18,7 @@ from vdisklab.render.tables.stored_runs import (
     runs_table,
 )
 from vdisklab.results.store import Store
+from vdisklab.sanitise import sanitise
 from vdisklab.services.answers import open_results
 from vdisklab.services.corrections import delete_stored, find_stored, rename_stored
 

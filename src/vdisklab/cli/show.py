@@ -10,8 +10,8 @@ import typer
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.stored_runs import run_document, run_tables, samples_table
+from vdisklab.sanitise import sanitise
 from vdisklab.services.answers import open_results
 
 

@@ -11,7 +11,7 @@ from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit, print_tables
 from vdisklab.render.tables.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
-from vdisklab.render.tables.layout import sanitise
+from vdisklab.sanitise import sanitise
 from vdisklab.services.answers import open_results
 from vdisklab.services.places import load_places
 

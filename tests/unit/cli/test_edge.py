@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from vdisklab.cli.main import build_app, main
+from vdisklab.cli.main import app_for, build_app, main
+from vdisklab.cli.verbs import VERBS
 from vdisklab.errors import (
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
@@ -341,3 +342,21 @@ def test_a_name_that_no_file_system_takes_is_no_bug(
     ):
         assert main(words) == status, (words[0], capsys.readouterr().err[-400:])
         assert len(capsys.readouterr().err) < 5000
+
+
+def test_the_list_of_verbs_is_shown_without_loading_them() -> None:
+    lists = [
+        {name: command.get_short_help_str(200) for name, command in group.commands.items()}
+        for app in (build_app(), app_for(["--help"], {}))
+        if isinstance(group := typer.main.get_command(app), typer.core.TyperGroup)
+    ]
+    assert lists[0] == lists[1]
+    assert list(lists[0]) == list(VERBS)
+
+
+def test_a_verb_to_complete_is_loaded() -> None:
+    app = app_for([], {"_VDISKLAB_COMPLETE": "complete_bash", "COMP_WORDS": "vdisklab rank --m"})
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    assert list(group.commands) == ["rank"]
+    assert group.commands["rank"].params

@@ -12,7 +12,7 @@ from typing import Any
 
 from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec, converter
-from vdisklab.render.tables.layout import sanitise_line
+from vdisklab.sanitise import sanitise_line
 
 WIDTH = 560
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"

@@ -22,9 +22,9 @@ from vdisklab.render.fleet_sentences import (
     outlier_sentences,
     spread_sentence,
 )
-from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.wording import caution, measure_name
 from vdisklab.results.model import Better
+from vdisklab.sanitise import sanitise
 from vdisklab.services.fleet_hosts import FleetHost
 from vdisklab.services.fleet_report import FleetContents
 from vdisklab.units import counted

@@ -45,10 +45,10 @@ from vdisklab.render.page.contents import (
     published_parts,
     unmeasured_claims,
 )
-from vdisklab.render.tables.layout import sanitise
 from vdisklab.render.tables.power_cuts import power_cut_of
 from vdisklab.render.wording import mean_sentence, measure_name
 from vdisklab.results.outlines import Example
+from vdisklab.sanitise import sanitise
 from vdisklab.services.report_contents import Contents
 
 FIRST_PAGE = 50

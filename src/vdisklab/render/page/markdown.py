@@ -15,8 +15,8 @@ from vdisklab.render.page.contents import (
     headline,
     score_keys,
 )
-from vdisklab.render.tables.layout import sanitise_line
 from vdisklab.render.tables.power_cuts import power_cut_of
+from vdisklab.sanitise import sanitise_line
 from vdisklab.services.report_contents import Contents
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")

@@ -19,9 +19,10 @@ from vdisklab.render.documents.advised_groups import (
 )
 from vdisklab.render.documents.conversion import diagnostic_entries
 from vdisklab.render.tables.audited_disks import risk_sentence
-from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table, sanitise_line
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
 from vdisklab.render.wording import caution
+from vdisklab.sanitise import sanitise_line
 from vdisklab.services.disk_advice import (
     AdviceAnswer,
     DiskAction,

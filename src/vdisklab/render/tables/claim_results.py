@@ -15,8 +15,9 @@ from vdisklab.render.documents.conversion import (
     diagnostic_entries,
 )
 from vdisklab.render.documents.rankings import ClaimEntry, ClaimRow, ClaimsDocument
-from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table, sanitise_line
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.wording import caution, sentence
+from vdisklab.sanitise import sanitise_line
 from vdisklab.services.claim_answers import ClaimsAnswer, status
 from vdisklab.units import counted
 

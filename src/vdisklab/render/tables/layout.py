@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from vdisklab.render.documents.conversion import Key, keys_of, to_json
+from vdisklab.sanitise import sanitise
 
 Row = TypeVar("Row")
 
@@ -69,27 +69,6 @@ class Table(Generic[Row]):
         kind: Any = self.kind
         fields = {} if kind is None else keys_of(kind)
         return tuple(name for name, role in fields.items() if role is not Key.INLINE)
-
-
-def sanitise(outside: str) -> str:
-    """Text from outside, with everything that would control a terminal made visible.
-
-    Escape sequences, other control characters, and the Unicode marks that turn the direction
-    of writing become `\\x1b`, `\\u202e` and so on. Line feeds and tabs stay.
-    """
-    if outside.isprintable():  # true for nearly all texts, and a hundred times as fast
-        return outside
-    return "".join(
-        char
-        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else char.encode("unicode_escape").decode("ascii")
-        for char in outside
-    )
-
-
-def sanitise_line(outside: str) -> str:
-    """Like `sanitise`, on one line."""
-    return " ".join(sanitise(outside).split())
 
 
 def as_csv(table: Table[Any]) -> str:

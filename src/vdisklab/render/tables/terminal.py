@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.render import numbers
-from vdisklab.render.tables.layout import Column, Table, sanitise, sanitise_line
+from vdisklab.render.tables.layout import Column, Table
+from vdisklab.sanitise import sanitise, sanitise_line
 
 _GAP = "  "
 _NOTHING = ("", numbers.MISSING)
