@@ -16,10 +16,9 @@ from vdisklab.render.tables.layout import (
     Column,
     Table,
     as_csv,
-    sanitise,
-    sanitise_line,
 )
 from vdisklab.render.tables.terminal import show, wrap
+from vdisklab.sanitise import sanitise, sanitise_line
 
 
 @dataclass(frozen=True)
