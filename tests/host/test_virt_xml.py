@@ -15,16 +15,22 @@ from vdisklab.path.disk_path import parse_path
 
 pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")
 
-DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory><os><type>hvm</type></os>
+DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory>{threads}<os><type>hvm</type></os>
 <devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='writeback'/>
 <source file='/srv/a.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
 
 
 @pytest.mark.parametrize(
-    ("wanted", "lines"),
+    ("threads", "wanted", "lines"),
     [
-        ("raw/none", ['+      <driver name="qemu" type="raw" cache="none" io="threads"/>']),
+        ("", "raw/none", ['+      <driver name="qemu" type="raw" cache="none" io="threads"/>']),
         (
+            "<iothreads>3</iothreads><iothreadids><iothread id='7'/></iothreadids>",
+            "raw/none/virtio:aio=native:iothread=on",
+            ['+      <driver name="qemu" type="raw" cache="none" io="native" iothread="7"/>'],
+        ),
+        (
+            "",
             "raw/none/virtio:aio=native:iothread=on",
             [
                 "+  <iothreads>1</iothreads>",
@@ -33,11 +39,11 @@ DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory><os><typ
         ),
     ],
 )
-def test_the_lines_to_paste(tmp_path: Path, wanted: str, lines: list[str]) -> None:
-    (tmp_path / "web.xml").write_text(DOMAIN.format(type="test"))
+def test_the_lines_to_paste(tmp_path: Path, threads: str, wanted: str, lines: list[str]) -> None:
+    (tmp_path / "web.xml").write_text(DOMAIN.format(type="test", threads=threads))
     node = tmp_path / "node.xml"
     node.write_text(f"<node><domain file='{tmp_path}/web.xml'/></node>")
-    (disk,) = read_domain(DOMAIN.format(type="kvm"), "web.xml")
+    (disk,) = read_domain(DOMAIN.format(type="kvm", threads=threads), "web.xml")
     change = change_of(disk, parse_path(wanted))
     shown = ""
     for command in change.paste.split(" && "):

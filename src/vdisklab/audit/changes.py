@@ -89,9 +89,10 @@ def _libvirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     if wanted.attachment.iothread != now.attachment.iothread:
         if wanted.attachment.bus is not Bus.VIRTIO or not wanted.attachment.iothread:
             raise _refuse(disk.manager, "one line that changes the I/O thread of this disk")
-        settings["driver.iothread"] = "1"
-        # `--edit --iothreads 1` fails where the guest has none yet (virt-xml 4.1).
-        threads = f" && virt-xml {guest} --edit --xml ./iothreads=1"
+        settings["driver.iothread"] = disk.io_thread or "1"
+        if disk.io_thread is None:
+            # `--edit --iothreads 1` fails where the guest has none yet (virt-xml 4.1).
+            threads = f" && virt-xml {guest} --edit --xml ./iothreads=1"
     options = ",".join(f"{key}={value}" for key, value in settings.items())
     return Change(
         f"virsh dumpxml --inactive {guest} > {before}{threads} && "

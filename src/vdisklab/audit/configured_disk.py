@@ -30,8 +30,9 @@ class ConfiguredDisk:
 
     `manager` is the program whose configuration it is, and `guest` that program's name for the
     guest (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of
-    its SCSI controller. `architecture` is the guest's, None if the configuration does not say.
-    `on_file_volume` is True for a Kubernetes claim that holds a file system with an image file.
+    its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
+    guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
+    that holds a file system with an image file.
     """
 
     domain: str
@@ -45,6 +46,7 @@ class ConfiguredDisk:
     guest: str = ""
     text: str = ""
     controller: str = ""
+    io_thread: str | None = None
     architecture: str | None = None
     on_file_volume: bool = False
 

@@ -148,7 +148,22 @@ def _disk(
         guest=name,
         text=" ".join(tostring(disk, encoding="unicode").split()),
         architecture=_architecture(domain),
+        io_thread=_free_io_thread(domain),
     )
+
+
+def _free_io_thread(domain: Element) -> str | None:
+    """An I/O thread of the guest, one that no disk uses if there is one; None if it has none.
+
+    <iothreads> counts them; those without an <iothread id> get the lowest free numbers
+    (formatdomain.html, "IOThreads Allocation").
+    """
+    named = [thread.get("id", "") for thread in domain.iterfind("./iothreadids/iothread")]
+    count = (domain.findtext("iothreads") or "").strip()
+    unnamed = range(1, int(count) + 1) if count.isdecimal() and len(count) < 6 else ()
+    threads = list(dict.fromkeys([*named, *map(str, unnamed)]))[: max(len(named), len(unnamed))]
+    used = {driver.get("iothread") for driver in domain.iterfind("./devices//driver")}
+    return next((thread for thread in threads if thread not in used), next(iter(threads), None))
 
 
 def _share(
