@@ -15,8 +15,9 @@ from vdisklab.path.disk_path import parse_path
 
 pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")
 
-DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory>{threads}<os><type>hvm</type></os>
-<devices><disk type='file' device='disk'><driver name='qemu' type='raw' cache='writeback'/>
+DOMAIN = """<domain type='{type}'><name>web</name><memory>65536</memory>{threads}
+<os><type>hvm</type></os><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw' cache='writeback'/>
 <source file='/srv/a.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
 
 

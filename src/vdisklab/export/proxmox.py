@@ -4,6 +4,8 @@ Proxmox has its own defaults: cache=none (PVE::QemuServer::Drive::drive_uses_cac
 btrfs storage writeback) and aio=io_uring. So both are always written. Proxmox opens a volume of a
 storage, called `STORAGE` here, which must have the path's host layers. A storage of files names
 volumes `VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of block devices `vm-VMID-disk-N`.
+LVM may hold qcow2, in a volume whose name ends so (PVE::Storage::LVMPlugin::parse_volname). A guest
+does not start if `format` differs from the volume's (Drive.pm: get_path_and_format).
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ from vdisklab.export.configuration import (
     require_supported,
 )
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.units import GIB
 
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
 _CACHES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
+_FEWEST_QUEUES = 2
+"""The least that `queues` accepts (Drive.pm: queues_fmt)."""
+
 _VMID = "100"
 _OWNER = re.compile(r"\b(?:vm|base)-(\d+)-")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
@@ -46,7 +51,7 @@ def export(request: ExportRequest) -> Configuration:
     options.append(f"discard={'on' if attachment.option('discard') == 'unmap' else 'ignore'}")
     if attachment.iothread:
         options.append("iothread=1")
-    if attachment.bus is Bus.SCSI and attachment.queues is not None:
+    if attachment.bus is Bus.SCSI and (attachment.queues or 0) >= _FEWEST_QUEUES:
         options.append(f"queues={attachment.queues}")
     if attachment.detect_zeroes != "off":
         options.append("detect_zeroes=1")
@@ -95,18 +100,24 @@ def _volume(request: ExportRequest) -> str:
 
 def _default_volume(request: ExportRequest) -> str:
     name = f"vm-{_VMID}-disk-0"
+    if not (request.is_block and request.driver == "raw"):
+        name = f"{name}.{request.driver}"
     if not _has_volume_format(request):  # named by its whole path
-        return f"/var/lib/vz/images/{_VMID}/{name}.{request.driver}"
-    return f"STORAGE:{name}" if request.is_block else f"STORAGE:{_VMID}/{name}.{request.driver}"
+        return f"/dev/VG/{name}" if request.is_block else f"/var/lib/vz/images/{_VMID}/{name}"
+    return f"STORAGE:{name}" if request.is_block else f"STORAGE:{_VMID}/{name}"
 
 
 def _has_volume_format(request: ExportRequest) -> bool:
-    """False for a format that storages of files do not name (pve-storage-dir.adoc)."""
-    return request.driver in ("raw", "qcow2", "vmdk")
+    """False for a format that the path's storage does not hold."""
+    if not request.is_block:
+        return request.driver in ("raw", "qcow2", "vmdk")
+    is_lvm = any(layer.kind is LayerKind.LVM for layer in request.path.layers[-1:])
+    return request.driver == "raw" or (is_lvm and request.driver == "qcow2")
 
 
 def _gaps(path: DiskPath) -> Iterator[Gap]:
     yield from cache_gaps(path)
-    if path.attachment.bus is Bus.VIRTIO and path.attachment.queues is not None:
-        yield Gap(f"queues={path.attachment.queues}", "QEMU gives one queue for each CPU")
+    queues = path.attachment.queues
+    if queues is not None and (path.attachment.bus is Bus.VIRTIO or queues < _FEWEST_QUEUES):
+        yield Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
     yield from other_gaps(path, ("detect_zeroes", "throttle_iops"))

@@ -60,7 +60,8 @@ def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
         ("raw/none", "STORAGE:100/vm-100-disk-0.raw"),
         ("btrfs/raw/none", "STORAGE:100/vm-100-disk-0.raw"),
         ("lvmthin/none", "STORAGE:vm-100-disk-0"),
-        ("zvol/qcow2/none", "STORAGE:vm-100-disk-0"),
+        ("lvm/qcow2/none", "STORAGE:vm-100-disk-0.qcow2"),
+        ("zvol/qcow2/none", "/dev/VG/vm-100-disk-0.qcow2"),
         ("qed/none", "/var/lib/vz/images/100/vm-100-disk-0.qed"),
     ],
 )
@@ -71,7 +72,7 @@ def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
     commands = [comment.partition(": ")[2] for comment in comments if "qm set" in comment]
     assert shlex.split(commands[0]) == ["qm", "set", "100", "--virtio0", line.split(": ", 1)[1]]
     created = "qm set 100 --virtio0 STORAGE:10,cache=none"
-    assert [command.startswith(created) for command in commands[1:]] == [True] * ("qed" not in path)
+    assert [command.startswith(created) for command in commands[1:]] == [True] * (volume[0] != "/")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,9 @@ def test_proxmox_needs_its_own_controller_for_threads() -> None:
         "format=raw,discard=on,iothread=1,queues=4\n"
     )
     assert not text.gaps
+    single = exported("raw/none/scsi:queues=1", Platform.PROXMOX)
+    assert "queues" not in single.text.splitlines()[-1]
+    assert [gap.option for gap in single.gaps] == ["queues=1"]
 
 
 def test_incus_names_the_bus_in_its_own_words() -> None:

@@ -211,5 +211,8 @@ def image_formats(host: Host) -> frozenset[str]:
     Raises HostError when qemu-img is missing or cannot run.
     """
     text = host.run("qemu-img", "--help", allowed=(0, 1)).stdout
-    listed = re.search(r"^Supported formats:(.*)$", text, re.MULTILINE)
+    # One line until 9.2; from 10.0 "Supported image formats:" and indented lines.
+    listed = re.search(
+        r"^Supported (?:image )?formats:((?:.*\n)(?:\n| .*\n?)*)", text, re.MULTILINE
+    )
     return frozenset(listed[1].split()) if listed else frozenset()
