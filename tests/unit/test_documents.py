@@ -39,7 +39,7 @@ TROUBLESHOOTING = (
     "is damaged",
     " does not exist",
     " cannot be opened: ",
-    " opens, but a guest did not boot under KVM within ",
+    " opens, but no guest booted under KVM in ",
     "under emulation (TCG)",
 )
 """The fixed parts of the messages that docs/troubleshooting.md quotes."""

@@ -71,7 +71,7 @@ ChosenOption = Annotated[
 
 
 def fleet_verbs() -> typer.Typer:
-    """The same campaign on many hosts, into one PostgreSQL (extra `vdisklab[fleet]`)."""
+    """The same campaign on many hosts, into one PostgreSQL (needs the extra `fleet`)."""
     verbs = typer.Typer(
         name="fleet",
         no_args_is_help=True,
