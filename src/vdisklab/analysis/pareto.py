@@ -37,13 +37,17 @@ class Standing(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Placed:
     """One cell and its standing. `by` is a cell that beats it; `shares` has, for each measure, its
-    mean as a share of the best cell's, and `intervals` has 95 % intervals of these shares."""
+    mean as a share of the best cell's, and `intervals` has 95 % intervals of these shares.
+
+    A zero of a quantity without a step makes the share 0, or unknown (None), as in a `Ratio`; there
+    is no interval then.
+    """
 
     cell: MeasuredCell
     standing: Standing
     by: MeasuredCell | None
-    shares: tuple[float, ...]
-    intervals: tuple[tuple[float, float], ...]
+    shares: tuple[float | None, ...]
+    intervals: tuple[tuple[float, float] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +86,20 @@ def pareto_front(
     part = narrowed(part, complete)
     if not complete:
         return Front(tuple(measures), alpha, (), left_out)
-    goodness, noises = [], []
+    goodness, noises, columns = [], [], []
     for measure in measures:
         logs = part.ranked_logs(measure)
         model = fit(logs, usable(logs), part.resolution(measure))
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
         goodness.append(sign * np.round(model.effect, 12))
         noises.append(pair_noise(model, np.arange(len(part.cells))))
+        columns.append(_shares(part, measure, goodness[-1], noises[-1], alpha))
     values = np.array(goodness)
     front = _unbeaten(values)
     # Whatever is beaten is beaten by a cell of the front.
     challengers = front[:CHALLENGERS]
     ahead = np.array([np.all(values[:, [place]] > values, axis=0) for place in challengers])
     shown = ahead & _shown(noises, values, challengers, alpha)
-    best = values.max(axis=1)
-    reach = np.array(
-        [_reach(noise, int(row.argmax()), alpha) for noise, row in zip(noises, values, strict=True)]
-    )
     cells = []
     for place, cell in enumerate(part.cells):
         by = shown[:, place] if shown[:, place].any() else ahead[:, place]
@@ -109,13 +110,14 @@ def pareto_front(
         rival = (
             part.cells[challengers[int(by.argmax())]] if standing is not Standing.FRONT else None
         )
-        share = values[:, place] - best
-        ends = np.exp([share - reach[:, place], share + reach[:, place]])
-        intervals = tuple((float(low), float(high)) for low, high in ends.T)
-        shares = tuple(map(float, np.exp(share)))
+        shares, intervals = zip(*(column[place] for column in columns), strict=True)
         cells.append(Placed(cell, standing, rival, shares, intervals))
     order = list(Standing)
-    cells.sort(key=lambda placed: (order.index(placed.standing), -sum(placed.shares), placed.cell))
+    cells.sort(
+        key=lambda placed: (
+            order.index(placed.standing), -sum(share or 0.0 for share in placed.shares), placed.cell
+        )
+    )  # fmt: skip
     return Front(tuple(measures), alpha, tuple(cells), left_out)
 
 
@@ -130,12 +132,33 @@ def _unbeaten(values: Floats) -> npt.NDArray[np.intp]:
     return np.array(front, dtype=np.intp)
 
 
-def _reach(noise: PairNoise, best: int, alpha: float) -> Floats:
-    """Half of the interval of each cell's difference to the best one."""
-    cells = np.arange(len(noise.variance))
+def _shares(
+    observations: Observations,
+    measure: MeasureKey,
+    goodness: Floats,
+    noise: PairNoise,
+    alpha: float,
+) -> list[tuple[float | None, tuple[float, float] | None]]:
+    """Each cell's share of the best one, and the interval of that share."""
+    cells = np.arange(len(goodness))
+    best = int(goodness.argmax())
     error, freedom = noise.between(np.full_like(cells, best), cells)
-    reach: Floats = np.where(cells == best, 0.0, t_isf(alpha / 2, freedom) * error)
-    return reach
+    reach = np.where(cells == best, 0.0, t_isf(alpha / 2, freedom) * error)
+    share = goodness - goodness[best]
+    with np.errstate(over="ignore", under="ignore"):
+        columns = np.exp([share, share - reach, share + reach]).T.tolist()
+    zero = np.zeros(len(cells), dtype=np.bool_)
+    if measure.quantity.step is None:
+        zero = (observations.grid(measure) == 0).any(axis=1)
+    higher = measure.quantity.better is Better.HIGHER
+    answer: list[tuple[float | None, tuple[float, float] | None]] = []
+    for place, (of_best, low, high) in enumerate(columns):
+        above, below = (place, best) if higher else (best, place)
+        if place == best or not (zero[above] or zero[below]):
+            answer.append((of_best, (low, high)))
+        else:
+            answer.append((None if zero[below] else 0.0, None))
+    return answer
 
 
 def _shown(

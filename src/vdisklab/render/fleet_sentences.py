@@ -21,13 +21,13 @@ def agreement_sentence(pair: Agreement) -> str:
     ratio = pair.ratio
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     number, low, high = ratio.ratio, ratio.low, ratio.high
-    if not pair.a_leads and number:
-        number = 1 / number
-        low, high = (None if high is None else 1 / high), (None if low is None else 1 / low)
+    if not pair.a_leads:
+        number, low, high = (1 / end if end else None for end in (number, high, low))
     interval = "" if low is None else f" ({numbers.ratio_interval(low, high)})"
+    size = "whose rate is zero on some" if number is None else f"{numbers.ratio(number)}{interval}"
     text = (
         f"{first} beats {second} on {len(pair.agreeing)} of {counted(len(pair.hosts), 'host')} in "
-        f"{measure_name(pair.measure)}, {numbers.ratio(number)}{interval}"
+        f"{measure_name(pair.measure)}, {size}"
     )
     if low is not None and high is not None and low <= 1 <= high:
         text += ", which shows no difference for the mean host"
@@ -66,8 +66,9 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
     for outlier in search.outliers[:_SHOWN]:
         slower = outlier.ratio < 1
         change = 1 - outlier.ratio if slower else outlier.ratio - 1
+        size = f"{100 * change:.0f} % {'slower' if slower else 'faster'} than"
         yield (
-            f"{outlier.host} is {100 * change:.0f} % {'slower' if slower else 'faster'} than its "
+            f"{outlier.host} is {size if outlier.ratio else 'at zero on a path, unlike'} its "
             f"{outlier.peers} peers with the same facts in {measure_name(outlier.measure)}"
             f"{': look at its disk' if slower else ''}."
         )
@@ -107,10 +108,10 @@ def _class_sentence(group: HostClass) -> str:
         return f"{group.name} ({hosts}): {why if len(group.hosts) < MIN_CLASS else 'no answer'}."
     if group.better:
         best = group.better[0]
+        size = "better than" if best.ratio is None else f"{numbers.ratio(best.ratio)} as good as"
         return (
-            f"{group.name} ({hosts}): use {group.cell}; there {best.cell} is "
-            f"{numbers.ratio(best.ratio)} as good as the fleet's path "
-            f"(p = {numbers.probability(best.p)})."
+            f"{group.name} ({hosts}): use {group.cell}; there {best.cell} is {size} the fleet's "
+            f"path (p = {numbers.probability(best.p)})."
         )
     also = f" or {len(group.ties) - 1} others that may be as good" if group.ties else ""
     return (

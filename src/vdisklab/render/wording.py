@@ -107,6 +107,11 @@ OTHER_VERB = (
 )
 """Why two verbs may disagree; both print it."""
 
+WITH_STEP = (
+    "What can be zero, such as a stall, is compared as value + step, so its ratio is not that of "
+    "two medians (`vdisklab method zero`)."
+)
+
 
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     """What the overall ratio of a profile without the usual score is."""
@@ -270,9 +275,10 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
                 f"{measure}: the first block is only {factor:.0%} as good as the others. Ratios "
                 "within it are as valid as others; measure more blocks, or a longer --ramp."
             )
-        case Bimodal(cell, measure, low, high, share):
+        case Bimodal(cell, measure, apart, share):
+            distance = "the lower one with zeros" if apart is None else f"×{apart:.2g} apart"
             return (
-                f"{cell}, {measure}: two groups of blocks, ×{high / low:.2g} apart ({share:.0%} in "
+                f"{cell}, {measure}: two groups of blocks, {distance} ({share:.0%} in "
                 "the upper one): the median may belong to either. Compare its runs "
                 "(`vdisklab runs`, `vdisklab show`) to find the cause."
             )

@@ -102,7 +102,9 @@ def neighbour_answer(
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)
         emulated = emulated or run.accelerator != RanUnder.KVM
     effects = [_effect(path, own) for path, own in runs.items()]
-    ordered = sorted(effects, key=lambda one: one.ratio.ratio or float("inf"))
+    ordered = sorted(
+        effects, key=lambda one: float("inf") if one.ratio.ratio is None else one.ratio.ratio
+    )
     return NeighbourAnswer(campaign_id, victim, neighbour, tuple(ordered), emulated)
 
 

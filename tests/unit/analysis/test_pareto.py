@@ -26,7 +26,10 @@ def test_the_front_has_the_best_of_each_and_the_compromises() -> None:
     assert beaten.by in {cell("c01"), cell("c02")}
     first = next(placed for placed in front.cells if placed.cell == cell("c00"))
     assert (first.shares[0], first.intervals[0]) == (1.0, (1.0, 1.0))
-    assert first.intervals[1][0] < first.shares[1] < first.intervals[1][1] < 0.3
+    share, interval = first.shares[1], first.intervals[1]
+    assert share is not None
+    assert interval is not None
+    assert interval[0] < share < interval[1] < 0.3
 
 
 def test_what_is_not_shown_in_all_may_be_beaten() -> None:

@@ -7,7 +7,12 @@ import pytest
 
 from tests.unit.analysis.made import cell, labelled, observed
 from vdisklab.analysis.candidates import ratio_of, recommend_path
-from vdisklab.analysis.diagnostics.values import bimodal_diagnostics
+from vdisklab.analysis.diagnostics.values import (
+    bimodal_diagnostics,
+    ceiling_diagnostics,
+    drift_diagnostics,
+    first_block_diagnostics,
+)
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict, compare_cells, paired_ratios
@@ -17,7 +22,7 @@ from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_sc
 from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
 from vdisklab.path.durability import Verdicts
-from vdisklab.render.wording import reach_sentence
+from vdisklab.render.wording import reach_sentence, sentence
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.services.answers import find_measure
 
@@ -238,3 +243,49 @@ def test_a_mean_of_one_rate_is_counted_once() -> None:
     assert [(str(one.measure), one.main) for one in answers] == [
         (str(READ), True), (str(MEAN), False),
     ]  # fmt: skip
+
+
+def test_a_rate_of_zero_is_no_share_of_the_best_and_one_to_it_is_unknown() -> None:
+    rates = np.array([[8.01, 9.02, 9.99], STILL, [4.02, 4.51, 5.01]])
+    times = np.outer([1.0, 2.0, 3.0], [1.001, 1.002, 1.003])
+    latency = MeasureKey("read", Direction.READ, "latency_mean")
+    front = pareto_front(observed({READ: rates, latency: times}), [READ, latency])
+    of = {str(placed.cell): placed for placed in front.cells}
+    assert (of["c01"].shares[0], of["c01"].intervals[0]) == (0.0, None)
+    assert (of["c01"].standing, of["c01"].by) == (Standing.BEATEN, cell("c00"))
+    assert (of["c00"].shares[0], of["c00"].intervals[0]) == (1.0, (1.0, 1.0))
+    assert of["c02"].shares[0] == pytest.approx(0.5, rel=0.02)
+    front = pareto_front(
+        observed({READ: np.array([STILL, STILL]), latency: np.array([STILL, [1.0] * 3])}),
+        [READ, latency],
+    )
+    of = {str(placed.cell): placed for placed in front.cells}
+    assert of["c01"].shares == (None, 0.0)
+    assert of["c01"].intervals == (None, None)
+
+
+def test_one_path_that_stopped_is_no_slow_block() -> None:
+    grid = np.array([[0.0, 0.0, 8.0, 8.0, 9.0, 9.0], *np.full((3, 6), 8.0)])
+    data = observed({IOPS: grid})
+    assert first_block_diagnostics(data, IOPS) == ()
+    assert drift_diagnostics(data, IOPS) == ()
+
+
+def test_two_modes_of_which_one_is_zero_have_no_ratio() -> None:
+    grid = np.array([[0.0, 0.0, 0.0, 0.0, 8.0, 8.1, 8.0, 8.1, 8.0, 8.1], *np.full((3, 10), 8.0)])
+    (two,) = bimodal_diagnostics(observed({IOPS: grid}), IOPS)
+    assert two.apart is None
+    assert "the lower one with zeros" in sentence(two)
+
+
+def test_a_duration_of_zero_has_no_ceiling() -> None:
+    duration = MeasureKey("job", Direction.NONE, "duration")
+    data = labelled(
+        {
+            (name, block, duration): value
+            for name, value in {"host": 2.0, "raw/none": 0.0, "qcow2/none": 2.0}.items()
+            for block in (1, 2, 3)
+        }
+    )
+    (ceiling,) = ceiling_diagnostics(data, duration, ())
+    assert set(ceiling.cells) == {cell("qcow2/none")}

@@ -49,12 +49,12 @@ class SlowFirstBlock:
 
 @dataclass(frozen=True, slots=True)
 class Bimodal:
-    """A cell's blocks form two groups, around `low` and around `high`."""
+    """A cell's blocks form two groups, the upper one `apart` times as high (None: the lower one has
+    zeros)."""
 
     cell: MeasuredCell
     measure: str
-    low: float
-    high: float
+    apart: float | None
     share_high: float
 
 

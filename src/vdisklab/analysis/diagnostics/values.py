@@ -73,8 +73,13 @@ def first_block_diagnostics(
 
 
 def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
-    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks."""
+    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks.
+
+    A cell with a rate of zero has none there: one that stopped is not the whole block.
+    """
     logs = observations.logs(measure)
+    if measure.quantity.step is None:
+        logs[observations.grid(measure) == 0] = np.nan
     campaigns = [block.campaign for block in observations.blocks]
     effects = {}
     for campaign in dict.fromkeys(campaigns):
@@ -93,7 +98,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     The statistic is the distance of the two means over the spread within the groups. It must
     exceed its 99.99 % quantile for a single normal mode: about one cell in 10,000 is named wrongly.
     """
-    logs = observations.logs(measure)
+    grid, logs = observations.grid(measure), observations.logs(measure)
     count = np.isfinite(logs).sum(axis=1)
     if not (count >= _MODES_FROM[0]).any():
         return ()
@@ -117,10 +122,11 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
             low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
             if high - low >= max(math.log(SMALLEST_MODE_RATIO), steps[rows[place]]):
                 cell = observations.cells[rows[place]]
+                # Zeros are the lowest values.
+                stopped = measure.quantity.step is None and (grid[rows[place]] == 0).any()
+                apart = None if stopped else math.exp(high - low)
                 share = 1 - at / int(n)
-                by_row[int(rows[place])] = Bimodal(
-                    cell, str(measure), math.exp(low), math.exp(high), share
-                )
+                by_row[int(rows[place])] = Bimodal(cell, str(measure), apart, share)
     return tuple(by_row[row] for row in sorted(by_row))
 
 
@@ -217,6 +223,6 @@ def _reaching(
     shares = {
         cell: ratio.ratio if higher else 1 / ratio.ratio
         for cell, ratio in zip(cells, ratios, strict=True)
-        if ratio.ratio is not None and ratio.pairs
+        if ratio.ratio
     }
     return {cell: share for cell, share in shares.items() if least <= share <= 1.05}

@@ -36,7 +36,7 @@ class Agreement:
     The `ratio` and its interval are of the mean host (`pairs` counts hosts). `next_low` and
     `next_high` hold the ratio on one more host of the same fleet with 95 %. `between` is how much
     hosts differ beyond the noise of their own blocks: the standard deviation of the log ratio, None
-    without hosts that have two blocks.
+    without hosts that have two blocks. With a rate of zero, there are none of these.
     """
 
     measure: MeasureKey
@@ -66,7 +66,9 @@ class Agreement:
 
     def _a_is_better(self, ratio: Ratio) -> bool:
         higher = self.measure.quantity.better is Better.HIGHER
-        return ratio.ratio is not None and (ratio.ratio > 1 if higher else ratio.ratio < 1)
+        if ratio.ratio is None:  # B has a zero
+            return higher and ratio.a_is_more
+        return ratio.ratio > 1 if higher else ratio.ratio < 1
 
 
 def agreement(
@@ -105,7 +107,9 @@ def agreement(
     shown = np.zeros(len(own), dtype=bool)
     shown[tested] = holm(p[tested]) <= alpha
     known = apart[np.isfinite(apart)]
-    low, high = _next_host(known, alpha)
+    # The logarithm of a rate of zero is a number that nobody measured.
+    zero = quantity.step is None and bool((grid[[row_a, row_b]] == 0).any())
+    low, high = (None, None) if zero else _next_host(known, alpha)
     return Agreement(
         measure=measure,
         a=a,
@@ -113,7 +117,9 @@ def agreement(
         ratio=ratio,
         next_low=low,
         next_high=high,
-        between=_between(known, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
+        between=None
+        if zero
+        else _between(known, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
         hosts=tuple(
             HostRatio(name, entry, bool(sure))
             for name, entry, sure in zip(names, own, shown.tolist(), strict=True)

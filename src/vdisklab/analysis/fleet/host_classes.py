@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, pair_tests_over_hosts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
+from vdisklab.analysis.summary import known
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
@@ -22,11 +23,12 @@ SHUFFLES = 1999
 class BetterPath:
     """A cell that is shown to beat the fleet's one on the hosts of one class, and its p-value.
 
-    `ratio` is above 1; `p` is corrected for all cells of all classes (Holm).
+    `ratio` is above 1, None if a rate of zero makes it unknown; `p` is corrected for all cells of
+    all classes (Holm).
     """
 
     cell: MeasuredCell
-    ratio: float
+    ratio: float | None
     p: float
 
 
@@ -52,22 +54,21 @@ def profiles_differ(
         return None
     profile = (logs[common] - logs[common].mean(axis=0)).T
     profile = profile - profile.mean(axis=0)
-    own = between_classes(profile, member)
     rng = np.random.default_rng(0)  # the same answer each time
-    beyond = sum(
-        between_classes(profile, rng.permutation(member)) >= own * (1 - 1e-12)
-        for _ in range(SHUFFLES)
-    )
+    shuffled = rng.permuted(np.tile(member, (SHUFFLES, 1)), axis=1)
+    own = between_classes(profile, member[None])
+    beyond = int((between_classes(profile, shuffled) >= own * (1 - 1e-12)).sum())
     return (1 + beyond) / (1 + SHUFFLES)
 
 
-def between_classes(profile: Floats, member: npt.NDArray[np.intp]) -> float:
-    """The sum of squares between classes; `profile` is hosts x cells with column means of zero."""
-    sizes = np.bincount(member)
-    indicator = np.zeros((len(sizes), len(member)))
-    indicator[member, np.arange(len(member))] = 1.0
-    totals = indicator @ profile
-    return float(((totals**2).sum(axis=1) / np.maximum(sizes, 1)).sum())
+def between_classes(profile: Floats, members: npt.NDArray[np.intp]) -> Floats:
+    """For each row of `members` (classes by host), the sum of squares between classes; `profile` is
+    hosts x cells with column means of zero."""
+    squares = np.zeros(len(members))
+    for name in np.unique(members[0]):
+        inside = (members == name).astype(np.float64)
+        squares += ((inside @ profile) ** 2).sum(axis=1) / inside[0].sum()
+    return squares
 
 
 def better_paths(
@@ -89,7 +90,8 @@ def better_paths(
     resolution = means.resolution(measure)[[means.place[cell] for cell in cells]]
     first = cells.index(chosen)
     names = sorted(set(class_of.values()))
-    lead, p = (np.full((len(names), len(cells)), np.nan) for _ in range(2))
+    zero = means.grid(measure)[[means.place[cell] for cell in cells]] == 0
+    lead, p, ratio = (np.full((len(names), len(cells)), np.nan) for _ in range(3))
     for place, name in enumerate(names):
         columns = [class_of[block.campaign] == name for block in means.blocks]
         table = logs[:, columns]
@@ -97,13 +99,16 @@ def better_paths(
             continue
         mean, chance = pair_tests_over_hosts(table[:, np.isfinite(table).any(axis=0)], resolution)
         lead[place], p[place] = mean[:, first], chance[:, first]
+        unknown = zero[:, columns].any(axis=1) & (measure.quantity.step is None)
+        with np.errstate(over="ignore"):
+            ratio[place] = np.where(unknown | unknown[first], np.nan, np.exp(lead[place]))
     p[:, first] = np.nan
     adjusted = np.ones_like(p)
     tested = np.isfinite(p)
     adjusted[tested] = holm(p[tested])
     return {
         name: tuple(
-            BetterPath(cells[row], float(np.exp(lead[place, row])), float(adjusted[place, row]))
+            BetterPath(cells[row], known(ratio[place], row), float(adjusted[place, row]))
             for row in np.argsort(-np.nan_to_num(lead[place], nan=-np.inf))
             if lead[place, row] > 0 and adjusted[place, row] <= alpha
         )

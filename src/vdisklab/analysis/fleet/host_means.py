@@ -71,7 +71,8 @@ def host_means(
 ) -> Observations:
     """The observations with one block for each host; `host_of` has the host of each campaign.
 
-    A cell that did not end in time in half of a host's blocks or more counts as too slow there.
+    A cell that did not end in time in half of a host's blocks or more counts as too slow there. The
+    (geometric) mean of a rate with a zero is zero.
     """
     columns = blocks_by_host(observations, host_of)
     hosts = sorted(columns)
@@ -88,6 +89,10 @@ def host_means(
         row, place = np.nonzero(np.isfinite(table))
         numbers = np.exp(table[row, place])
         step = measure.quantity.step
+        if step is None:
+            zero = observations.grid(measure) == 0
+            zeros = np.column_stack([zero[:, columns[host]].any(axis=1) for host in hosts])
+            numbers[zeros[row, place]] = 0.0
         rows.append(row)
         places.append(place)
         codes.append(np.full(len(row), code, np.int32))

@@ -29,7 +29,8 @@ class OutlierHost:
     """A host that is slower or faster than its `peers`, which have the same facts.
 
     `ratio` is its speed relative to the mean of its normal peers, over all cells that are
-    measured there: 0.6 is 40 % slower in any measure, also in latencies.
+    measured there: 0.6 is 40 % slower in any measure, also in latencies, and 0 is a host with a
+    rate of zero.
     """
 
     host: str
@@ -65,17 +66,19 @@ def find_outliers(
     tests = max(1, len(large) * len(measures))
     outliers: list[OutlierHost] = []
     for measure in measures:
-        level = levels(means, measure)
+        level, zeros = levels(means, measure), _with_zeros(means, measure)
         for group in large:
             known = {host: value for host, value in level.items() if host in group}
             values = np.array(list(known.values()))
             places = extreme(values, alpha / tests)
-            rest = float(np.delete(values, places).mean()) if len(values) else 0.0
-            for place in places:
-                apart = float(values[place]) - rest
+            # The logarithm of a rate of zero is a number that nobody measured.
+            stopped = np.array([host in zeros for host in known], dtype=np.bool_)
+            normal = np.delete(values, places)[~np.delete(stopped, places)]
+            for place in places if len(normal) else ():
+                apart = float(values[place] - normal.mean())
                 if abs(apart) >= -math.log1p(-LEAST):
-                    host = list(known)[place]
-                    outliers.append(OutlierHost(host, measure, math.exp(apart), len(known) - 1))
+                    ratio = 0.0 if stopped[place] else math.exp(apart)
+                    outliers.append(OutlierHost(list(known)[place], measure, ratio, len(known) - 1))
     return OutlierSearch(
         tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
     )
@@ -97,6 +100,14 @@ def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
     level = table.mean(axis=0) if known.all() else block_effects(table, known)
     hosts = [means.blocks[column].campaign for column in columns]
     return dict(zip(hosts, level.tolist(), strict=True))
+
+
+def _with_zeros(means: Observations, measure: MeasureKey) -> set[str]:
+    """The hosts with a rate of zero."""
+    if measure.quantity.step is not None:
+        return set()
+    columns = np.flatnonzero((means.grid(measure) == 0).any(axis=0))
+    return {means.blocks[column].campaign for column in columns}
 
 
 def extreme(values: Floats, alpha: float) -> list[int]:

@@ -38,12 +38,14 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
     shown = [one for one in answer.front.cells if one.standing is not Standing.BEATEN][:MOST_PATHS]
     values = [
         {
-            "panel": _named(one), "measure": name, "share": share, "low": low, "high": high,
+            "panel": _named(one), "measure": name, "share": share,
+            **({} if ends is None else {"low": ends[0], "high": ends[1]}),
             "colour": palette.highlight if one.standing is Standing.FRONT else palette.muted,
             "opacity": 1.0 if one.standing is Standing.FRONT else 0.5,
         }
         for one in shown
-        for name, share, (low, high) in zip(answer.names, one.shares, one.intervals, strict=True)
+        for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
+        if share is not None
     ]  # fmt: skip
     names_of_rows = {"y": labels("measure", sort=list(answer.names))}
     shares = {
@@ -71,9 +73,11 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         f"intervals. {hidden} more are not drawn.",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
-            Bar(name, share, *interval, _named(one), one.cell == answer_cell(contents))
+            Bar(name, share, low, high, _named(one), one.cell == answer_cell(contents))
             for one in shown
-            for name, share, interval in zip(answer.names, one.shares, one.intervals, strict=True)
+            for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
+            if share is not None
+            for low, high in [ends or (None, None)]
         ),
         unit="of the best",
     )  # fmt: skip
@@ -86,7 +90,8 @@ def _named(one: Placed) -> str:
 
 def _described(one: Placed, names: tuple[str, ...]) -> str:
     shares = ", ".join(
-        f"{name} {numbers.digits(share)} ({numbers.digits(low)} to {numbers.digits(high)})"
-        for name, share, (low, high) in zip(names, one.shares, one.intervals, strict=True)
+        f"{name} {numbers.value(share, '1')}"
+        + ("" if ends is None else f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})")
+        for name, share, ends in zip(names, one.shares, one.intervals, strict=True)
     )
     return f"{_named(one)}: {shares}"

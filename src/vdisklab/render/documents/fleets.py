@@ -80,7 +80,7 @@ class BetterEntry:
     """A path that is shown to beat the fleet's on the hosts of a class."""
 
     path: MeasuredCell
-    ratio: float
+    ratio: Annotated[Number, "above 1; null if a rate of zero makes it unknown"]
     p: Probability
 
 

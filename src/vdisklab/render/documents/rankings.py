@@ -157,13 +157,15 @@ class ParetoRow:
     beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures"]
     keeping: PathKeeping
     shares: Annotated[
-        Mapping[str, float],
-        "by measure, how good the path is as a share of the best one",
+        Mapping[str, float | None],
+        "by measure, how good the path is as a share of the best one; null if a zero makes it "
+        "unknown",
         Key.INLINE,
     ]
     intervals: Annotated[
-        Mapping[str, float],
-        "by measure with `_low` and `_high`, the 95 % interval of that share",
+        Mapping[str, float | None],
+        "by measure with `_low` and `_high`, the 95 % interval of that share; null with a zero "
+        "rate",
         Key.INLINE,
     ]
 

@@ -19,7 +19,7 @@ from vdisklab.render.documents.rankings import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences
-from vdisklab.render.wording import OTHER_VERB, caution, measure_name, sentence, verdict
+from vdisklab.render.wording import OTHER_VERB, WITH_STEP, caution, measure_name, sentence, verdict
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
 from vdisklab.units import counted
@@ -39,10 +39,7 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
             f"excludes 1, but not after that correction. {OTHER_VERB}"
         )
     if any(row.measure.quantity.step is not None for row in rows):
-        notes.append(
-            "What can be zero, such as a stall, is compared as value + step, so its ratio is not "
-            "that of the two columns (`vdisklab method zero`)."
-        )
+        notes.append(WITH_STEP)
     hidden = len(answer.comparisons) - len(rows)
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")

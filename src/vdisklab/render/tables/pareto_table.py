@@ -11,7 +11,8 @@ from vdisklab.render.documents.conversion import campaign_entries
 from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences, power_cut_of
-from vdisklab.render.wording import caution
+from vdisklab.render.wording import WITH_STEP, caution
+from vdisklab.results.model import METRICS
 from vdisklab.services.pareto_front import ParetoAnswer
 
 WORDS = {
@@ -33,7 +34,7 @@ def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
             intervals={
                 f"{name}_{end}": value
                 for name, ends in zip(answer.names, placed.intervals, strict=True)
-                for end, value in zip(("low", "high"), ends, strict=True)
+                for end, value in zip(("low", "high"), ends or (None, None), strict=True)
             },
         )
         for placed in answer.front.cells
@@ -84,11 +85,15 @@ def pareto_document(answer: ParetoAnswer) -> ParetoDocument:
 
 
 def _share(name: str, row: ParetoRow) -> str:
-    return numbers.digits(row.shares[name])
+    return numbers.value(row.shares[name], "1")
 
 
 def _notes(answer: ParetoAnswer, warning: str | None) -> Iterator[str]:
     yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
+    if any(share is None for placed in answer.front.cells for share in placed.shares):
+        yield "–: the share is unknown, because its ratio is one to a rate (or of a time) of zero."
+    if any(key.quantity.step and key.metric in METRICS for key in answer.front.measures):
+        yield WITH_STEP
     if answer.front.of(Standing.MAY_BE):
         yield (
             "May be beaten: another path is better in all by its means, but that is not shown in "

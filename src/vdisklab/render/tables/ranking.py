@@ -30,6 +30,7 @@ from vdisklab.render.tables.power_cuts import (
 )
 from vdisklab.render.wording import (
     OTHER_VERB,
+    WITH_STEP,
     best_sentence,
     caution,
     grouped_sentences,
@@ -302,6 +303,7 @@ def _notes(answer: RankingAnswer) -> tuple[str, ...]:
             f"{answer.ranking.comparisons} pairs differ, at {answer.ranking.alpha:.0%} "
             f"family-wise error. {OTHER_VERB}"
         )
+    notes += [WITH_STEP] if answer.ranking.measure.quantity.step is not None else []
     if answer.roles is not None and not answer.rates:
         notes.append(
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "

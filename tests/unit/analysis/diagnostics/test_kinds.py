@@ -108,7 +108,7 @@ def test_two_modes_are_found_through_drift_and_named_once() -> None:
     values[2, [1, 4, 5, 9, 10]] *= 2
     (found,) = bimodal_diagnostics(observed({IOPS: values}), IOPS)
     assert found.cell == cell("c02")
-    assert found.high / found.low == pytest.approx(2, rel=0.1)
+    assert found.apart == pytest.approx(2, rel=0.1)
     assert found.share_high == pytest.approx(5 / 12)
 
 
@@ -182,7 +182,7 @@ def test_a_runs_evidence_is_what_the_store_would_give() -> None:
         FromPageCache(cell("c"), "m", Direction.READ, 0.03),
         Drift("m", "c", 5, -0.2, 0.01),
         SlowFirstBlock("m", "c", 0.5),
-        Bimodal(cell("c"), "m", 1.0, 2.0, 0.4),
+        Bimodal(cell("c"), "m", 2.0, 0.4),
         FitsInMemory(3, 1 << 30, 8 << 30),
         GuestCeiling((cell("a"), cell("b")), "m", cell("null/default"), 0.9),
         DeviceCeiling((cell("a"),), "m", cell("host"), 0.99),

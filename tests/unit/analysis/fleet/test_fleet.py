@@ -15,6 +15,7 @@ from vdisklab.analysis.fleet.host_means import effects, host_means
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
 from vdisklab.analysis.observations import Block
+from vdisklab.render.fleet_sentences import agreement_sentence, outlier_sentences
 
 RNG = np.random.default_rng
 
@@ -199,3 +200,39 @@ def test_one_class_has_no_test() -> None:
     fleet = fleet_of(drawn(RNG(12), np.zeros(2), 4))
     cells = [cell(0), cell(1)]
     assert profiles_differ(fleet.means, IOPS, dict.fromkeys(fleet.hosts, "x"), cells) is None
+
+
+def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
+    """Not what an invented logarithm makes of it."""
+    logs = drawn(RNG(5), np.log([9.0, 6.0]), 8)
+    logs[1, 2, 0] = -np.inf
+    logs[:, 3] = -np.inf
+    fleet = fleet_of(logs)
+    assert fleet.means.grid(IOPS)[1, 2] == 0.0
+    pair = agreement(fleet, IOPS, cell(0), cell(1))
+    assert pair.a_leads
+    assert (pair.ratio.ratio, pair.ratio.low, pair.next_low, pair.between) == (None,) * 4
+    assert host_name(2) in {host.host for host in pair.agreeing}
+    assert host_name(3) in {host.host for host in pair.disagreeing}
+    assert "whose rate is zero on some" in agreement_sentence(pair)
+    other = agreement(fleet, IOPS, cell(1), cell(0))
+    assert "×0" not in agreement_sentence(other)
+
+
+def test_a_host_on_which_a_path_did_nothing_is_an_outlier_without_a_percentage() -> None:
+    logs = drawn(RNG(16), np.zeros(4), 20)
+    logs[0, 7] = -np.inf
+    search = find_outliers(fleet_of(logs).means, [IOPS], [[host_name(at) for at in range(20)]])
+    (outlier,) = search.outliers
+    assert (outlier.host, outlier.ratio) == (host_name(7), 0.0)
+    assert "at zero on a path, unlike its 19 peers" in next(outlier_sentences(search))
+
+
+def test_a_class_whose_fleet_path_does_nothing_gets_another_without_a_ratio() -> None:
+    logs = drawn(RNG(7), np.zeros(3), 12)
+    logs[0, :6] = -np.inf
+    classes = {host_name(at): "ab"[at < 6] for at in range(12)}
+    means = fleet_of(logs).means
+    better = better_paths(means, IOPS, classes, list(map(cell, range(3))), chosen=cell(0))
+    assert [path.ratio for path in better["b"]] == [None, None]
+    assert better["a"] == ()
