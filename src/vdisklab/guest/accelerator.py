@@ -67,7 +67,7 @@ def _remedy_for_hang(root: Path) -> str:
     """What to do where the device opens but no guest boots."""
     if (root / "sys/module/kvm_pvm").exists():
         return (
-            "this KVM (module kvm_pvm) boots only kernels that are built as PVM guests: use a host "
+            "this KVM (module kvm_pvm) boots only kernels that are built as PVM guests: use a host"
             " with AMD-V or VT-x, or skip this test with --accelerator tcg"
         )
     if virtualised(root):
