@@ -26,9 +26,9 @@ from vdisklab.render.tables.fleet_tables import (
 from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
 from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.answers import open_results
+from vdisklab.services.density_answer import carrying, stored_density
 from vdisklab.services.fleet_answers import answer_fleet_recommendation
 from vdisklab.services.fleet_hosts import load_fleet
-from vdisklab.services.guest_capacity import carrying, stored_density
 
 NeedOption = Annotated[
     list[str] | None,

@@ -15,12 +15,8 @@ from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
 from vdisklab.results.model import Run
 from vdisklab.results.store import Store
-from vdisklab.services.guest_capacity import (
-    groups_of,
-    name_of_one,
-    require_group_paths,
-    run_control,
-)
+from vdisklab.services.density_answer import groups_of, name_of_one
+from vdisklab.services.guest_capacity import require_group_paths, run_control
 from vdisklab.services.measure import Measured, measure
 from vdisklab.services.planning import load_profile
 

@@ -63,6 +63,7 @@ from vdisklab.services.claim_answers import (
     evaluate_claims,
     evaluate_publications,
 )
+from vdisklab.services.density_answer import DensityAnswer, density_of, searched_capacity
 from vdisklab.services.pareto_front import ParetoAnswer, usual_front
 
 FEATURED = 4
@@ -105,6 +106,7 @@ class Contents:
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()
     trade_offs: ParetoAnswer | None = None
+    density: DensityAnswer | None = None
     rates: tuple[MeasureKey, ...] = ()
     """The measures whose mean is the score, for a profile without the score's measurements."""
 
@@ -191,6 +193,9 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         trade_offs=usual_front(results, loaded, scored)
         if len(observations.cells) <= EVIDENCE_CELLS
         else None,
+        density=next(
+            (density_of(results, one.id) for one in campaigns if searched_capacity(one.plan)), None
+        ),
     )
     return replace(
         contents, bandwidth_series=_time_series(results, loaded, contents.featured, scored)

@@ -22,13 +22,8 @@ from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.guest_capacity import (
-    CapacitySearch,
-    campaign_of,
-    carrying,
-    density_of,
-    stored_density,
-)
+from vdisklab.services.density_answer import carrying, density_of, stored_density
+from vdisklab.services.guest_capacity import CapacitySearch, campaign_of
 from vdisklab.services.planning import load_profile
 
 LIMIT = parse_criterion("latency_p99<=5ms")

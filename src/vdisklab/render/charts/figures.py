@@ -11,6 +11,7 @@ from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
 from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell, bar_figures
+from vdisklab.render.charts.density_chart import density_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
 from vdisklab.render.charts.svg import Palette, Spec
@@ -45,6 +46,7 @@ def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
         trade_offs_figure(contents, palette),
         time_series_figure(contents, palette),
         latency_figure(contents, palette),
+        *density_figures(contents, palette),
         *sweep_figures(contents, palette),
         published_figure(contents, palette),
     )

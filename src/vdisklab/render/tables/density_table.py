@@ -12,7 +12,7 @@ from vdisklab.render.documents.densities import (
     StepEntry,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.services.guest_capacity import DensityAnswer, PathCapacity
+from vdisklab.services.density_answer import DensityAnswer, PathCapacity
 
 EMULATED = (
     "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
@@ -96,6 +96,12 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
         rows,
         notes=tuple(notes),
     )
+
+
+def capacity_text(path: PathCapacity) -> str:
+    """The number of guests with its interval, such as `3 (2–4)`."""
+    row = _row(path)
+    return _guests(row) if row.guests is None else f"{_guests(row)} ({_interval(row)})"
 
 
 def _guests(row: DensityRow) -> str:

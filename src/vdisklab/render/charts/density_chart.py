@@ -1,0 +1,78 @@
+"""How the slowest guest fares as guests are added, with the limit, and how fair the path is."""
+
+from __future__ import annotations
+
+from vdisklab.render import numbers
+from vdisklab.render.charts.svg import Palette
+from vdisklab.render.charts.vega import WIDTH, Figure, finished, layer, nominal, quantitative
+from vdisklab.render.page.contents import caution_of
+from vdisklab.render.tables.density_table import capacity_text
+from vdisklab.services.density_answer import DensityAnswer
+from vdisklab.services.report_contents import Contents
+
+MOST_PATHS = 5
+"""Maximum number of lines: the paths that carry most guests."""
+
+
+def density_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+    """The figure of a campaign that `density` measured; none for another campaign."""
+    answer = contents.density
+    if answer is None or not any(path.steps for path in answer.paths):
+        return ()
+    return (_figure(answer, caution_of(contents), palette),)
+
+
+def _figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Figure:
+    drawn = [path for path in answer.paths if path.steps][:MOST_PATHS]
+    limit = answer.criterion.seconds
+    scale = numbers.scale(limit, "s")
+    values = [
+        {"label": path.path, "guests": step.guests, "value": step.worst / scale.factor,
+         "fairness": step.fairness, "limit": limit / scale.factor}
+        for path in drawn
+        for step in path.steps
+    ]  # fmt: skip
+    unit = scale.suffix.strip()
+    names = [path.path for path in drawn]
+    colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
+    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500}
+    guests = {"x": quantitative("guests", title="guests", axis={"tickMinStep": 1, "grid": False})}
+    colour = {"color": nominal("label", scale={"domain": names, "range": colours}, legend=legend)}
+    dash = {"strokeDash": nominal("label", scale={"domain": names, "range": dashes}, legend=None)}
+    worst = quantitative("value", title=f"slowest guest, {unit}", scale={"type": "log"})
+    fair = quantitative("fairness", title="fairness", scale={"domain": [0, 1]})
+    panels = [
+        {"width": WIDTH, "height": height, "layer": layers}
+        for height, layers in (
+            (
+                220,
+                [
+                    layer("rule", {"strokeDash": [4, 4], "color": palette.ink},
+                          {"y": quantitative("limit", aggregate="min")}),
+                    layer("line", {}, guests, colour, dash,
+                          {"y": {**worst, "aggregate": "median"}}),
+                    layer("point", {"filled": True}, guests, colour, {"y": worst}),
+                ],
+            ),
+            (
+                80,
+                [layer("line", {"point": True}, guests, colour, dash,
+                       {"y": {**fair, "aggregate": "median"}})],
+            ),
+        )
+    ]  # fmt: skip
+    carried = "; ".join(f"{path.path}: {capacity_text(path)}" for path in drawn)
+    left_out = len([path for path in answer.paths if path.steps]) - len(drawn)
+    more = f" {left_out} more paths are not drawn." if left_out else ""
+    return Figure(
+        "density",
+        "How many guests each path carries",
+        f"Line charts of the slowest guest's {answer.criterion.metric} in {unit}, and of Jain's "
+        f"fairness index, over the number of guests. Carried guests: {carried}.",
+        finished({"vconcat": panels}, values, palette, caution),
+        note=f"Each guest has a load of {answer.load} requests a second. Above the dashed line "
+        f"({answer.criterion}) a guest is too slow. Dots are runs, lines their medians. Fairness "
+        f"is 1 if all guests got the same. Guests carried (95 % interval): {carried}.{more}",
+        cells=(),
+    )
