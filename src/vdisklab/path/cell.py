@@ -25,6 +25,9 @@ class Cell:
         """The path, with the page cache's state if the path has two: `raw/writeback (warm)`."""
         return _label(self.path.canonical, self.page_cache)
 
+    def __str__(self) -> str:
+        return self.label
+
     @property
     def measured(self) -> MeasuredCell:
         """The same cell as the results store it."""

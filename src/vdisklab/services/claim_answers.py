@@ -12,7 +12,13 @@ from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.published import Publication, ShapeComparison, compare_shape, find_series
+from vdisklab.analysis.published import (
+    Publication,
+    PublishedTable,
+    ShapeComparison,
+    compare_shape,
+    find_series,
+)
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
@@ -71,6 +77,11 @@ class PublishedAnswer:
     title: str
     command: str | None
     findings: tuple[Diagnostic, ...] = ()
+
+    @property
+    def table(self) -> PublishedTable:
+        """The article's first table of the series."""
+        return self.comparison.tables[0]
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:

@@ -32,6 +32,11 @@ class FleetHost:
     campaigns: tuple[Campaign, ...]
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """The campaigns' ids."""
+        return tuple(campaign.id for campaign in self.campaigns)
+
+    @property
     def kind(self) -> tuple[str, ...]:
         """The values of `CLASS_FACTS`."""
         return tuple(self.facts.get(fact, _UNKNOWN) for fact in CLASS_FACTS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping
 from vdisklab.path.managers import Manager
-from vdisklab.render.documents.conversion import DiagnosticEntry
-from vdisklab.render.documents.rankings import EmulatedHost, Emulation, Lab, Number
+from vdisklab.render.documents.conversion import At, DiagnosticEntry
+from vdisklab.render.documents.rankings import MeasuredUnder, Number
 from vdisklab.services.disk_advice import DiskAction
 
 
@@ -28,21 +30,29 @@ class AdvisedDiskEntry:
 class AdvisedGroupEntry:
     """Disks with one path on one file system, and what to do about them."""
 
-    advice: DiskAction
+    advice: Annotated[DiskAction, At("verdict")]
     sentence: str
-    path: Annotated[str | None, "null if no disk path can express them"]
-    manager: Manager
-    directory: Annotated[str | None, "where they can be measured; null if not on this host"]
-    to: Annotated[str | None, "the path to change to; null unless `advice` is `change`"]
+    path: Annotated[DiskPath | None, "null if no disk path can express them", At("group.path")]
+    manager: Annotated[Manager, At("group.manager")]
+    directory: Annotated[
+        Path | None, "where they can be measured; null if not on this host", At("group.directory")
+    ]
+    to: Annotated[DiskPath | None, "the path to change to; null unless `advice` is `change`"]
     for_safety: Annotated[bool, "true if the present path loses flushed data"]
-    gain: Annotated[Number, "ratio of `to` (with `keep`: of the best other) to the present path"]
-    gain_low: Number
-    gain_high: Number
-    power_cut_now: Keeping | None
-    power_cut_then: Keeping | None
-    rebuilt: Annotated[str | None, "a better path that needs a conversion or a guest's driver"]
-    over_rebuilt: Annotated[Number, "its ratio to the present path"]
-    over_default: Annotated[Number, "ratio of the advised path to the manager's default"]
+    gain: Annotated[
+        Number,
+        "ratio of `to` (with `keep`: of the best other) to the present path",
+        At("gain.ratio"),
+    ]
+    gain_low: Annotated[Number, At("gain.low")]
+    gain_high: Annotated[Number, At("gain.high")]
+    power_cut_now: Annotated[Keeping | None, At("now.keeping")]
+    power_cut_then: Annotated[Keeping | None, At("then.keeping")]
+    rebuilt: Annotated[DiskPath | None, "a better path that needs a conversion or a guest's driver"]
+    over_rebuilt: Annotated[Number, "its ratio to the present path", At("over_rebuilt.ratio")]
+    over_default: Annotated[
+        Number, "ratio of the advised path to the manager's default", At("over_default.ratio")
+    ]
     campaign: str | None
     reason: Annotated[str | None, "why nothing is advised, or what is not known"]
     disks: tuple[AdvisedDiskEntry, ...]
@@ -54,7 +64,7 @@ class PlannedEntry:
 
     command: str
     seconds: Annotated[float, "estimate"]
-    paths: Annotated[int, "number of groups that it answers for"]
+    paths: Annotated[int, "number of groups that it answers for", At("groups")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +72,26 @@ class AdviseDocument:
     """`vdisklab advise`: what to do about existing guests' disks."""
 
     format: Literal["vdisklab.advise/1"] = "vdisklab.advise/1"
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     headline: str
     groups: tuple[AdvisedGroupEntry, ...]
     planned: tuple[PlannedEntry, ...]
     notes: Annotated[tuple[str, ...], "what could not be read"]
-    findings: tuple[DiagnosticEntry, ...]
+    findings: Annotated[tuple[DiagnosticEntry, ...], At("caveats.findings")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRow:
     """One group, in CSV."""
 
-    advice: DiskAction
+    advice: Annotated[DiskAction, At("verdict")]
     disks: int
     first: str
-    path: str | None
-    to: str | None
+    path: Annotated[DiskPath | None, At("group.path")]
+    to: DiskPath | None
     gain: Number
     gain_low: Number
     gain_high: Number
-    power_cut_now: Keeping | None
-    power_cut_then: Keeping | None
+    power_cut_now: Annotated[Keeping | None, At("now.keeping")]
+    power_cut_then: Annotated[Keeping | None, At("then.keeping")]
     reason: str | None

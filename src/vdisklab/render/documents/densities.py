@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+
+from vdisklab.render.documents.conversion import At, copy_fields
+from vdisklab.services.density_answer import PathCapacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,18 +27,24 @@ class DensityRow:
     """One path and the number of guests that it carries."""
 
     path: str
-    guests: Annotated[int | None, "null if it could not be measured"]
-    low: Annotated[int | None, "end of the 95 % interval"]
-    high: int | None
+    guests: Annotated[int | None, "null if it could not be measured", At("capacity.guests")]
+    low: Annotated[int | None, "end of the 95 % interval", At("capacity.low")]
+    high: Annotated[int | None, At("capacity.high")]
     at_least: Annotated[bool, "the largest number that was tried passed"]
-    limited_by: str
-    evidence: Annotated[str, "the numbers that say what limited it"]
-    iops: Annotated[float | None, "of all guests at the limit"]
-    worst: Annotated[float | None, "seconds, of the worst guest at the limit"]
-    fairness: float | None
-    cpu_for_each: float | None
+    limited_by: Annotated[str, At("limited.limit.value")]
+    evidence: Annotated[str, "the numbers that say what limited it", At("limited.evidence")]
+    iops: Annotated[float | None, "of all guests at the limit", At("at_limit.iops")]
+    worst: Annotated[float | None, "seconds, of the worst guest at the limit", At("at_limit.worst")]
+    fairness: Annotated[float | None, At("at_limit.fairness")]
+    cpu_for_each: Annotated[float | None, At("at_limit.cpu_for_each")]
     reached: Annotated[float | None, "the rate that one guest reached, if less than the load"]
     failure: str | None
+
+    @classmethod
+    def of(cls, path: PathCapacity) -> Self:
+        """The row of a path."""
+        at_least = path.capacity is not None and path.capacity.at_least
+        return copy_fields(cls, path, at_least=at_least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +74,12 @@ class NeighbourRow:
     path: str
     alone: Annotated[float | None, "seconds: the victim's median p99 alone"]
     beside: Annotated[float | None, "seconds: the same beside the neighbour"]
-    ratio: Annotated[float | None, "beside over alone, paired within blocks"]
-    low: Annotated[float | None, "end of the 95 % interval"]
-    high: float | None
-    pairs: Annotated[int, "blocks with both"]
-    limited_by: str | None
-    evidence: str | None
+    ratio: Annotated[float | None, "beside over alone, paired within blocks", At("ratio.ratio")]
+    low: Annotated[float | None, "end of the 95 % interval", At("ratio.low")]
+    high: Annotated[float | None, At("ratio.high")]
+    pairs: Annotated[int, "blocks with both", At("ratio.pairs")]
+    limited_by: Annotated[str | None, At("limited.limit.value")]
+    evidence: Annotated[str | None, At("limited.evidence")]
     failure: str | None
 
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.needs import Need
 from vdisklab.path.segments import PageCache
+from vdisklab.render.documents.conversion import At, Key, copy_fields
 from vdisklab.render.documents.rankings import (
     Count,
-    EmulatedHost,
-    Emulation,
-    Lab,
+    MeasuredUnder,
     Number,
+    PairKeys,
     PathKeeping,
     Positive,
     Probability,
+    RankedKeys,
 )
 from vdisklab.results.model import Better
 
-HostRatioText = Annotated[Number, "A / B within hosts, of the mean host"]
+HostRatioText = Annotated[Number, "A / B within hosts, of the mean host", At("ratio.ratio")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,21 +33,32 @@ class HostEntry:
 
     name: str
     facts: Mapping[str, str]
-    campaigns: Annotated[tuple[str, ...], "ids"]
+    campaigns: Annotated[tuple[str, ...], "ids", At("ids")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetKeys:
+    """The hosts of an answer; keys of its document."""
+
+    hosts: tuple[HostEntry, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+
+
+FleetHosts = Annotated[FleetKeys, Key.INLINE]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgreementEntry:
     """A / B in one measure over hosts."""
 
-    measure: str
+    measure: MeasureKey
     a: MeasuredCell
     b: MeasuredCell
     hosts: Annotated[Count, "hosts that have both"]
     ratio: HostRatioText
-    ratio_low: Annotated[Number, "95 % interval; the hosts are the replications"]
-    ratio_high: Number
-    p: Probability
+    ratio_low: Annotated[Number, "95 % interval; the hosts are the replications", At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
+    p: Annotated[Probability, At("ratio.p")]
     next_low: Annotated[Number, "with 95 % the ratio on another host of this fleet is above this"]
     next_high: Number
     between: Annotated[
@@ -55,13 +70,25 @@ class AgreementEntry:
         tuple[str, ...], "those that show it by their own blocks (Holm over hosts)"
     ]
 
+    @classmethod
+    def of(cls, pair: Agreement) -> Self:
+        """The entry of a comparison over hosts."""
+        return copy_fields(
+            cls,
+            pair,
+            hosts=len(pair.hosts),
+            agreeing=len(pair.agreeing),
+            disagreeing=tuple(host.host for host in pair.disagreeing),
+            shown_disagreeing=tuple(host.host for host in pair.disagreeing if host.shown),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutlierEntry:
     """A host that is slower or faster than others with the same facts."""
 
     host: str
-    measure: str
+    measure: MeasureKey
     ratio: Annotated[float, "its speed relative to its peers'; 0.6 is 40 % slower"]
     peers: Annotated[Count, "other hosts with the same facts"]
 
@@ -79,7 +106,7 @@ class FactEntry:
 class BetterEntry:
     """A path that is shown to beat the fleet's on the hosts of a class."""
 
-    path: MeasuredCell
+    path: Annotated[MeasuredCell, At("cell")]
     ratio: Annotated[Number, "above 1; null if a rate of zero makes it unknown"]
     p: Probability
 
@@ -90,7 +117,9 @@ class ClassEntry:
 
     name: Annotated[str, "the facts that vary in the fleet, with their values"]
     hosts: tuple[str, ...]
-    path: Annotated[MeasuredCell | None, "the simplest that may be the best; null below 3 hosts"]
+    path: Annotated[
+        MeasuredCell | None, "the simplest that may be the best; null below 3 hosts", At("cell")
+    ]
     ties: Annotated[tuple[MeasuredCell, ...], "paths that may be the best there"]
     better: Annotated[tuple[BetterEntry, ...], "paths shown to beat the fleet's path there"]
 
@@ -99,13 +128,19 @@ class ClassEntry:
 class FleetState:
     """What is to be known about the hosts of an answer."""
 
-    outliers: tuple[OutlierEntry, ...]
+    outliers: Annotated[tuple[OutlierEntry, ...], At("outliers.outliers")]
     unchecked: Annotated[
-        tuple[str, ...], "hosts that were not checked: fewer than 5 have the same facts"
+        tuple[str, ...],
+        "hosts that were not checked: fewer than 5 have the same facts",
+        At("outliers.unchecked"),
     ]
-    false_alarms: Annotated[float, "share of sound fleets in which any host is called an outlier"]
-    facts: Annotated[tuple[FactEntry, ...], "the facts that vary"]
-    classes: Annotated[tuple[ClassEntry, ...], "by all facts that vary; empty if none does"]
+    false_alarms: Annotated[
+        float, "share of sound fleets in which any host is called an outlier", At("outliers.alpha")
+    ]
+    facts: Annotated[tuple[FactEntry, ...], "the facts that vary", At("classes.tests")]
+    classes: Annotated[
+        tuple[ClassEntry, ...], "by all facts that vary; empty if none does", At("classes.classes")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +168,11 @@ class FleetRankDocument:
     """`vdisklab rank --hosts`: all cells, best first, then those without a rank."""
 
     format: Literal["vdisklab.fleet-rank/1"] = "vdisklab.fleet-rank/1"
-    hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    measure: Annotated[str, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
-    unit: str
-    better: Better
+    fleet: FleetHosts
+    caveats: MeasuredUnder
+    ranked: Annotated[RankedKeys, Key.INLINE, At("ranking")]
     baseline: MeasuredCell
-    alpha: Annotated[float, "family-wise error"]
-    comparisons: Annotated[int, "pairs of cells"]
-    separated: Annotated[int, "pairs shown to differ"]
+    pairs: Annotated[PairKeys, Key.INLINE, At("ranking")]
     cells: tuple[FleetCell, ...]
     first: Annotated[AgreementEntry | None, "the leader against the second"]
     state: FleetState
@@ -155,16 +183,16 @@ class FleetRankDocument:
 class FleetMeasure:
     """One measure of a comparison over hosts."""
 
-    measure: str
-    unit: str
-    better: Better
-    a: Annotated[float, "median over hosts"]
-    b: float
+    measure: MeasureKey
+    unit: Annotated[str, At("measure.quantity.unit")]
+    better: Annotated[Better, At("measure.quantity.better")]
+    a: Annotated[float, "median over hosts", At("a.median")]
+    b: Annotated[float, At("b.median")]
     ratio: HostRatioText
-    ratio_low: Number
-    ratio_high: Number
+    ratio_low: Annotated[Number, At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
     p_adjusted: Annotated[Probability, "corrected for all main measures, or all others (Holm)"]
-    hosts: Count
+    hosts: Annotated[Count, At("ratio.pairs")]
     a_better_on: Annotated[int | None, "hosts; main measures only"]
     verdict: Annotated[str, "as in `vdisklab.compare`; the replications are hosts"]
     main: bool
@@ -189,11 +217,8 @@ class FleetCompareDocument:
     """`vdisklab compare A B --hosts`."""
 
     format: Literal["vdisklab.fleet-compare/1"] = "vdisklab.fleet-compare/1"
-    hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    fleet: FleetHosts
+    caveats: MeasuredUnder
     pairs: tuple[FleetPair, ...]
 
 
@@ -203,9 +228,13 @@ class FleetAlternative:
 
     rank: str | None
     path: MeasuredCell
-    ratio: Annotated[Positive, "recommended / this one, of the mean host; 1 for the recommended"]
-    ratio_low: Positive
-    ratio_high: Positive
+    ratio: Annotated[
+        Positive,
+        "recommended / this one, of the mean host; 1 for the recommended",
+        At("ratio.ratio"),
+    ]
+    ratio_low: Annotated[Positive, At("ratio.low")]
+    ratio_high: Annotated[Positive, At("ratio.high")]
     worse_on: Annotated[int | None, "hosts on which the recommended one is better"]
     hosts: Annotated[int | None, "hosts that have both"]
     power_cut: PathKeeping
@@ -216,17 +245,14 @@ class FleetRecommendDocument:
     """`vdisklab recommend --hosts`."""
 
     format: Literal["vdisklab.fleet-recommend/1"] = "vdisklab.fleet-recommend/1"
-    hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    path: str
+    fleet: FleetHosts
+    caveats: MeasuredUnder
+    path: Annotated[str, At("cell.name")]
     cell: MeasuredCell
-    measure: str
-    needs: tuple[str, ...]
+    measure: MeasureKey
+    needs: tuple[Need, ...]
     considered: Count
-    excluded: Annotated[Mapping[str, int], "paths that each need rules out"]
+    excluded: Annotated[Mapping[Need, int], "paths that each need rules out"]
     ties: Annotated[tuple[MeasuredCell, ...], "others that may be the best over hosts"]
     alternatives: tuple[FleetAlternative, ...]
     state: FleetState
@@ -237,9 +263,9 @@ class FleetRecommendDocument:
 class FleetClaimEntry:
     """One claim on each host."""
 
-    article: str
-    name: str
-    sentence: str
+    article: Annotated[str, At("claim.article")]
+    name: Annotated[str, At("claim.name")]
+    sentence: Annotated[str, At("claim.sentence")]
     holds: Annotated[Count, "hosts on which it holds"]
     fails: Count
     inconclusive: Count
@@ -253,8 +279,7 @@ class FleetClaimsDocument:
     """`vdisklab claims --hosts`."""
 
     format: Literal["vdisklab.fleet-claims/1"] = "vdisklab.fleet-claims/1"
-    hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    fleet: FleetHosts
     claims: tuple[FleetClaimEntry, ...]
 
 

@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict
 from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
 from vdisklab.analysis.rank_intervals import Unranked
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import HostDisk, Keeping
 from vdisklab.path.segments import PageCache
-from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key, Limit
+from vdisklab.render.documents.conversion import (
+    At,
+    CampaignEntry,
+    DiagnosticEntry,
+    Key,
+    Limit,
+    copy_fields,
+)
 from vdisklab.results.model import Better
 
 Number = float | None
@@ -31,16 +41,25 @@ Emulation = Annotated[
     "true when a guest ran under TCG: good for comparing host-side choices, not for the speed "
     "of a KVM guest",
 ]
-EmulatedHost = Annotated[
-    bool,
-    "true when a guest ran under KVM in a host that is emulated itself: proof that code works "
-    "under KVM, not a speed",
-]
-Lab = Annotated[
-    bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed"
-]
 
-Ratio = Annotated[Number, "A / B within blocks"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaveatKeys:
+    """Why the numbers are no measure of a machine's speed; keys of most documents."""
+
+    emulation: Annotated[Emulation, At("emulated")]
+    emulated_host: Annotated[
+        bool,
+        "true when a guest ran under KVM in a host that is emulated itself: proof that code works "
+        "under KVM, not a speed",
+    ]
+    lab: Annotated[
+        bool,
+        "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed",
+    ]
+
+
+MeasuredUnder = Annotated[CaveatKeys, Key.INLINE]
 
 
 class PowerCutOutcome(StrEnum):
@@ -116,6 +135,29 @@ class BestEntry:
         int | None, "blocks that show a lead of 10 %; null above 1,000"
     ]
 
+    @classmethod
+    def of(cls, best: BestSet) -> Self:
+        """The entry of a set of cells."""
+        return copy_fields(cls, best, blocks_for_10_percent=best.blocks_for(0.1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedKeys:
+    """What is ranked."""
+
+    measure: Annotated[MeasureKey, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
+    unit: Annotated[str, At("measure.quantity.unit")]
+    better: Annotated[Better, At("measure.quantity.better")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairKeys:
+    """How many pairs of cells a ranking tells apart."""
+
+    alpha: Annotated[float, "family-wise error"]
+    comparisons: Annotated[int, "pairs of cells"]
+    separated: Annotated[int, "pairs shown to differ"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankDocument:
@@ -123,21 +165,19 @@ class RankDocument:
 
     format: Literal["vdisklab.rank/1"] = "vdisklab.rank/1"
     campaigns: Annotated[tuple[CampaignEntry, ...], "what was ranked"]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    measure: Annotated[str, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
-    unit: str
-    better: Better
+    caveats: MeasuredUnder
+    ranked: Annotated[RankedKeys, Key.INLINE, At("ranking")]
     baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
-    host_disk: AssumedDisk
+    host_disk: Annotated[AssumedDisk, At("verdicts.disk")]
     roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
-    rates: Annotated[tuple[str, ...], "for `overall_ratio`: the measures whose mean it is"]
-    alpha: Annotated[float, "family-wise error"]
-    comparisons: Annotated[int, "pairs of cells"]
-    separated: Annotated[int, "pairs shown to differ"]
-    inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
-    best: Annotated[BestEntry | None, "null without ranked cells"]
+    rates: Annotated[tuple[MeasureKey, ...], "for `overall_ratio`: the measures whose mean it is"]
+    pairs: Annotated[PairKeys, Key.INLINE, At("ranking")]
+    inconclusive: Annotated[
+        bool,
+        "true when cells were ranked and no pair is shown to differ",
+        At("ranking.inconclusive"),
+    ]
+    best: Annotated[BestEntry | None, "null without ranked cells", At("ranking.best")]
     cells: tuple[RankedCell, ...]
     findings: Annotated[
         tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"
@@ -154,7 +194,7 @@ class ParetoRow:
         "`front`: no other path is better in all measures; `may-be`: one is, but it is not shown; "
         "`beaten`: one is shown to be",
     ]
-    beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures"]
+    beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures", At("by")]
     keeping: PathKeeping
     shares: Annotated[
         Mapping[str, float | None],
@@ -176,13 +216,13 @@ class ParetoDocument:
 
     format: Literal["vdisklab.pareto/1"] = "vdisklab.pareto/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    measures: Annotated[Mapping[str, str], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"]
-    alpha: Annotated[float, "the error of calling a path beaten"]
+    caveats: MeasuredUnder
+    measures: Annotated[
+        Mapping[str, MeasureKey], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"
+    ]
+    alpha: Annotated[float, "the error of calling a path beaten", At("front.alpha")]
     cells: tuple[ParetoRow, ...]
-    left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure"]
+    left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure", At("front.left_out")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,26 +240,27 @@ class ComparedMeasure:
 
     a: MeasuredCell
     b: MeasuredCell
-    measure: str
-    unit: str
-    a_median: float
-    a_low: Number
-    a_high: Number
-    b_median: float
-    b_low: Number
-    b_high: Number
-    ratio: Ratio
-    ratio_low: Annotated[Number, "null with fewer than three pairs"]
-    ratio_high: Number
+    measure: MeasureKey
+    unit: Annotated[str, At("measure.quantity.unit")]
+    a_median: Annotated[float, At("a.median")]
+    a_low: Annotated[Number, At("a.low")]
+    a_high: Annotated[Number, At("a.high")]
+    b_median: Annotated[float, At("b.median")]
+    b_low: Annotated[Number, At("b.low")]
+    b_high: Annotated[Number, At("b.high")]
+    ratio: Annotated[Number, "A / B within blocks", At("ratio.ratio")]
+    ratio_low: Annotated[Number, "null with fewer than three pairs", At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
     p_adjusted: Annotated[
         Number,
         "corrected for the number of main measures, or of others (Holm); null with fewer than "
         "three pairs",
     ]
-    pairs: Annotated[int, "blocks in which both cells were measured"]
+    pairs: Annotated[int, "blocks in which both cells were measured", At("ratio.pairs")]
     blocks_needed: Annotated[
         int | None,
         "blocks that would show a difference of this size with 80 % power; null above 1,000",
+        At("ratio.blocks_needed"),
     ]
     verdict: Annotated[Verdict, "better in the metric's good direction"]
     main: Annotated[bool, "the score, or the rate of a measurement and direction"]
@@ -244,9 +285,7 @@ class ComparisonDocument:
 
     format: Literal["vdisklab.compare/1"] = "vdisklab.compare/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     pairs: tuple[ComparedPair, ...]
 
 
@@ -254,24 +293,28 @@ class ComparisonDocument:
 class PublishedRow:
     """One published number and its counterpart here."""
 
-    path: str
-    page_cache: PageCache
-    measure: str
-    published: Annotated[Number, "the article's number in `unit`"]
-    published_ratio: Annotated[float, "ratio to its own baseline", Limit("exclusiveMinimum", 0)]
-    ratio: Annotated[Number, "the same ratio as measured here"]
-    ratio_low: Number
-    ratio_high: Number
+    path: Annotated[DiskPath, At("cell.path")]
+    page_cache: Annotated[PageCache, At("cell.page_cache")]
+    measure: Annotated[MeasureKey, At("number.measure")]
+    published: Annotated[Number, "the article's number in `unit`", At("number.value")]
+    published_ratio: Annotated[
+        float, "ratio to its own baseline", Limit("exclusiveMinimum", 0), At("published")
+    ]
+    ratio: Annotated[Number, "the same ratio as measured here", At("ours.ratio")]
+    ratio_low: Annotated[Number, At("ours.low")]
+    ratio_high: Annotated[Number, At("ours.high")]
     p_adjusted: Number
-    pairs: Count
+    pairs: Annotated[Count, At("ours.pairs")]
     shape: Annotated[Shape, "`agrees`: no difference is shown"]
     factor: Annotated[Number, "published ratio over the ratio here"]
-    unit: str
-    article: Annotated[str, "with `table`, `row`, `column`: where the number is printed"]
-    table: str
-    row: str
-    column: str
-    printed: Annotated[str, "the number as it is printed"]
+    unit: Annotated[str, At("number.unit")]
+    article: Annotated[
+        str, "with `table`, `row`, `column`: where the number is printed", At("number.article")
+    ]
+    table: Annotated[str, At("number.table")]
+    row: Annotated[str, At("number.row")]
+    column: Annotated[str, At("number.column")]
+    printed: Annotated[str, "the number as it is printed", At("number.printed")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,18 +323,18 @@ class PublishedDocument:
 
     format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    article: str
+    caveats: MeasuredUnder
+    article: Annotated[str, At("table.article")]
     title: str
-    series: str
-    machine: Annotated[str, "the article's"]
-    program: str
-    statistic: str
-    baseline: str
-    numbers: tuple[PublishedRow, ...]
-    missing: Annotated[tuple[str, ...], "cells that were not measured here"]
+    series: Annotated[str, At("table.series")]
+    machine: Annotated[str, "the article's", At("table.machine")]
+    program: Annotated[str, At("table.program")]
+    statistic: Annotated[str, At("table.statistic")]
+    baseline: Annotated[Cell, At("comparison.baseline")]
+    numbers: Annotated[tuple[PublishedRow, ...], At("comparison.rows")]
+    missing: Annotated[
+        tuple[Cell, ...], "cells that were not measured here", At("comparison.missing")
+    ]
     command: Annotated[str | None, "measures what is missing"]
     findings: tuple[DiagnosticEntry, ...]
 
@@ -300,14 +343,14 @@ class PublishedDocument:
 class ClaimRow:
     """The verdict on one claim, as in CSV."""
 
-    article: str
-    claim: str
-    sentence: str
+    article: Annotated[str, At("claim.article")]
+    claim: Annotated[str, At("claim.name")]
+    sentence: Annotated[str, At("claim.sentence")]
     status: ClaimStatus
     verdict: Annotated[str, "the status in words"]
     ratio: Annotated[Positive, "left/right within blocks"]
-    ratio_low: Positive
-    ratio_high: Positive
+    ratio_low: Annotated[Positive, At("low")]
+    ratio_high: Annotated[Positive, At("high")]
     stated_low: Annotated[Positive, "the claimed range; null for an open end"]
     stated_high: Positive
     p: Annotated[Probability, "for this claim alone"]
@@ -322,10 +365,10 @@ class ClaimRow:
 class ClaimEntry(ClaimRow):
     """The verdict on one claim with what it compares."""
 
-    pairs: Annotated[tuple[tuple[str, str], ...], "the compared cells"]
-    measures: tuple[str, ...]
-    absolute: bool
-    missing: Annotated[tuple[str, ...], "cells to measure"]
+    pairs: Annotated[tuple[tuple[Cell, Cell], ...], "the compared cells", At("claim.pairs")]
+    measures: Annotated[tuple[MeasureKey, ...], At("claim.measures")]
+    absolute: Annotated[bool, At("claim.absolute")]
+    missing: Annotated[tuple[Cell, ...], "cells to measure"]
     failures: Annotated[tuple[str, ...], "why its runs failed"]
 
 
@@ -335,10 +378,8 @@ class ClaimsDocument:
 
     format: Literal["vdisklab.claims/1"] = "vdisklab.claims/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
-    articles: Annotated[Mapping[str, str], "name: title"]
+    caveats: MeasuredUnder
+    articles: Annotated[Mapping[str, str], "name: title", At("titles")]
     counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]
     claims: tuple[ClaimEntry, ...]
     left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]

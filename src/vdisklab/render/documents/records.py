@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
-from vdisklab.render.documents.conversion import DiagnosticEntry, Key, Limit
+from vdisklab.render.documents.conversion import At, DiagnosticEntry, Key, Limit
 from vdisklab.render.documents.rankings import Emulation, Number
 from vdisklab.results.model import Counted, Direction, Failure, GuestGroup, HostFacts, Origin
 from vdisklab.results.power_cut import Counterexample
@@ -19,9 +21,9 @@ from vdisklab.results.power_cut import Counterexample
 class CampaignRow:
     """One stored campaign."""
 
-    campaign: str
+    campaign: Annotated[str, At("id")]
     started: datetime
-    hostname: str
+    hostname: Annotated[str, At("host.hostname")]
     label: str
     cells: int
     blocks: int
@@ -41,14 +43,14 @@ class CampaignsDocument:
 class RunRow:
     """One run of a campaign."""
 
-    run: str
-    cell: str
+    run: Annotated[str, At("id")]
+    cell: Annotated[MeasuredCell, At("measured_cell")]
     block: int
     started: datetime
     accelerator: Annotated[str, "empty on the host itself"]
     origin: Origin
     failed: bool
-    reason: Annotated[str | None, "why it failed"]
+    reason: Annotated[str | None, "why it failed", At("failure.message")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +254,7 @@ class CommandsEntry:
 class PlannedCell:
     """A cell that `run` would measure."""
 
-    path: str
+    path: DiskPath
     page_cache: PageCache
     fingerprint: str
     seconds_estimated: float
@@ -264,7 +266,7 @@ class PlannedCellRow:
     """A `PlannedCell` as a row of CSV."""
 
     number: int
-    path: str
+    path: DiskPath
     page_cache: PageCache
     position: Annotated[int, "position in the first block"]
     seconds: float
@@ -276,9 +278,13 @@ class PlanDocument:
 
     format: Literal["vdisklab.plan/1"] = "vdisklab.plan/1"
     plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
-    fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
-    seconds_estimated: float
-    bytes_needed: Annotated[int, "in the work directory"]
+    fingerprint: Annotated[
+        str,
+        "hash of the plan; `run` continues a campaign with the same hash",
+        At("plan.fingerprint"),
+    ]
+    seconds_estimated: Annotated[float, At("seconds")]
+    bytes_needed: Annotated[int, "in the work directory", At("room_bytes")]
     builds: Annotated[
         int | None,
         "how many times stacks are built on the user's devices; null without `--on`",
@@ -286,7 +292,7 @@ class PlanDocument:
     ]
     build_seconds: Annotated[Number, "how long the building takes", Limit("minimum", 0)]
     cells: tuple[PlannedCell, ...]
-    dropped: tuple[Dropped, ...]
+    dropped: Annotated[tuple[Dropped, ...], At("plan.dropped")]
     warnings: Annotated[tuple[str, ...], "what limits the numbers, known before measuring"]
     refusals: Annotated[tuple[str, ...], "why `run` would refuse the plan on this host"]
     order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each block"]
@@ -296,13 +302,13 @@ class PlanDocument:
 class ProfileRow:
     """One profile, with the time and space that one path and its baseline need."""
 
-    profile: str
-    title: str
+    profile: Annotated[str, At("plan.profile.name")]
+    title: Annotated[str, At("plan.profile.title")]
     programs: str
     measurements: int
-    blocks: int
+    blocks: Annotated[int, At("plan.blocks")]
     seconds: float
-    disk_bytes: int
+    disk_bytes: Annotated[int, At("plan.size_bytes")]
     room_bytes: int
 
 

@@ -8,10 +8,10 @@ import types
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.render.documents.conversion import Key, keys_of
+from vdisklab.render.documents.conversion import TEXTS, Key, typed_keys
 from vdisklab.render.documents.schemas import DOCUMENTS
 
 _START, _END = "<!-- documents -->\n", "<!-- end of documents -->"
@@ -21,6 +21,7 @@ _WORDS: Mapping[object, str] = {
     int: "integer",
     float: "number",
     datetime: "time",
+    **dict.fromkeys(TEXTS, "text"),
     MeasuredCell: "cell",
     Any: "any",
 }
@@ -45,9 +46,7 @@ def _documents() -> Iterator[str]:
 
 
 def _keys(kind: type) -> str:
-    hints = get_type_hints(kind, include_extras=True)
-    roles: Mapping[str, Key | None] = keys_of(kind)
-    rows = (_row(name, hints[name], role) for name, role in roles.items() if name != "format")
+    rows = (_row(*key) for key in typed_keys(kind) if key[0] != "format")
     summary = (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " ")
     return f"{summary}\n\n| key | type | meaning |\n|---|---|---|\n{''.join(rows)}"
 
@@ -84,10 +83,10 @@ def _class(hint: type) -> str:
 
 def _nested(kind: type) -> Iterator[type]:
     """The dataclasses nested in a document, from the top down, without other documents."""
-    for hint in get_type_hints(kind, include_extras=True).values():
+    for _, hint, _ in typed_keys(kind):
         for part in _parts(hint):
             is_object = isinstance(part, type) and dataclasses.is_dataclass(part)
-            if is_object and part not in (MeasuredCell, *DOCUMENTS.values()):
+            if is_object and part not in (*TEXTS, *DOCUMENTS.values()):
                 yield part
                 yield from _nested(part)
 

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.summary import IntervalMethod
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping
 from vdisklab.path.managers import Manager
+from vdisklab.path.needs import Need
 from vdisklab.path.segments import PageCache
-from vdisklab.render.documents.conversion import CampaignEntry, DiagnosticEntry, Key
+from vdisklab.render.documents.conversion import At, CampaignEntry, DiagnosticEntry, Key
 from vdisklab.render.documents.rankings import (
     AssumedDisk,
     ClaimsDocument,
     Count,
-    EmulatedHost,
-    Emulation,
-    Lab,
+    MeasuredUnder,
     Number,
     PathKeeping,
     PowerCutAnswer,
@@ -44,11 +45,11 @@ class Alternative:
 class PriceEntry:
     """What a need costs."""
 
-    need: str
+    need: Need
     without: Annotated[MeasuredCell, "the best cell without this need"]
-    ratio: Annotated[Number, "ratio of that cell to the recommended one"]
-    ratio_low: Number
-    ratio_high: Number
+    ratio: Annotated[Number, "ratio of that cell to the recommended one", At("ratio.ratio")]
+    ratio_low: Annotated[Number, At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,22 +58,26 @@ class RecommendDocument:
 
     format: Literal["vdisklab.recommend/1"] = "vdisklab.recommend/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     path: Annotated[str, "the path to use: the winner, or the simplest of those that tie"]
-    cell: MeasuredCell
-    measure: Annotated[str, "the measure that decided"]
-    needs: tuple[str, ...]
+    cell: Annotated[MeasuredCell, At("recommendation.cell")]
+    measure: Annotated[MeasureKey, "the measure that decided", At("recommendation.measure")]
+    needs: Annotated[tuple[Need, ...], At("recommendation.needs")]
     host_disk: AssumedDisk
-    considered: Annotated[int, "paths that were measured"]
-    excluded: Annotated[Mapping[str, int], "need: paths that it rules out"]
+    considered: Annotated[int, "paths that were measured", At("recommendation.considered")]
+    excluded: Annotated[
+        Mapping[Need, int], "need: paths that it rules out", At("recommendation.excluded")
+    ]
     winner: Annotated[MeasuredCell | None, "null if several may be the best"]
     ties: Annotated[tuple[MeasuredCell, ...], "the others that may be the best"]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
-    prices: tuple[PriceEntry, ...]
-    default: Annotated[MeasuredCell | None, "what QEMU does by default"]
-    over_default: Annotated[Number, "ratio to that default"]
+    prices: Annotated[tuple[PriceEntry, ...], At("recommendation.prices")]
+    default: Annotated[
+        MeasuredCell | None, "what QEMU does by default", At("recommendation.default")
+    ]
+    over_default: Annotated[
+        Number, "ratio to that default", At("recommendation.over_default.ratio")
+    ]
     over_platforms: Annotated[
         Mapping[Manager, Number],
         "ratio to a new guest's disk by platform, as far as measured; null for the same path",
@@ -97,10 +102,10 @@ class PowerCutStates:
     """Power cuts judged on this very path."""
 
     keeping: Keeping
-    flushed_states: Annotated[Count, "of clients that flush"]
-    flushed_broken: Count
-    unflushed_states: Annotated[Count, "of clients that never flush"]
-    unflushed_broken: Count
+    flushed_states: Annotated[Count, "of clients that flush", At("tested.flushed.judged")]
+    flushed_broken: Annotated[Count, At("tested.flushed.broken")]
+    unflushed_states: Annotated[Count, "of clients that never flush", At("tested.unflushed.judged")]
+    unflushed_broken: Annotated[Count, At("tested.unflushed.broken")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +114,16 @@ class StandingEntry:
 
     cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
     exact: Annotated[bool, "false when only the guest's side of the path is the same"]
-    measure: Annotated[str, "what `score` and ranks are of"]
-    unit: Annotated[str, "of `score`"]
-    score: Number
-    rank_best: int | None
-    rank_worst: int | None
-    ranked_cells: int
+    measure: Annotated[MeasureKey, "what `score` and ranks are of"]
+    unit: Annotated[str, "of `score`", At("measure.quantity.unit")]
+    score: Annotated[Number, At("score.median")]
+    rank_best: Annotated[int | None, At("best")]
+    rank_worst: Annotated[int | None, At("worst")]
+    ranked_cells: Annotated[int, At("cells")]
     better: Annotated[MeasuredCell | None, "the cell worth changing to"]
-    gain: Annotated[Number, "its ratio to the current path"]
-    gain_low: Number
-    gain_high: Number
+    gain: Annotated[Number, "its ratio to the current path", At("gain.ratio")]
+    gain_low: Annotated[Number, At("gain.low")]
+    gain_high: Annotated[Number, At("gain.high")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,7 @@ class RiskEntry:
 class NeedEntry:
     """A requested need, and whether the disk meets it."""
 
-    need: str
+    need: Need
     met: Annotated[bool | None, "null without a disk path, and if unknown layers decide"]
     reason: Annotated[str | None, "why it is unmet or unknown"]
 
@@ -143,18 +148,22 @@ class NeedEntry:
 class AuditedDiskEntry:
     """One disk of a domain."""
 
-    domain: str
-    target: str
-    source: str | None
-    path: Annotated[str | None, "null with `problem`"]
-    problem: Annotated[str | None, "why there is no disk path"]
+    domain: Annotated[str, At("disk.domain")]
+    target: Annotated[str, At("disk.target")]
+    source: Annotated[str | None, At("disk.source")]
+    path: Annotated[DiskPath | None, "null with `problem`"]
+    problem: Annotated[str | None, "why there is no disk path", At("disk.problem")]
     risks: tuple[RiskEntry, ...]
     needs: tuple[NeedEntry, ...]
-    instead: Annotated[str | None, "the nearest path that meets all needs; null when none is unmet"]
-    keeping: PathKeeping
+    instead: Annotated[
+        DiskPath | None, "the nearest path that meets all needs; null when none is unmet"
+    ]
+    keeping: Annotated[PathKeeping, At("keeps.keeping")]
     power_cut: Annotated[PowerCutStates | None, "null when no power cut of this path was judged"]
     standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
-    read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"]
+    read_only: Annotated[
+        bool, "the guest cannot write, so a power cut loses nothing", At("disk.read_only")
+    ]
     nearest: Annotated[
         StandingEntry | None, "the measured path that differs least, without `standing`"
     ]
@@ -169,34 +178,32 @@ class AuditDocument:
     """`vdisklab audit`: each disk with its risks and its speed."""
 
     format: Literal["vdisklab.audit/1"] = "vdisklab.audit/1"
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     why_no_speed: Annotated[str | None, "a sentence if there is no database"]
     host_disk: AssumedDisk
     disks: tuple[AuditedDiskEntry, ...]
-    findings: tuple[DiagnosticEntry, ...]
+    findings: Annotated[tuple[DiagnosticEntry, ...], At("caveats.findings")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
     """One disk of an audit, in CSV."""
 
-    domain: str
-    target: str
-    path: str | None
+    domain: Annotated[str, At("disk.domain")]
+    target: Annotated[str, At("disk.target")]
+    path: DiskPath | None
     rank: str | None
-    score: Number
-    measured_as: MeasuredCell | None
-    keeping: PathKeeping
+    score: Annotated[Number, At("standing.score.median")]
+    measured_as: Annotated[MeasuredCell | None, At("standing.cell")]
+    keeping: Annotated[PathKeeping, At("keeps.keeping")]
     power_cut: PowerCutAnswer
     power_cut_states: int | None
     power_cut_broken: int | None
-    better: MeasuredCell | None
-    gain: Number
-    source: str | None
+    better: Annotated[MeasuredCell | None, At("standing.better")]
+    gain: Annotated[Number, At("standing.gain.ratio")]
+    source: Annotated[str | None, At("disk.source")]
     risks: str
-    problem: str | None
+    problem: Annotated[str | None, At("disk.problem")]
     needs: Annotated[
         Mapping[str, str | None],
         "`lacks`: unmet needs, `undecided`: those that unknown layers decide; with `--need`",
@@ -233,11 +240,11 @@ class FigureEntry:
 
     key: str
     title: str
-    description: str
+    description: Annotated[str, At("alt")]
     missing: Annotated[str | None, "the command that would measure it; null when it is drawn"]
     note: str
     cells: Annotated[tuple[str, ...], "the drawn cells"]
-    vega_lite: Annotated[Mapping[str, Any] | None, "the chart's specification"]
+    vega_lite: Annotated[Mapping[str, Any] | None, "the chart's specification", At("spec")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +253,7 @@ class ReportDocument:
 
     format: Literal["vdisklab.report/1"] = "vdisklab.report/1"
     campaigns: tuple[CampaignEntry, ...]
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     headline: str
     answer: tuple[str, ...]
     recommendation: RecommendDocument | None
@@ -314,9 +319,7 @@ class TableDocument:
     """`vdisklab table`: medians as articles lay them out; at least one of the three lists."""
 
     format: Literal["vdisklab.table/1"] = "vdisklab.table/1"
-    emulation: Emulation
-    emulated_host: EmulatedHost
-    lab: Lab
+    caveats: MeasuredUnder
     measurements: Annotated[tuple[MeasurementRow, ...] | None, Key.ABSENT]
     growth: Annotated[tuple[GrowthRow, ...] | None, Key.ABSENT]
     boots: Annotated[tuple[BootRow, ...] | None, Key.ABSENT]

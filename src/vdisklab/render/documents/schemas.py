@@ -8,12 +8,11 @@ import types
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from vdisklab.path.cell import MeasuredCell
 from vdisklab.render.documents import advised_groups as advice
 from vdisklab.render.documents import densities, fleets, rankings, records, reports
-from vdisklab.render.documents.conversion import Key, Limit, keys_of
+from vdisklab.render.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
     "advise": advice.AdviseDocument,
@@ -53,7 +52,7 @@ _PLAIN: Mapping[object, dict[str, Any]] = {
     float: {"type": "number"},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
-    MeasuredCell: {"type": "string"},
+    **{kind: {"type": "string"} for kind in TEXTS},
     Any: {},
     object: {},
 }
@@ -75,9 +74,8 @@ def document_schema(name: str) -> Schema:
 
 def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
     """An object with the dataclass's fields as its keys, and no others."""
-    hints, roles = get_type_hints(kind, include_extras=True), keys_of(kind)
-    inline = [name for name, role in roles.items() if role is Key.INLINE]
-    others = [_typed(hints[name], definitions) for name in inline]
+    keys = tuple(typed_keys(kind))
+    others = [_typed(hint, definitions) for _, hint, role in keys if role is Key.INLINE]
     described = {
         key: text for entry in others for key, text in entry.items() if key == "description"
     }
@@ -85,9 +83,9 @@ def _object(kind: type, definitions: dict[str, Schema]) -> Schema:
         "type": "object",
         "description": (inspect.getdoc(kind) or "").partition("\n\n")[0].replace("\n", " "),
         "properties": {
-            name: _typed(hints[name], definitions) for name in roles if name not in inline
+            name: _typed(hint, definitions) for name, hint, role in keys if role is not Key.INLINE
         },
-        "required": [name for name, role in roles.items() if role is None],
+        "required": [name for name, _, role in keys if role is None],
         "additionalProperties": {**others[0]["additionalProperties"], **described}
         if others
         else False,

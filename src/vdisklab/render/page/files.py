@@ -11,7 +11,6 @@ from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
 from vdisklab.render.documents.conversion import (
-    campaign_entries,
     copy_fields,
     diagnostic_entries,
     to_json,
@@ -71,11 +70,9 @@ def _json(contents: Contents) -> Files:
 def report_document(contents: Contents) -> ReportDocument:
     """The JSON form of the report."""
     recommendation, claims = contents.recommendation, contents.claims
-    return ReportDocument(
-        campaigns=campaign_entries(contents.campaigns),
-        emulation=contents.caveats.emulated,
-        emulated_host=contents.caveats.emulated_host,
-        lab=contents.caveats.lab,
+    return copy_fields(
+        ReportDocument,
+        contents,
         headline=headline(contents),
         answer=answer_sentences(contents),
         recommendation=None if recommendation is None else recommendation_document(recommendation),
@@ -84,10 +81,7 @@ def report_document(contents: Contents) -> ReportDocument:
         values=tuple(long_table(contents).rows),
         claims=None if claims is None else claims_document(claims),
         published=tuple(map(published_document, contents.published)),
-        figures=tuple(
-            copy_fields(FigureEntry, figure, description=figure.alt, vega_lite=figure.spec)
-            for figure in figures(contents, LIGHT)
-        ),
+        figures=tuple(copy_fields(FigureEntry, figure) for figure in figures(contents, LIGHT)),
     )
 
 

@@ -17,7 +17,7 @@ from vdisklab.render.documents.advised_groups import (
     AdviseDocument,
     PlannedEntry,
 )
-from vdisklab.render.documents.conversion import diagnostic_entries
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.tables.audited_disks import risk_sentence
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
@@ -27,7 +27,6 @@ from vdisklab.services.disk_advice import (
     AdviceAnswer,
     DiskAction,
     DiskAdvice,
-    PlannedMeasurement,
     grouped_by_verdict,
 )
 from vdisklab.units import counted, format_duration
@@ -186,70 +185,43 @@ def measuring_command(request: Request) -> str:
 
 def _row(entry: DiskAdvice) -> AdviceRow:
     gain = entry.gain if entry.to is not None and entry.gain is not None else Ratio(0)
-    return AdviceRow(
-        advice=entry.verdict,
+    return copy_fields(
+        AdviceRow,
+        entry,
         disks=len(entry.group.disks),
         first=next(_names(entry)),
-        path=None if entry.group.path is None else entry.group.path.canonical,
-        to=None if entry.to is None else entry.to.canonical,
         gain=gain.ratio,
         gain_low=gain.low,
         gain_high=gain.high,
-        power_cut_now=None if entry.now is None else entry.now.keeping,
-        power_cut_then=None if entry.then is None else entry.then.keeping,
         reason=entry.reason or None,
     )
 
 
 def advice_document(answer: AdviceAnswer) -> AdviseDocument:
     """The JSON form: every group with every disk and its lines."""
-    return AdviseDocument(
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
+    return copy_fields(
+        AdviseDocument,
+        answer,
         headline=advice_headline(answer),
         groups=tuple(map(_group, answer.advice)),
-        planned=tuple(map(_planned, answer.planned)),
-        notes=answer.notes,
-        findings=diagnostic_entries(answer.caveats.findings),
-    )
-
-
-def _planned(planned: PlannedMeasurement) -> PlannedEntry:
-    return PlannedEntry(
-        command=measuring_command(planned.request), seconds=planned.seconds, paths=planned.groups
+        planned=tuple(
+            copy_fields(PlannedEntry, planned, command=measuring_command(planned.request))
+            for planned in answer.planned
+        ),
     )
 
 
 def _group(entry: DiskAdvice) -> AdvisedGroupEntry:
-    gain, rebuilt, default = (
-        ratio or Ratio(0) for ratio in (entry.gain, entry.over_rebuilt, entry.over_default)
-    )
     changes = entry.changes or (None,) * len(entry.group.disks)
-    return AdvisedGroupEntry(
-        advice=entry.verdict,
+    return copy_fields(
+        AdvisedGroupEntry,
+        entry,
         sentence=advice_sentence(entry),
-        path=None if entry.group.path is None else entry.group.path.canonical,
-        manager=entry.group.manager,
-        directory=None if entry.group.directory is None else str(entry.group.directory),
-        to=None if entry.to is None else entry.to.canonical,
-        for_safety=entry.for_safety,
-        gain=gain.ratio,
-        gain_low=gain.low,
-        gain_high=gain.high,
-        power_cut_now=None if entry.now is None else entry.now.keeping,
-        power_cut_then=None if entry.then is None else entry.then.keeping,
-        rebuilt=None if entry.rebuilt is None else entry.rebuilt.canonical,
-        over_rebuilt=rebuilt.ratio,
-        over_default=default.ratio,
-        campaign=entry.campaign,
         reason=entry.reason or None,
         disks=tuple(
-            AdvisedDiskEntry(
-                domain=disk.domain,
-                target=disk.target,
-                source=disk.source,
-                guest=disk.guest,
+            copy_fields(
+                AdvisedDiskEntry,
+                disk,
                 paste=None if change is None else change.paste,
                 undo=None if change is None else change.undo,
             )

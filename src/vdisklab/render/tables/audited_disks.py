@@ -23,12 +23,12 @@ from vdisklab.audit.configured_disk import (
     StaleNote,
     backing_of,
 )
-from vdisklab.path.durability import Durability, HostDisk
+from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import Need
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import diagnostic_entries, kind_of, to_json
+from vdisklab.render.documents.conversion import copy_fields, kind_of, to_json
 from vdisklab.render.documents.reports import (
     AuditDocument,
     AuditedDiskEntry,
@@ -36,7 +36,6 @@ from vdisklab.render.documents.reports import (
     NeedEntry,
     PowerCutStates,
     RiskEntry,
-    StandingEntry,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import (
@@ -145,33 +144,20 @@ def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
 
 def audit_document(answer: AuditAnswer) -> AuditDocument:
     """The JSON form."""
-    return AuditDocument(
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        why_no_speed=answer.why_no_speed,
-        host_disk=answer.host_disk,
+    return copy_fields(
+        AuditDocument,
+        answer,
         disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),
-        findings=diagnostic_entries(answer.caveats.findings),
     )
 
 
 def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
-    disk, standing = audited.disk, audited.standing
-    return AuditRow(
-        domain=disk.domain,
-        target=disk.target,
-        path=None if audited.path is None else str(audited.path),
-        rank=_place(standing),
-        score=_score(audited),
-        measured_as=None if standing is None else standing.cell,
-        keeping=None if audited.keeps is None else audited.keeps.keeping,
+    return copy_fields(
+        AuditRow,
+        audited,
+        rank=_place(audited.standing),
         **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
-        better=None if standing is None else standing.better,
-        gain=_gain(audited).ratio,
-        source=disk.source,
         risks="; ".join(kind_of(risk) for risk in audited.risks),
-        problem=disk.problem,
         needs={
             "lacks": _names(audited, audited.lacks),
             "undecided": _names(audited, audited.undecided),
@@ -348,20 +334,17 @@ def _way_to_measure(audited: AuditedDisk) -> str:
 
 
 def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
-    disk = audited.disk
-    return AuditedDiskEntry(
-        domain=disk.domain,
-        target=disk.target,
-        source=disk.source,
-        path=None if audited.path is None else audited.path.canonical,
-        problem=disk.problem,
+    tested = audited.keeps is not None and audited.keeps.tested is not None
+    return copy_fields(
+        AuditedDiskEntry,
+        audited,
         risks=tuple(
             RiskEntry(kind=kind_of(risk), text=risk_sentence(risk), fields=to_json(risk))
             for risk in audited.risks
         ),
         needs=tuple(
             NeedEntry(
-                need=str(need),
+                need=need,
                 met=None
                 if audited.path is None or need in audited.undecided
                 else need not in audited.lacks,
@@ -369,43 +352,6 @@ def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
             )
             for need in needs
         ),
-        instead=None if audited.instead is None else audited.instead.canonical,
-        keeping=None if audited.keeps is None else audited.keeps.keeping,
-        power_cut=_power_cut_states(audited.keeps),
-        standing=None if audited.standing is None else _standing(audited.standing),
-        read_only=disk.read_only,
-        nearest=None if audited.nearest is None else _standing(audited.nearest),
+        power_cut=copy_fields(PowerCutStates, audited.keeps) if tested else None,
         write_caches={cache.name: cache.write_cache for cache in audited.caches},
-    )
-
-
-def _standing(standing: PathScore) -> StandingEntry:
-    gain = Ratio(0) if standing.gain is None else standing.gain
-    return StandingEntry(
-        cell=standing.cell,
-        exact=standing.exact,
-        measure=str(standing.measure),
-        unit=standing.measure.quantity.unit,
-        score=None if standing.score is None else standing.score.median,
-        rank_best=standing.best,
-        rank_worst=standing.worst,
-        ranked_cells=standing.cells,
-        better=standing.better,
-        gain=gain.ratio,
-        gain_low=gain.low,
-        gain_high=gain.high,
-    )
-
-
-def _power_cut_states(durability: Durability | None) -> PowerCutStates | None:
-    """The verdict of power cuts on this very path; None if none was judged."""
-    if durability is None or durability.tested is None:
-        return None
-    flushed, unflushed = durability.tested.flushed, durability.tested.unflushed
-    return PowerCutStates(
-        keeping=durability.keeping,
-        flushed_states=flushed.judged,
-        flushed_broken=flushed.broken,
-        unflushed_states=unflushed.judged,
-        unflushed_broken=unflushed.broken,
     )

@@ -9,6 +9,7 @@ from typing import Any
 from vdisklab import __version__
 from vdisklab.analysis.diagnostics.kinds import slow_diagnostics
 from vdisklab.errors import PlanError
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.reports import GridRow, TableDocument
 from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.medians import (
@@ -55,10 +56,9 @@ def places_tables(places: Places) -> dict[str, Table[Any]]:
 def places_document(places: Places) -> TableDocument:
     """The JSON form: the rows of each table of `places_tables`."""
     rows = {name: tuple(table.rows) for name, table in places_tables(places).items()}
-    return TableDocument(
-        emulation=places.caveats.emulated,
-        emulated_host=places.caveats.emulated_host,
-        lab=places.caveats.lab,
+    return copy_fields(
+        TableDocument,
+        places,
         measurements=rows.get("measurements"),
         growth=rows.get("growth"),
         boots=rows.get("boots"),

@@ -9,11 +9,7 @@ from xml.etree import ElementTree as Xml
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, Void
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import (
-    campaign_entries,
-    copy_fields,
-    diagnostic_entries,
-)
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import ClaimEntry, ClaimRow, ClaimsDocument
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.wording import caution, sentence
@@ -110,28 +106,10 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
 
 def claims_document(answer: ClaimsAnswer) -> ClaimsDocument:
     """The JSON form: the rows with what they compare."""
-    return ClaimsDocument(
-        campaigns=campaign_entries(answer.campaigns),
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        articles=answer.titles,
-        counts=answer.counts,
-        claims=tuple(
-            copy_fields(
-                ClaimEntry,
-                _row(answer, claim_answer),
-                pairs=tuple((a.label, b.label) for a, b in claim_answer.claim.pairs),
-                measures=tuple(map(str, claim_answer.claim.measures)),
-                absolute=claim_answer.claim.absolute,
-                missing=tuple(cell.label for cell in claim_answer.missing),
-                failures=claim_answer.failures,
-            )
-            for claim_answer in answer.answers
-        ),
-        left_out=answer.left_out,
-        findings=diagnostic_entries(answer.findings),
+    claims = tuple(
+        copy_fields(ClaimEntry, entry, **_computed(answer, entry)) for entry in answer.answers
     )
+    return copy_fields(ClaimsDocument, answer, claims=claims)
 
 
 def junit_xml(answer: ClaimsAnswer) -> str:
@@ -194,25 +172,19 @@ def _explained(claim_answer: ClaimAnswer) -> str:
 
 
 def _row(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> ClaimRow:
+    return copy_fields(ClaimRow, claim_answer, **_computed(answer, claim_answer))
+
+
+def _computed(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> dict[str, object]:
+    """The keys that are not attributes of the claim's answer."""
     claim = claim_answer.claim
-    return ClaimRow(
-        article=claim.article,
-        claim=claim.name,
-        sentence=claim.sentence,
-        status=status(claim_answer),
-        verdict=verdict_text(claim_answer),
-        ratio=claim_answer.ratio,
-        ratio_low=claim_answer.low,
-        ratio_high=claim_answer.high,
-        stated_low=claim.low or None,
-        stated_high=None if math.isinf(claim.high) else claim.high,
-        p=claim_answer.p,
-        p_adjusted=claim_answer.p_adjusted,
-        blocks=claim_answer.blocks,
-        more_blocks=claim_answer.more_blocks,
-        void=claim_answer.void,
-        command=answer.commands.get((claim.article, claim.name)),
-    )
+    return {
+        "status": status(claim_answer),
+        "verdict": verdict_text(claim_answer),
+        "stated_low": claim.low or None,
+        "stated_high": None if math.isinf(claim.high) else claim.high,
+        "command": answer.commands.get((claim.article, claim.name)),
+    }
 
 
 def stated(claim: Claim) -> str:

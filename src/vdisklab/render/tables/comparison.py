@@ -9,7 +9,7 @@ from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import (
     ComparedMeasure,
     ComparedPair,
@@ -120,20 +120,17 @@ _OUTCOMES = {
 
 def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocument:
     """The JSON form: one entry of `pairs` for each two compared cells."""
-    return ComparisonDocument(
-        campaigns=campaign_entries(answers[0].campaigns),
-        emulation=any(answer.caveats.emulated for answer in answers),
-        emulated_host=any(answer.caveats.emulated_host for answer in answers),
-        lab=any(answer.caveats.lab for answer in answers),
+    return copy_fields(
+        ComparisonDocument,
+        answers[0],
         pairs=tuple(
-            ComparedPair(
-                a=answer.a,
-                b=answer.b,
+            copy_fields(
+                ComparedPair,
+                answer,
                 a_keeping=keeping_of(answer.a, answer.verdicts),
                 b_keeping=keeping_of(answer.b, answer.verdicts),
                 summary=comparison_summary(answer),
                 measures=tuple(_compared(answer, row) for row in answer.comparisons),
-                findings=diagnostic_entries(answer.findings),
             )
             for answer in answers
         ),
@@ -141,32 +138,13 @@ def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocu
 
 
 def _compared(answer: ComparisonAnswer, row: Comparison) -> ComparedMeasure:
-    return ComparedMeasure(
-        a=answer.a,
-        b=answer.b,
-        measure=str(row.measure),
-        unit=row.measure.quantity.unit,
-        a_median=row.a.median,
-        a_low=row.a.low,
-        a_high=row.a.high,
-        b_median=row.b.median,
-        b_low=row.b.low,
-        b_high=row.b.high,
-        ratio=row.ratio.ratio,
-        ratio_low=row.ratio.low,
-        ratio_high=row.ratio.high,
-        p_adjusted=row.p_adjusted,
-        pairs=row.ratio.pairs,
-        blocks_needed=row.ratio.blocks_needed,
-        verdict=row.verdict,
-        main=row.main,
-    )
+    return copy_fields(ComparedMeasure, row, a=answer.a, b=answer.b)
 
 
 def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     """One row per published number that has a counterpart here."""
     comparison = answer.comparison
-    first = comparison.tables[0]
+    first = answer.table
     notes = [
         f"Other hardware: {first.machine}; {first.program}, {first.statistic}.",
         f"Compare only shapes: each number divided by {comparison.baseline.label} on its own "
@@ -214,25 +192,7 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
 
 def published_document(answer: PublishedAnswer) -> PublishedDocument:
     """The JSON form."""
-    comparison = answer.comparison
-    first = comparison.tables[0]
-    return PublishedDocument(
-        campaigns=campaign_entries(answer.campaigns),
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        article=first.article,
-        title=answer.title,
-        series=first.series,
-        machine=first.machine,
-        program=first.program,
-        statistic=first.statistic,
-        baseline=comparison.baseline.label,
-        numbers=tuple(map(_published, comparison.rows)),
-        missing=tuple(cell.label for cell in comparison.missing),
-        command=answer.command,
-        findings=diagnostic_entries(answer.findings),
-    )
+    return copy_fields(PublishedDocument, answer)
 
 
 def shape_text(row: ShapeRow) -> str:
@@ -254,24 +214,4 @@ def compared_rows(answer: PublishedAnswer) -> Sequence[ShapeRow]:
 
 
 def _published(row: ShapeRow) -> PublishedRow:
-    number, measured = row.number, row.ours
-    return PublishedRow(
-        path=row.cell.path.canonical,
-        page_cache=row.cell.page_cache,
-        measure=str(number.measure),
-        published=number.value,
-        published_ratio=row.published,
-        ratio=measured.ratio,
-        ratio_low=measured.low,
-        ratio_high=measured.high,
-        p_adjusted=row.p_adjusted,
-        pairs=measured.pairs,
-        shape=row.shape,
-        factor=row.factor,
-        unit=number.unit,
-        article=number.article,
-        table=number.table,
-        row=number.row,
-        column=number.column,
-        printed=number.printed,
-    )
+    return copy_fields(PublishedRow, row)

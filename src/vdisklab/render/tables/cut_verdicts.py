@@ -11,7 +11,6 @@ from vdisklab.path.durability import (
 )
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.records import (
-    ControlEntry,
     PowerCutDocument,
     VerdictEntry,
     VerdictRow,
@@ -86,10 +85,7 @@ def power_cut_notes(answer: PowerCutAnswer) -> tuple[str, ...]:
 
 def power_cut_document(answer: PowerCutAnswer) -> PowerCutDocument:
     """All fields of each verdict, and the controls that ran before."""
-    return PowerCutDocument(
-        controls=tuple(copy_fields(ControlEntry, control) for control in answer.controls),
-        verdicts=tuple(_entry(cut) for cut in answer.verdicts),
-    )
+    return copy_fields(PowerCutDocument, answer, verdicts=tuple(map(_entry, answer.verdicts)))
 
 
 def _entry(cut: PowerCut) -> VerdictEntry:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from vdisklab.analysis.guest_groups import LimitedBy
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields
-from vdisklab.render.documents.densities import (
-    DensityDocument,
-    DensityEntry,
-    DensityRow,
-    StepEntry,
-)
+from vdisklab.render.documents.densities import DensityDocument, DensityEntry, DensityRow
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.services.density_answer import DensityAnswer, PathCapacity
 
@@ -21,42 +16,14 @@ EMULATED = (
 _FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
 
 
-def density_rows(answer: DensityAnswer) -> tuple[DensityRow, ...]:
-    """The rows as JSON and CSV carry them."""
-    return tuple(map(_row, answer.paths))
-
-
-def _row(path: PathCapacity) -> DensityRow:
-    carried, step = path.capacity, path.at_limit
-    return DensityRow(
-        path=path.path,
-        guests=None if carried is None else carried.guests,
-        low=None if carried is None else carried.low,
-        high=None if carried is None else carried.high,
-        at_least=carried is not None and carried.at_least,
-        limited_by=path.limited.limit.value,
-        evidence=path.limited.evidence,
-        iops=None if step is None else step.iops,
-        worst=None if step is None else step.worst,
-        fairness=None if step is None else step.fairness,
-        cpu_for_each=None if step is None else step.cpu_for_each,
-        reached=path.reached,
-        failure=path.failure,
-    )
-
-
 def density_document(answer: DensityAnswer) -> DensityDocument:
     """The answer with every run."""
-    return DensityDocument(
-        campaign=answer.campaign,
-        load=answer.load,
+    return copy_fields(
+        DensityDocument,
+        answer,
         until=str(answer.criterion),
-        emulated=answer.emulated,
         paths=tuple(
-            DensityEntry(
-                answer=_row(path), steps=tuple(copy_fields(StepEntry, step) for step in path.steps)
-            )
-            for path in answer.paths
+            copy_fields(DensityEntry, path, answer=DensityRow.of(path)) for path in answer.paths
         ),
     )
 
@@ -77,7 +44,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             "CPUs each", lambda row: _plain(row.cpu_for_each, 2), right=True, spare=4
         ),
     )
-    rows = density_rows(answer)
+    rows = tuple(map(DensityRow.of, answer.paths))
     notes = [
         "IOPS of all guests, latency of the worst one, and Jain's fairness index, at the limit",
         *(EMULATED for _ in range(answer.emulated)),
@@ -100,7 +67,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
 
 def capacity_text(path: PathCapacity) -> str:
     """The number of guests with its interval, such as `3 (2–4)`."""
-    row = _row(path)
+    row = DensityRow.of(path)
     return _guests(row) if row.guests is None else f"{_guests(row)} ({_interval(row)})"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.fleet.agreement import Agreement
-from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch
 from vdisklab.analysis.paired_ratios import Comparison, Ratio
 from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
 from vdisklab.path.cell import MeasuredCell
@@ -14,21 +13,17 @@ from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.fleets import (
     AgreementEntry,
-    BetterEntry,
-    ClassEntry,
-    FactEntry,
     FleetAlternative,
     FleetCell,
     FleetClaimEntry,
     FleetClaimsDocument,
     FleetCompareDocument,
+    FleetKeys,
     FleetMeasure,
     FleetPair,
     FleetRankDocument,
     FleetRecommendDocument,
     FleetState,
-    HostEntry,
-    OutlierEntry,
 )
 from vdisklab.render.fleet_sentences import (
     agreement_sentence,
@@ -42,7 +37,6 @@ from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_word
 from vdisklab.render.wording import caution, mean_sentence, measure_name, verdict
 from vdisklab.services.fleet_answers import (
-    ClassAnswer,
     FleetClaim,
     FleetComparison,
     FleetRanking,
@@ -140,23 +134,11 @@ def _warnings(
 
 def fleet_ranking_document(answer: FleetRanking) -> FleetRankDocument:
     """The JSON form."""
-    quantity = answer.ranking.measure.quantity
-    return FleetRankDocument(
-        hosts=_hosts(answer.fleet),
-        left_out=answer.fleet.left_out,
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        measure=str(answer.ranking.measure),
-        unit=quantity.unit,
-        better=quantity.better,
-        baseline=answer.baseline,
-        alpha=answer.ranking.alpha,
-        comparisons=answer.ranking.comparisons,
-        separated=answer.ranking.separated,
+    return copy_fields(
+        FleetRankDocument,
+        answer,
         cells=_cells(answer),
-        first=None if answer.first is None else _agreement(answer.first),
-        state=_state(answer.outliers, answer.classes),
+        state=copy_fields(FleetState, answer),
         sentences=(
             *_ranking_sentences(answer),
             *outlier_sentences(answer.outliers),
@@ -237,41 +219,23 @@ def _a_better(answer: FleetComparison, row: Comparison) -> int | None:
 
 
 def _measure(answer: FleetComparison, row: Comparison) -> FleetMeasure:
-    return FleetMeasure(
-        measure=str(row.measure),
-        unit=row.measure.quantity.unit,
-        better=row.measure.quantity.better,
-        a=row.a.median,
-        b=row.b.median,
-        ratio=row.ratio.ratio,
-        ratio_low=row.ratio.low,
-        ratio_high=row.ratio.high,
-        p_adjusted=row.p_adjusted,
-        hosts=row.ratio.pairs,
-        a_better_on=_a_better(answer, row),
-        verdict=row.verdict.value,
-        main=row.main,
-    )
+    return copy_fields(FleetMeasure, row, a_better_on=_a_better(answer, row))
 
 
 def fleet_comparison_document(
     fleet: LoadedFleet, answers: tuple[FleetComparison, ...]
 ) -> FleetCompareDocument:
     """The JSON form."""
-    caveats = answers[0].caveats
-    return FleetCompareDocument(
-        hosts=_hosts(fleet),
-        left_out=fleet.left_out,
-        emulation=caveats.emulated,
-        emulated_host=caveats.emulated_host,
-        lab=caveats.lab,
+    return copy_fields(
+        FleetCompareDocument,
+        answers[0],
+        fleet=copy_fields(FleetKeys, fleet),
         pairs=tuple(
-            FleetPair(
-                a=answer.a,
-                b=answer.b,
+            copy_fields(
+                FleetPair,
+                answer,
                 measures=tuple(_measure(answer, row) for row in answer.comparisons),
-                agreements=tuple(map(_agreement, answer.agreements.values())),
-                by_class={name: _agreement(pair) for name, pair in answer.by_class.items()},
+                agreements=tuple(map(AgreementEntry.of, answer.agreements.values())),
                 sentences=(*_comparison_sentences(answer), *_class_ratios(answer)),
             )
             for answer in answers
@@ -337,12 +301,11 @@ def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
     return [
         own,
         *(
-            FleetAlternative(
+            copy_fields(
+                FleetAlternative,
+                pair,
                 rank=ranks.get(cell),
                 path=cell,
-                ratio=pair.ratio.ratio,
-                ratio_low=pair.ratio.low,
-                ratio_high=pair.ratio.high,
                 worse_on=_a_better_on(pair),
                 hosts=len(pair.hosts),
                 power_cut=answer.durability[cell].keeping,
@@ -354,21 +317,12 @@ def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
 
 def fleet_recommendation_document(answer: FleetRecommendation) -> FleetRecommendDocument:
     """The JSON form."""
-    return FleetRecommendDocument(
-        hosts=_hosts(answer.fleet),
-        left_out=answer.fleet.left_out,
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        path=answer.cell.name,
-        cell=answer.cell,
-        measure=str(answer.measure),
-        needs=tuple(map(str, answer.needs)),
-        considered=answer.considered,
-        excluded={str(need): count for need, count in answer.excluded.items()},
+    return copy_fields(
+        FleetRecommendDocument,
+        answer,
         ties=tuple(cell for cell in answer.ties if cell != answer.cell),
         alternatives=tuple(_alternatives(answer)),
-        state=_state(answer.outliers, answer.classes),
+        state=copy_fields(FleetState, answer),
         sentences=(
             *_recommendation_sentences(answer),
             *outlier_sentences(answer.outliers),
@@ -417,10 +371,9 @@ def fleet_claims_table(
 
 def _claim(entry: FleetClaim) -> FleetClaimEntry:
     holds, fails, open_, void, missing = (len(entry.hosts.get(kind, ())) for kind in _STATUSES)
-    return FleetClaimEntry(
-        article=entry.claim.article,
-        name=entry.claim.name,
-        sentence=entry.claim.sentence,
+    return copy_fields(
+        FleetClaimEntry,
+        entry,
         holds=holds,
         fails=fails,
         inconclusive=open_,
@@ -435,64 +388,5 @@ def fleet_claims_document(
 ) -> FleetClaimsDocument:
     """The JSON form."""
     return FleetClaimsDocument(
-        hosts=_hosts(fleet), left_out=fleet.left_out, claims=tuple(map(_claim, claims))
-    )
-
-
-def _hosts(fleet: LoadedFleet) -> tuple[HostEntry, ...]:
-    return tuple(
-        HostEntry(
-            name=host.name,
-            facts=host.facts,
-            campaigns=tuple(campaign.id for campaign in host.campaigns),
-        )
-        for host in fleet.hosts
-    )
-
-
-def _agreement(pair: Agreement) -> AgreementEntry:
-    return AgreementEntry(
-        measure=str(pair.measure),
-        a=pair.a,
-        b=pair.b,
-        hosts=len(pair.hosts),
-        ratio=pair.ratio.ratio,
-        ratio_low=pair.ratio.low,
-        ratio_high=pair.ratio.high,
-        p=pair.ratio.p,
-        next_low=pair.next_low,
-        next_high=pair.next_high,
-        between=pair.between,
-        agreeing=len(pair.agreeing),
-        disagreeing=tuple(host.host for host in pair.disagreeing),
-        shown_disagreeing=tuple(host.host for host in pair.disagreeing if host.shown),
-    )
-
-
-def _state(outliers: OutlierSearch, classes: ClassAnswer) -> FleetState:
-    return FleetState(
-        outliers=tuple(
-            OutlierEntry(
-                host=outlier.host,
-                measure=str(outlier.measure),
-                ratio=outlier.ratio,
-                peers=outlier.peers,
-            )
-            for outlier in outliers.outliers
-        ),
-        unchecked=outliers.unchecked,
-        false_alarms=outliers.alpha,
-        facts=tuple(copy_fields(FactEntry, test) for test in classes.tests),
-        classes=tuple(
-            ClassEntry(
-                name=group.name,
-                hosts=group.hosts,
-                path=group.cell,
-                ties=group.ties,
-                better=tuple(
-                    BetterEntry(path=path.cell, ratio=path.ratio, p=path.p) for path in group.better
-                ),
-            )
-            for group in classes.classes
-        ),
+        fleet=copy_fields(FleetKeys, fleet), claims=tuple(map(_claim, claims))
     )

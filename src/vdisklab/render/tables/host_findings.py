@@ -18,10 +18,8 @@ _STYLES = {
 
 def doctor_document(findings: Sequence[HostFinding]) -> DoctorDocument:
     """The findings and the verdict; see docs/json.md."""
-    return DoctorDocument(
-        main_job=can_do_main_job(findings),
-        findings=tuple(copy_fields(PieceEntry, finding) for finding in findings),
-    )
+    pieces = tuple(copy_fields(PieceEntry, finding) for finding in findings)
+    return DoctorDocument(main_job=can_do_main_job(findings), findings=pieces)
 
 
 def findings_table(findings: Sequence[HostFinding]) -> Table[HostFinding]:

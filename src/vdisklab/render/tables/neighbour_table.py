@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 from vdisklab.render import numbers
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.densities import NeighbourDocument, NeighbourRow
 from vdisklab.render.tables.density_table import EMULATED
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.services.noisy_neighbour import NeighbourAnswer
 
 
-def neighbour_rows(answer: NeighbourAnswer) -> tuple[NeighbourRow, ...]:
-    """The rows as JSON and CSV carry them."""
-    return tuple(
-        NeighbourRow(
-            path=effect.path,
-            alone=effect.alone,
-            beside=effect.beside,
-            ratio=effect.ratio.ratio,
-            low=effect.ratio.low,
-            high=effect.ratio.high,
-            pairs=effect.ratio.pairs,
-            limited_by=None if effect.limited is None else effect.limited.limit.value,
-            evidence=None if effect.limited is None else effect.limited.evidence,
-            failure=effect.failure,
-        )
-        for effect in answer.paths
-    )
-
-
 def neighbour_document(answer: NeighbourAnswer) -> NeighbourDocument:
     """The answer as JSON."""
-    return NeighbourDocument(
-        campaign=answer.campaign,
-        victim=answer.victim,
-        neighbour=answer.neighbour,
-        emulated=answer.emulated,
-        paths=neighbour_rows(answer),
-    )
+    return copy_fields(NeighbourDocument, answer)
 
 
 def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
@@ -51,7 +27,7 @@ def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
         ),
         Column[NeighbourRow]("limited by", _limited, folds=WORDS, spare=1),
     )
-    rows = neighbour_rows(answer)
+    rows = neighbour_document(answer).paths
     return Table(
         f"p99 of {answer.victim}, alone and beside {answer.neighbour}",
         columns,

@@ -7,7 +7,7 @@ from functools import partial
 
 from vdisklab.analysis.pareto import Standing
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import campaign_entries
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences, power_cut_of
@@ -25,10 +25,9 @@ WORDS = {
 def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
     """The rows as JSON and CSV carry them."""
     return tuple(
-        ParetoRow(
-            cell=placed.cell,
-            standing=placed.standing,
-            beaten_by=placed.by,
+        copy_fields(
+            ParetoRow,
+            placed,
             keeping=keeping_of(placed.cell, answer.verdicts),
             shares=dict(zip(answer.names, placed.shares, strict=True)),
             intervals={
@@ -70,17 +69,11 @@ def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
 
 def pareto_document(answer: ParetoAnswer) -> ParetoDocument:
     """The JSON form."""
-    return ParetoDocument(
-        campaigns=campaign_entries(answer.campaigns),
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        measures={
-            name: str(key) for name, key in zip(answer.names, answer.front.measures, strict=True)
-        },
-        alpha=answer.front.alpha,
+    return copy_fields(
+        ParetoDocument,
+        answer,
+        measures=dict(zip(answer.names, answer.front.measures, strict=True)),
         cells=pareto_rows(answer),
-        left_out=answer.front.left_out,
     )
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vdisklab.render.documents.conversion import copy_fields
-from vdisklab.render.documents.records import (
-    CommandsEntry,
-    PlanDocument,
-    PlannedCell,
-    PlannedCellRow,
-)
+from vdisklab.render.documents.records import PlanDocument, PlannedCell, PlannedCellRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.services.planning import PlanDescription
 from vdisklab.units import counted, format_bytes, format_duration
@@ -20,29 +15,21 @@ def plan_document(description: PlanDescription) -> PlanDocument:
     """The plan as JSON; see docs/json.md."""
     plan = description.plan
     on_devices = bool(plan.backing.devices)
-    return PlanDocument(
+    return copy_fields(
+        PlanDocument,
+        description,
         plan=plan.as_json() | {"blocks": plan.blocks, "label": plan.label},
-        fingerprint=plan.fingerprint,
-        seconds_estimated=description.seconds,
-        bytes_needed=description.room_bytes,
         builds=description.builds if on_devices else None,
         build_seconds=description.build_seconds if on_devices else None,
         cells=tuple(
-            PlannedCell(
-                path=cell.path.canonical,
-                page_cache=cell.page_cache,
-                fingerprint=cell.fingerprint,
+            copy_fields(
+                PlannedCell,
+                cell,
                 seconds_estimated=description.run_seconds[cell],
-                commands=copy_fields(CommandsEntry, description.commands[cell])
-                if cell in description.commands
-                else None,
+                commands=description.commands.get(cell),
             )
             for cell in plan.cells
         ),
-        dropped=plan.dropped,
-        warnings=description.warnings,
-        refusals=description.refusals,
-        order=description.order,
     )
 
 
@@ -50,10 +37,10 @@ def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
     """One row for each cell."""
     plan = description.plan
     rows = [
-        PlannedCellRow(
+        copy_fields(
+            PlannedCellRow,
+            cell,
             number=number,
-            path=cell.path.canonical,
-            page_cache=cell.page_cache,
             position=description.positions[cell],
             seconds=description.run_seconds[cell],
         )
@@ -65,7 +52,7 @@ def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
         f"{format_bytes(description.room_bytes)} in {plan.directory}",
         columns=(
             Column[PlannedCellRow]("#", lambda row: str(row.number), right=True),
-            Column[PlannedCellRow]("disk path", lambda row: row.path, folds=NAMES),
+            Column[PlannedCellRow]("disk path", lambda row: row.path.canonical, folds=NAMES),
             Column[PlannedCellRow]("page cache", lambda row: row.page_cache.value),
             Column[PlannedCellRow](
                 "place in block 1", lambda row: str(row.position), right=True, spare=1

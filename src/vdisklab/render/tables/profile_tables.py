@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vdisklab.plan.profile import Profile
+from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.records import ProfileMeasurement, ProfileRow
 from vdisklab.render.tables.layout import WORDS, Column, Table
 from vdisklab.services.planning import EXAMPLE_PATH, PlanDescription
@@ -38,18 +39,12 @@ def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
 
 
 def _profile_row(description: PlanDescription) -> ProfileRow:
-    plan = description.plan
-    return ProfileRow(
-        profile=plan.profile.name,
-        title=plan.profile.title,
-        programs=", ".join(
-            dict.fromkeys(measurement.program for measurement in plan.profile.measurements)
-        ),
-        measurements=len(plan.profile.measurements),
-        blocks=plan.blocks,
-        seconds=description.seconds,
-        disk_bytes=plan.size_bytes,
-        room_bytes=description.room_bytes,
+    measurements = description.plan.profile.measurements
+    return copy_fields(
+        ProfileRow,
+        description,
+        programs=", ".join(dict.fromkeys(measurement.program for measurement in measurements)),
+        measurements=len(measurements),
     )
 
 
@@ -62,10 +57,9 @@ def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
         Column[ProfileMeasurement]("settings", lambda row: row.settings, folds=WORDS),
     )
     rows = [
-        ProfileMeasurement(
-            name=measurement.name,
-            program=measurement.program,
-            filesystem=measurement.filesystem,
+        copy_fields(
+            ProfileMeasurement,
+            measurement,
             settings=", ".join(f"{key}={value}" for key, value in measurement.settings.items()),
         )
         for measurement in profile.measurements

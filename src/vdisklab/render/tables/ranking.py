@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InEmulatedHost, InLab
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
@@ -18,8 +17,8 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
-from vdisklab.render.documents.rankings import BarRow, BestEntry, RankDocument, RankedCell
+from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
+from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import (
     disk_note,
@@ -101,42 +100,13 @@ def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
 
 def ranking_document(answer: RankingAnswer) -> RankDocument:
     """The JSON form."""
-    ranking = answer.ranking
-    quantity = ranking.measure.quantity
     roles = answer.roles.measures if answer.roles else {}
-    return RankDocument(
-        campaigns=campaign_entries(answer.campaigns),
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        measure=str(ranking.measure),
-        unit=quantity.unit,
-        better=quantity.better,
-        baseline=answer.baseline,
-        host_disk=answer.verdicts.disk,
+    return copy_fields(
+        RankDocument,
+        answer,
         roles={role.value: str(key) for role, key in roles.items()},
-        rates=tuple(map(str, answer.rates)),
-        alpha=ranking.alpha,
-        comparisons=ranking.comparisons,
-        separated=ranking.separated,
-        inconclusive=ranking.inconclusive,
-        best=None if ranking.best is None else best_entry(ranking.best),
         cells=ranked_cells(answer),
         findings=diagnostic_entries((*answer.findings, *answer.failed, *answer.cached)),
-    )
-
-
-def best_entry(best: BestSet) -> BestEntry:
-    """Which cells may be the best, as JSON has it."""
-    return BestEntry(
-        cells=best.cells,
-        competitors=best.competitors,
-        runner_up=best.runner_up,
-        p=best.p,
-        noise=best.noise,
-        shared=best.shared,
-        shows=best.shows,
-        blocks_for_10_percent=best.blocks_for(0.1),
     )
 
 

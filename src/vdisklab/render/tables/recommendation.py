@@ -6,19 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from vdisklab.analysis.candidates import Price
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import MIX
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import campaign_entries, diagnostic_entries
-from vdisklab.render.documents.reports import (
-    Alternative,
-    AlternativeRow,
-    PriceEntry,
-    RecommendDocument,
-)
+from vdisklab.render.documents.conversion import copy_fields
+from vdisklab.render.documents.reports import Alternative, AlternativeRow, RecommendDocument
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_word
 from vdisklab.render.verdict import reasons, verdict_sentences
@@ -121,33 +114,19 @@ def _explained(answer: RecommendationAnswer) -> Iterator[str]:
 
 def recommendation_document(answer: RecommendationAnswer) -> RecommendDocument:
     """The JSON form."""
-    recommendation = answer.recommendation
-    default = recommendation.over_default
-    ranks = _ranks(answer)
-    return RecommendDocument(
-        campaigns=campaign_entries(answer.campaigns),
-        emulation=answer.caveats.emulated,
-        emulated_host=answer.caveats.emulated_host,
-        lab=answer.caveats.lab,
-        path=answer.path,
-        cell=recommendation.cell,
-        measure=str(recommendation.measure),
-        needs=tuple(map(str, recommendation.needs)),
+    recommendation, ranks = answer.recommendation, _ranks(answer)
+    return copy_fields(
+        RecommendDocument,
+        answer,
         host_disk=recommendation.durability[recommendation.cell].disk,
-        considered=recommendation.considered,
-        excluded={str(need): count for need, count in recommendation.excluded.items()},
         ties=tuple(cell for cell in recommendation.ties if cell != recommendation.cell),
         alternatives=tuple(_alternative(answer, cell, ranks.get(cell)) for cell in answer.order),
-        prices=tuple(map(_price, recommendation.prices)),
-        default=recommendation.default,
-        over_default=None if default is None else default.ratio,
         over_platforms={
             name: None if ratio is None else ratio.ratio
             for name, ratio in answer.over_platforms.items()
         },
         winner=None if recommendation.ties else recommendation.cell,
         sentences=(*verdict_sentences(answer), *reasons(answer)),
-        findings=diagnostic_entries(answer.findings),
     )
 
 
@@ -170,15 +149,4 @@ def _alternative(answer: RecommendationAnswer, cell: MeasuredCell, rank: str | N
         ratio=answer.ratios[cell].ratio if cell in answer.ratios else None,
         power_cut=durability.keeping,
         flush_free=durability.flush_free,
-    )
-
-
-def _price(price: Price) -> PriceEntry:
-    ratio = price.ratio or Ratio(0)
-    return PriceEntry(
-        need=str(price.need),
-        without=price.without,
-        ratio=ratio.ratio,
-        ratio_low=ratio.low,
-        ratio_high=ratio.high,
     )

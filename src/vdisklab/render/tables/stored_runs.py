@@ -50,11 +50,9 @@ def campaigns_table(
     cells = Counter(campaign for campaign, _ in {(run.campaign, _cell(run)) for run in runs})
     blocks = Counter(campaign for campaign, _ in {(run.campaign, run.block) for run in runs})
     rows = [
-        CampaignRow(
-            campaign=campaign.id,
-            started=campaign.started,
-            hostname=campaign.host.hostname,
-            label=campaign.label,
+        copy_fields(
+            CampaignRow,
+            campaign,
             cells=cells[campaign.id],
             blocks=blocks[campaign.id],
             measured=measured[campaign.id],
@@ -102,15 +100,8 @@ def runs_document(table: Table[RunOutline]) -> RunsDocument:
 
 
 def _run_row(run: RunOutline) -> RunRow:
-    return RunRow(
-        run=run.id,
-        cell=_cell(run),
-        block=run.block,
-        started=run.started,
-        accelerator=run.accelerator or "",
-        origin=run.origin,
-        failed=run.failure is not None,
-        reason=run.failure.message if run.failure else None,
+    return copy_fields(
+        RunRow, run, accelerator=run.accelerator or "", failed=run.failure is not None
     )
 
 
