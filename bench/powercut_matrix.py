@@ -15,16 +15,17 @@ record of the same machine. A table is written into a page between the lines
     <!-- table: powercut-guest.json rows=bus,client where=client:never -->
     <!-- end -->
 
-with a column for each cache mode (with `columns=model`: for each failure model), and a sentence
-about its data. In a cell, `ok 40` means that all promises were kept in 40 judged states, `ok all
-17` that there are no other states, and `LOSS 3 of 40` that 3 states broke a promise; an outcome
-other than a lost sector is named. The record of `bench/caches.py` has its own kind of table:
-`<!-- table: powercut-caches.json -->`.
+with a column for each cache mode (with `columns=model`: for each failure model; with
+`columns=cache,model`: for each pair), and a sentence about its data. In a cell, `ok 40` means that
+all promises were kept in 40 judged states, `ok all 17` that there are no other states, and `LOSS 3
+of 40` that 3 states broke a promise; an outcome other than a lost sector is named. The record of
+`bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import sys
@@ -234,6 +235,8 @@ def _seen(name: str) -> Callable[[DiskPath, Verdict], str]:
 
 
 _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
+    "host": lambda path, _verdict: str(path.stack),
+    "image": lambda path, _verdict: str(path.image),
     "stack": lambda path, _verdict: f"{path.stack}/{path.image}",
     "bus": lambda path, _verdict: path.attachment.bus.value,
     "write_cache": _write_cache,
@@ -248,24 +251,28 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
 }
 
 
+_ORDERS: Mapping[str, type[StrEnum]] = {"cache": CacheMode, "model": FailureModel}
+"""The axes that can be columns, with the order of their values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A table in a page: its record, its axes, and a filter of verdicts."""
 
     record: str
     rows: tuple[str, ...]
-    columns: str
+    columns: tuple[str, ...]
     where: Mapping[str, str]
 
     @classmethod
     def parse(cls, text: str) -> Wish:
-        """Reads `FILE rows=A,B [columns=model] [where=C:VALUE,...]`."""
+        """Reads `FILE rows=A,B [columns=D,E] [where=C:VALUE,...]`."""
         record, *options = text.split()
         given = dict(option.split("=", 1) for option in options)
         return cls(
             record,
             tuple(given["rows"].split(",")),
-            given.get("columns", "cache"),
+            tuple(given.get("columns", "cache").split(",")),
             dict(each.split(":", 1) for each in given.get("where", "").split(",") if each),
         )
 
@@ -282,20 +289,21 @@ def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
 
     Raises SystemExit when two verdicts belong in one cell.
     """
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    columns: set[str] = set()
+    rows: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+    columns: set[tuple[str, ...]] = set()
     for verdict in verdicts:
         path = parse_path(verdict["path"])
         row = tuple(_AXES[axis](path, verdict) for axis in wish.rows)
-        column = _AXES[wish.columns](path, verdict)
+        column = tuple(_AXES[axis](path, verdict) for axis in wish.columns)
         columns.add(column)
         if column in rows.setdefault(row, {}):
             raise SystemExit(f"{wish.record} has two verdicts for {row}, {column}")
         rows[row][column] = cell(verdict)
     head = [axis.replace("_", " ") for axis in wish.rows]
-    kinds: type[StrEnum] = FailureModel if wish.columns == "model" else CacheMode
-    shown = [kind.value for kind in kinds if kind.value in columns]
-    lines = [f"| {' | '.join([*head, *shown])} |", f"|{'---|' * (len(head) + len(shown))}"]
+    possible = itertools.product(*(_ORDERS[axis] for axis in wish.columns))
+    shown = [each for each in possible if each in columns]
+    head += [", ".join(each) for each in shown]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row, cells in rows.items():
         lines.append(f"| {' | '.join([*row, *(cells.get(name, '') for name in shown)])} |")
     return "\n".join(lines)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from vdisklab.path.disk_path import parse_path
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "powercut.md"
 RECORDS = sorted((ROOT / "bench" / "results").glob("powercut-*.json"))
@@ -48,6 +50,16 @@ def test_the_tables_are_those_of_the_records() -> None:
     assert MATRIX["refreshed"](page) == page, (
         "run .venv/bin/python bench/powercut_matrix.py --refresh docs/powercut.md"
     )
+
+
+def test_what_the_page_tells_a_person_is_in_the_records() -> None:
+    for name in ("powercut-models.json", "powercut-matrix.json"):
+        record = json.loads((ROOT / "bench" / "results" / name).read_text())
+        for verdict in record["verdicts"]:
+            cache = parse_path(verdict["path"]).cache
+            safe = verdict["client"] == "flushes" or cache in ("writethrough", "directsync")
+            if safe and cache != "unsafe":
+                assert verdict["survives"], verdict
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
@@ -132,6 +144,17 @@ def test_answers_are_added_to_a_record_and_stand_with_their_bus() -> None:
     elsewhere = earlier | {"host": {"kernel": "6.1", "qemu": "7.2"}}
     with pytest.raises(SystemExit, match="different kernels"):
         MATRIX["joined"](elsewhere, later)
+
+
+def test_columns_may_be_pairs() -> None:
+    settings = {"model": "plp", "driver": "as-found", "wanted": {"states": 4}}
+    record = MATRIX["compact"]([document(), document(survives=True, settings=settings)])
+    wish = MATRIX["Wish"].parse("r.json rows=image columns=cache,model where=host:ext4")
+    assert MATRIX["table"](record["verdicts"], wish).splitlines() == [
+        "| image | none, power | none, plp |",
+        "|---|---|---|",
+        "| raw | **LOSS** 3 of 4 (lost, torn) | ok 4 |",
+    ]
 
 
 def test_no_cell_holds_two_verdicts() -> None:

@@ -1,8 +1,8 @@
 """System calls that Python lacks: mounts, loop devices, and clones of files.
 
 The power cut builds thousands of disk states; starting `mount` for each would take longer than the
-state itself. Numbers are from linux/loop.h, linux/fs.h and linux/falloc.h. All functions raise
-OSError with the path.
+state itself. Numbers are from linux/loop.h, linux/fs.h, linux/mount.h and linux/falloc.h. All
+functions raise OSError with the path.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from vdisklab.host.mounts import still_mounted
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
 FALLOC_ZERO_RANGE = 0x10
+MS_RDONLY, MS_REMOUNT = 1, 32
 
 _FIFREEZE = 0xC0045877
 _FITHAW = 0xC0045878

@@ -118,14 +118,14 @@ def read_sorted(
 
     A short read is padded with zeros.
     """
-    for extent in extents_of(numbers, _BRIDGE):
+    for extent in extents_of(numbers):
         raw = read(extent).ljust(extent.count * SECTOR, b"\0")
         rows = np.frombuffer(raw, dtype=np.uint8).reshape(-1, SECTOR)
         begin, end = np.searchsorted(numbers, (extent.first, extent.first + extent.count))
         yield slice(begin, end), rows[numbers[begin:end] - extent.first]
 
 
-def extents_of(numbers: Numbers, bridge: int) -> tuple[Extent, ...]:
+def extents_of(numbers: Numbers, bridge: int = _BRIDGE) -> tuple[Extent, ...]:
     """Extents that cover the sorted sectors; gaps of up to `bridge` sectors are included."""
     if not len(numbers):
         return ()

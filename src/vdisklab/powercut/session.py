@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -286,8 +286,10 @@ def replayed(
         if examiner.recovery.recover(device) is not None:
             yield replayed_state
             return
-        mountpoint = examiner.recovery.files()
         try:
+            mountpoint = examiner.recovery.files()
+            with suppress(OSError):  # then it stays readable
+                examiner.recovery.allow_writes()
             yield replace(replayed_state, mountpoint=mountpoint, image=mountpoint / trace.image)
         finally:
             examiner.recovery.release()

@@ -46,6 +46,11 @@ class Epoch:
         """The bits of all changes."""
         return (1 << len(self.changes)) - 1
 
+    @property
+    def losable(self) -> int:
+        """The bits of the changes that may be lost."""
+        return self.all & ~self.durable
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cut:
@@ -142,7 +147,8 @@ def epochs_between(
 class Sampling:
     """Which states to judge: all subsets of small epochs, and a sample of the others.
 
-    Small epochs have up to `exhaustive_up_to` changes. `states` is the maximum in all. Writes are
+    Small epochs have up to `exhaustive_up_to` changes that may be lost; if no more than `states`
+    are possible in all, every epoch counts as small. `states` is the maximum in all. Writes are
     torn at `tear` bytes, never if it is 0.
     """
 
@@ -177,16 +183,18 @@ def select_cuts(
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [Cut(epoch.number, epoch.durable) for epoch in epochs]
     candidates: dict[Cut, None] = {}
+    allowed = _count_possible(epochs)
+    few = allowed <= (sampling.states or 0)
     exhaustive = True
     for epoch in epochs:
-        short = len(epoch.changes) <= sampling.exhaustive_up_to
+        short = few or epoch.losable.bit_count() <= sampling.exhaustive_up_to
         exhaustive &= short
         candidates |= dict.fromkeys(_every_subset(epoch) if short else _some_subsets(epoch, rng))
         candidates |= dict.fromkeys(_torn(epoch, entries, sampling.tear, rng))
     for cut in first:
         candidates.pop(cut, None)
     others = sorted(candidates)
-    possible = max(_count_possible(epochs), len(first) + len(others))
+    possible = max(allowed, len(first) + len(others))
     if sampling.states is not None and len(first) + len(others) > sampling.states:
         exhaustive = False
         if len(first) > sampling.states:
@@ -219,11 +227,14 @@ def select_prefixes(
 
 def _count_possible(epochs: Sequence[Epoch]) -> int:
     """The number of states that the model allows: all subsets of all epochs, without tearing."""
-    return sum(1 << (len(epoch.changes) - epoch.durable.bit_count()) for epoch in epochs)
+    return sum(1 << epoch.losable.bit_count() for epoch in epochs)
 
 
 def _every_subset(epoch: Epoch) -> Iterator[Cut]:
-    return (Cut(epoch.number, bits | epoch.durable) for bits in range(epoch.all + 1))
+    bits = 0
+    for _ in range(1 << epoch.losable.bit_count()):
+        yield Cut(epoch.number, bits | epoch.durable)
+        bits = (bits - epoch.losable) & epoch.losable  # the next subset of these bits
 
 
 def _some_subsets(epoch: Epoch, rng: random.Random) -> Iterator[Cut]:

@@ -208,6 +208,7 @@ class Examiner:
                 f"{self.trace.image_format} can only be read with QEMU, which was not started"
             )
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
+        self.recovery.allow_writes()
         content = self.daemon.with_disk(
             self._writable(image, parts), lambda disk: read_through(disk, numbers)
         )
@@ -251,6 +252,11 @@ class Examiner:
         size = size or self.trace.image_size
         due_versions = zip(self.expectation.sectors.tolist(), due.promised.tolist(), strict=True)
         promised = {number: version for number, version in due_versions if number < size // SECTOR}
+        try:
+            self.recovery.allow_writes()
+        except OSError as error:
+            reason = f"the kernel refuses to mount it for writing: {error.strerror}"
+            return StateOutcome.UNMOUNTABLE, reason
         try:
             problem = daemon.with_disk(
                 image, lambda disk: _write_and_compare(disk, size, promised, self._versions)

@@ -18,7 +18,7 @@ from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mounts_below, still_mounted
-from vdisklab.host.syscalls import forget_btrfs_devices, mount, unmount
+from vdisklab.host.syscalls import MS_RDONLY, MS_REMOUNT, forget_btrfs_devices, mount, unmount
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import memory_full
@@ -47,6 +47,9 @@ class Recovery(Protocol):
     def recover(self, device: str) -> str | None:
         """The reason why the state cannot be used; None if its files can be read."""
 
+    def allow_writes(self) -> None:
+        """Makes the recovered files writable. Raises OSError when the kernel refuses."""
+
     def repair(self, device: str) -> bool:
         """Runs the file system's repair program; True when it reports success."""
 
@@ -70,14 +73,21 @@ class KernelFilesystem:
     mountpoint: Path
 
     def recover(self, device: str) -> str | None:
-        """Mounts the device; returns why that failed, or None."""
+        """Mounts the device read-only, which replays the journal; returns why that failed, or None.
+
+        The unmount of a writable file system takes longer than all else.
+        """
         try:
-            mount(device, self.mountpoint, self.kind, self.options)
+            mount(device, self.mountpoint, self.kind, self.options, MS_RDONLY)
         except OSError as error:
             if error.errno == errno.ENOMEM:  # an error of this kernel, not of the state
                 raise memory_full("mounting a state") from error
             return f"the kernel refuses to mount it: {error.strerror}"
         return None
+
+    def allow_writes(self) -> None:
+        """Mounts it again, writable."""
+        mount("none", self.mountpoint, self.kind, self.options, MS_REMOUNT)
 
     def repair(self, device: str) -> bool:
         """Runs fsck.
@@ -122,6 +132,9 @@ class PlainFile:
     def recover(self, device: str) -> str | None:
         """None: nothing has to recover."""
 
+    def allow_writes(self) -> None:
+        """Does nothing: the file is writable."""
+
     def repair(self, device: str) -> bool:  # noqa: ARG002 - part of the protocol
         """False: there is nothing to repair."""
         return False
@@ -162,6 +175,9 @@ class ZfsPool:
         if refusal is not None:
             self.abandon()
         return refusal
+
+    def allow_writes(self) -> None:
+        """Does nothing: the pool was imported writable."""
 
     def abandon(self) -> None:
         """Exports the pool if it may exist; after that its ledger entry is removed."""

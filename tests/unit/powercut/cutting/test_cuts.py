@@ -102,6 +102,7 @@ def test_a_sample_is_not_called_exhaustive() -> None:
     few = select_cuts(epochs, log, Sampling(states=100, exhaustive_up_to=12))
     assert not few.exhaustive
     assert few.possible == 4096
+    assert select_cuts(epochs, log, Sampling(states=4096, tear=0)).exhaustive
 
 
 @given(
