@@ -149,9 +149,7 @@ def _place(disk: ConfiguredDisk) -> Path | None:
     if disk.source is None or not disk.source.startswith("/") or disk.source.startswith("/dev/"):
         return None
     directory = Path(disk.source).parent
-    while not is_visible_directory(directory) and directory != directory.parent:
-        directory = directory.parent
-    return directory if directory != directory.parent else None
+    return directory if is_visible_directory(directory) else None
 
 
 def device_of(directory: Path | None) -> int | None:

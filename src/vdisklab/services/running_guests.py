@@ -31,7 +31,8 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
         except OSError:  # it has ended, or belongs to somebody else
             continue
         program = text.partition("\0")[0].rpartition("/")[2]
-        if not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program) or "guest=vdl" in text:
+        own = re.search(r"\0guest=(vdl|vdisklab-lab-)", text)
+        if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program):
             continue
         disks = read_guests([GuestText(text, f"process {file.parent.name}")])
         of_qemu = [disk for disk in disks if disk.manager is Manager.QEMU]

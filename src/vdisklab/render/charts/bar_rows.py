@@ -51,9 +51,10 @@ def _top(bars: Iterable[Bar]) -> float:
 
 def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
     interval = bar.low is not None and bar.high is not None
+    unit = bar.unit or unit
     return {
         "label": bar.label,
-        "value": f"{numbers.digits(bar.value)} {bar.unit or unit}".strip(),
+        "value": f"{numbers.digits(bar.value)} {unit}" if unit else numbers.ratio(bar.value),
         "interval": f"{numbers.ratio_interval(bar.low, bar.high)}" if interval else "",
         "width": _percent(bar.value, top),
         "low": _percent(bar.low, top),

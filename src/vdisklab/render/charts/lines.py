@@ -40,9 +40,9 @@ RUN_COMMAND = "vdisklab run PATHS… host"
 def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     """Bandwidth of the featured cells, run by run, with stalls as crosses."""
     title = "Bandwidth over time, with stalls"
-    bandwidth_series = _newest(contents.bandwidth_series)
-    longest = max((len(one.values) * one.interval for one in bandwidth_series), default=0.0)
-    if longest < SHORTEST:
+    long = [one for one in contents.bandwidth_series if len(one.values) * one.interval >= SHORTEST]
+    bandwidth_series = _newest(long)
+    if not bandwidth_series:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
     # One unit for all panels: that of the slowest, which also suits the faster ones.
     tops = [max(series.values) for series in bandwidth_series if max(series.values) > 0]

@@ -70,7 +70,7 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         f"Bars of the share of the best in {names}: {described}.", spec,
         note=f"On the front (orange in pictures): by its means, no other path is better in all of "
         f"{names}. May be beaten (pale): one is, but that is not shown at 5 %. Lines are 95 % "
-        f"intervals. {hidden} more are not drawn.",
+        f"intervals.{f' {hidden} more are not drawn.' if hidden else ''}",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
             Bar(name, share, low, high, _named(one), one.cell == answer_cell(contents))

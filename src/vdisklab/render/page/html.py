@@ -116,7 +116,8 @@ def _choice(contents: Contents) -> dict[str, Any] | None:
     bars, unit = choice_bars(contents)
     if not bars:
         return None
-    title = "The choice, by " + measure_name(contents.measure)
+    over = "" if unit else f" ({contents.baseline} is ×1)"
+    title = f"The choice, by {measure_name(contents.measure)}{over}"
     described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
     rows = page_rows(bars, unit, shared=True)
     return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
