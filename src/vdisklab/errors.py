@@ -130,6 +130,14 @@ class NoDatabaseError(DatabaseError):
     """There is no file of that name."""
 
 
+class DamagedError(DatabaseError):
+    """A stored value cannot be used."""
+
+
+class UnstorableError(DatabaseError):
+    """A value that no program can have measured, or that no database holds."""
+
+
 class DatabaseBusyError(DatabaseError):
     """The database cannot be used at the moment: locked, disk full, or unreachable."""
 

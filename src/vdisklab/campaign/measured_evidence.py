@@ -133,7 +133,8 @@ def _since(before: Counted | None, after: Counted | None) -> Counted | None:
 
 
 def _difference(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+    """None, too, for a counter that went back, as steal time does on some hosts."""
+    return None if before is None or after is None or after < before else after - before
 
 
 class Growth:
@@ -158,7 +159,7 @@ class Growth:
 def observed_samples(
     observe: Collection[str], evidence: Evidence, mapped: int | None
 ) -> tuple[Sample, ...]:
-    """A sample for each metric in `observe` that has a counter."""
+    """A sample for each metric in `observe` that has a counter. An image that shrank has none."""
     allocated = None
     if evidence.allocated_before is not None and evidence.allocated_after is not None:
         allocated = evidence.allocated_after - evidence.allocated_before
@@ -167,5 +168,5 @@ def observed_samples(
     return tuple(
         Sample(name, Direction.WRITE, float(value))
         for name in observe
-        if (value := totals[name]) is not None
+        if (value := totals[name]) is not None and value >= 0
     )

@@ -36,17 +36,16 @@ def runs(
         str | None,
         typer.Option(
             "--delete",
-            metavar="RUN|CAMPAIGN",
-            help="Delete a run, or a campaign with all its runs.",
+            metavar="RUN|CAMPAIGN|NAME",
+            help="Delete a campaign with all its runs, a run, or an import by its name.",
         ),
     ] = None,
     rename: Annotated[
         tuple[str, str] | None,
         typer.Option(
             "--rename",
-            metavar="RUN|CAMPAIGN NAME",
-            help="Give a campaign another label, or an imported run and its repetitions another "
-            "name.",
+            metavar="RUN|CAMPAIGN|NAME NEW",
+            help="Give a campaign another label, or an import, with its repetitions, another name.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,

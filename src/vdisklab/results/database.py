@@ -10,11 +10,11 @@ cut: with FULL the removal of the journal is not synced, so the last run could b
 from __future__ import annotations
 
 import importlib.util
+import logging
 import sqlite3
 import stat
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,15 +29,17 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from vdisklab.errors import DatabaseBusyError, DatabaseError, NoDatabaseError
+from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, NoDatabaseError
 from vdisklab.results import migrations
 from vdisklab.results.address import Address
+from vdisklab.results.damage import first_damage
 
 if TYPE_CHECKING:
     import psycopg  # an optional dependency
 
 PATIENCE_SECONDS = 10.0
 _CONNECT_SECONDS = 10
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Database:
         """One consistent view of the database while the context is open."""
         with (
             driver_errors_as_sentences(self.address),
-            damage_noticed(self.address),
+            self._damage_named(),
             self._readers.connect() as connection,
         ):
             yield connection
@@ -63,6 +65,21 @@ class Database:
         """One transaction: everything in the body is stored, or nothing."""
         with driver_errors_as_sentences(self.address), self._writers.begin() as connection:
             yield connection
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Turns exceptions caused by invalid stored values in the body into DatabaseError."""
+        try:
+            yield
+        except _DAMAGE as error:
+            _log.debug("reading the database failed", exc_info=error)
+            damage = None
+            with suppress(SQLAlchemyError, sqlite3.Error, *_DAMAGE), self._readers.connect() as own:
+                damage = first_damage(own)
+            problem, hint = damage or ("its rows contradict each other", _DAMAGED)
+            raise DamagedError(
+                f"the database {self.address} is damaged: {problem}", hint=hint
+            ) from error
 
 
 _SQLITE = b"SQLite format 3\0"
@@ -286,22 +303,8 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
 # What converting rows of a damaged database raises: values of another type, rows that refer to
 # missing ones, JSON and compressed text that end too early.
 _DAMAGE = (
-    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError
 )  # fmt: skip
-
-
-@contextmanager
-def damage_noticed(address: Address) -> Iterator[None]:
-    """Turns exceptions caused by invalid stored values in the body into DatabaseError.
-
-    SQLite has no checksums: an overwritten page may still contain rows.
-    """
-    try:
-        yield
-    except _DAMAGE as error:
-        raise DatabaseError(
-            f"the database {address} is damaged: {_first_line(error)}", hint=_DAMAGED
-        ) from error
 
 
 def _as_sentence(error: Exception, address: Address) -> DatabaseError:

@@ -19,27 +19,25 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
 from typing import Any, NoReturn, TextIO, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import metric_row
 from vdisklab.results.store import Store
+from vdisklab.results.stored_plan import plan_error
 
 FORMAT = "vdisklab/1"
 
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
-
-DEEPEST = 100
-"""Maximum nesting of a plan; vdisklab's plans have five levels."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
@@ -56,9 +54,6 @@ CSV_COLUMNS = (
 # A spreadsheet treats text that starts with one of these, also in full width, as a formula.
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
-
-# How many bytes an image grew by; after a discard it is smaller.
-_GROWTH = ("allocated", "mapped")
 
 _Value = TypeVar("_Value")
 
@@ -235,32 +230,9 @@ def _finite(text: str) -> float:
     return value
 
 
-class _PlannedMeasurement(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    name: str
-    program: str | None = None
-    settings: dict[str, Any] = {}
-    filesystem: str | None = None
-
-
-class _Plan(BaseModel):
-    """The parts of a plan that answers need; other parts are stored unchecked."""
-
-    model_config = ConfigDict(extra="allow")
-    cells: list[str] = []
-    measurements: list[_PlannedMeasurement] = []
-    baseline: str = "host"
-    guest: dict[str, Any] = {}
-    qemu: dict[str, Any] = {}
-    devices: list[str] | None = None
-    directory: str | None = None
-    size_bytes: int | None = None
-
-
 _CAMPAIGN = TypeAdapter(Campaign)
 _RUNS = TypeAdapter(list[Run])
 _POWER_CUTS = TypeAdapter(list[PowerCut])
-_PLAN = TypeAdapter(_Plan)
 
 
 def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str) -> _Value:
@@ -277,9 +249,11 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
 def _campaign(plain: object, name: str) -> WholeCampaign:
     """The campaign with its runs. Each must belong to it and its plan, once per cell and block."""
     campaign = _validated(_CAMPAIGN, plain, name, "campaign")
-    _require_shallow(campaign.plan, name)
-    plan = _validated(_PLAN, campaign.plan, name, "plan")
+    error = plan_error(campaign.plan)
+    if error is not None:
+        _refuse(name, f"the plan of campaign {campaign.id[:64]!r}: {error}")
     runs = _validated(_RUNS, plain.get("runs") if isinstance(plain, dict) else None, name, "runs")
+    planned = campaign.plan.get("cells")
     measured: set[tuple[str, int]] = set()
     cells: dict[str, str] = {}
     for run in runs:
@@ -287,9 +261,7 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
         label = run.measured_cell.label
         if run.campaign != campaign.id:
             _refuse(name, f"{where} belongs to the campaign {run.campaign[:64]!r}")
-        if run.block < 1 or run.position < 1:
-            _refuse(name, f"{where} has the block {run.block} and the position {run.position}")
-        if plan.cells and run.origin is not Origin.IMPORTED and label not in plan.cells:
+        if planned and run.origin is not Origin.IMPORTED and label not in planned:
             _refuse(name, f"{where} is of the cell {label[:80]!r}, which is not in the plan")
         if cells.setdefault(run.cell, label) != label:
             _refuse(name, f"{where} and another run have one key for two cells")
@@ -297,44 +269,7 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
             _refuse(name, f"{where} measures {label[:80]!r} in block {run.block} a second time")
         if run.failure is None:
             measured.add((run.cell, run.block))
-        negative = next((value for value in _amounts(run) if value < 0), None)
-        if negative is not None:
-            _refuse(name, f"{where} has the negative value {negative}")
     return WholeCampaign(campaign, tuple(runs))
-
-
-def _amounts(run: Run) -> Iterator[float]:
-    """All numbers of a run that no measurement makes negative; an image may shrink."""
-    yield run.wall_seconds or 0
-    for measurement in run.measurements:
-        samples = (sample for sample in measurement.samples if sample.metric not in _GROWTH)
-        yield from (sample.value for sample in samples)
-        yield from (value for series in measurement.series for value in series.values)
-        yield measurement.wall_seconds or 0
-        yield measurement.measured_seconds or 0
-        for member in measurement.group.members if measurement.group is not None else ():
-            yield from (member.start, member.iops, member.latency_mean, member.latency_p50)
-            yield from (member.latency_p99, member.latency_max, member.offered or 0, member.served)
-        evidence = measurement.evidence
-        for counted in (evidence.guest, evidence.qemu, evidence.device):
-            if counted is not None:
-                yield from (count for count in astuple(counted) if count is not None)
-
-
-def _require_shallow(plan: object, name: str) -> None:
-    """Raises DatabaseError for a plan nested too deeply for a database or a reader."""
-    level: list[object] = [plan]
-    for _ in range(DEEPEST):
-        inner: list[object] = []
-        for value in level:
-            if isinstance(value, Mapping):
-                inner += value.values()
-            elif isinstance(value, list):
-                inner += value
-        if not inner:
-            return
-        level = inner
-    _refuse(name, f"its plan is nested deeper than {DEEPEST} levels")
 
 
 def _require_unique(kind: str, ids: Iterable[str], name: str) -> None:
@@ -388,7 +323,10 @@ def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
         )
     judged = {verdict.id for verdict in store.power_cuts()}
     verdicts = [verdict for verdict in export.power_cuts if verdict.id not in judged]
-    store.add_together(new, runs, verdicts)
+    try:
+        store.add_together(new, runs, verdicts)
+    except UnstorableError as error:
+        _refuse(name, error.message)
     return StoredExport(tuple(stored), len(verdicts))
 
 

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
+from vdisklab.results.damage import require_plausible, require_references
 from vdisklab.results.model import Direction, Run, Witnessed
 from vdisklab.results.outlines import (
     CellTally,
@@ -93,6 +94,7 @@ def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunOutline
 def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations:
     """Every sample of the measured runs of some campaigns, as columns."""
     run, measurement, sample = schema.run, schema.measurement, schema.sample
+    require_references(connection, measurement, sample)
     is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
     runs = connection.execute(
         sa.select(
@@ -158,6 +160,8 @@ def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]
 def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
     """The counters, summed by cell and measurement: for reports on many cells."""
     run, measurement, counted = schema.run, schema.measurement, schema.counted
+    require_plausible(connection, counted)
+    require_plausible(connection, measurement)
     qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
     joined = measurement.join(run)
     for observer in (qemu, guest, device):
@@ -304,7 +308,7 @@ def _samples(
     numbers = _numbers(connection, query)
     strange = numbers[~np.isfinite(numbers[:, 2]) | (numbers[:, 2] < 0), 2]
     if len(strange):
-        raise schema.not_measured(float(strange[0]))
+        raise ValueError(f"{strange[0]} cannot have been measured")
     return [(side, name) for name in metrics for side in directions], numbers
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
-from vdisklab.errors import DatabaseError
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     Campaign,
@@ -36,7 +33,6 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
-from vdisklab.results.schema import not_measured
 
 Row = sa.RowMapping
 
@@ -190,7 +186,7 @@ def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dic
         "started": measurement.started,
         "wall_seconds": measurement.wall_seconds,
         "measured_seconds": measurement.measured_seconds,
-        "raw": compress(measurement.raw),
+        "raw": measurement.raw,
         **{name: getattr(measurement.evidence, name) for name in _EVIDENCE},
     }
 
@@ -212,7 +208,7 @@ def measurement_value(
         started=row["started"],
         wall_seconds=row["wall_seconds"],
         measured_seconds=row["measured_seconds"],
-        raw=decompress(row["raw"]),
+        raw=row["raw"],
         series=tuple(series),
         group=group,
     )
@@ -279,7 +275,7 @@ def sample_value(row: Row) -> Sample:
 
 
 def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
-    """The rows of a measurement's series. Raises DatabaseError for a point that is not finite."""
+    """The rows of a measurement's series."""
     return [
         {
             "measurement": measurement_key,
@@ -287,27 +283,15 @@ def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str
             "metric": metric_series.metric,
             "direction": metric_series.direction.value,
             "interval_seconds": metric_series.interval,
-            "points": [_finite(value) for value in metric_series.values],
+            "points": list(metric_series.values),
         }
         for ordinal, metric_series in enumerate(series)
     ]
 
 
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise DatabaseError(
-            f"{value} is not a finite number and is not stored",
-            hint="a quantity that was not measured has no sample: leave it out of the file",
-        )
-    return value
-
-
 def series_value(row: Row) -> Series:
-    """The series in a row of `series`. Raises ValueError for a point that was not measured."""
-    points = tuple(float(point) for point in row["points"])
-    strange = next((point for point in points if not 0 <= point < math.inf), None)
-    if strange is not None:
-        raise not_measured(strange)
+    """The series in a row of `series`."""
+    points = tuple(map(float, row["points"]))
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 
 
@@ -359,19 +343,6 @@ def _member_value(row: Row) -> Member:
     values = {name: stored.get(name) for name in _EVIDENCE}
     values |= {name: Counted(**stored[name]) for name in _OBSERVERS if name in stored}
     return Member(**{name: row[name] for name in _MEMBER}, evidence=Evidence(**values))
-
-
-def compress(raw: str) -> bytes:
-    """A program's output as stored: UTF-8 compressed by zlib, a tenth of fio's JSON.
-
-    Lone surrogates, which Python uses for invalid bytes, are preserved.
-    """
-    return zlib.compress(raw.encode(errors="surrogatepass"))
-
-
-def decompress(stored: bytes) -> str:
-    """The output as the program wrote it."""
-    return zlib.decompress(stored).decode(errors="surrogatepass")
 
 
 _POWER_CUT = (

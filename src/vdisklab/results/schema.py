@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import UnstorableError
+from vdisklab.path.segments import PageCache
+from vdisklab.plan.guest import RanUnder
+from vdisklab.results.model import Better, Direction, FailureKind, Origin
+from vdisklab.results.stored_plan import plan_error
 
 # PostgreSQL text cannot contain NUL, and UTF-8 has no lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -27,16 +33,6 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-_Kind = TypeVar("_Kind")
-
-
-def _stored(value: object, *kinds: type[_Kind]) -> _Kind | None:
-    """The value, or None. SQLite accepts any type in any column, and a damaged file has them."""
-    if value is None or isinstance(value, kinds):
-        return value
-    raise ValueError(f"{value!r:.40} is stored where a {kinds[0].__name__} belongs")
-
-
 class Mapped(TypeDecorator[Mapping[str, Any]]):
     """A JSON object."""
 
@@ -44,107 +40,168 @@ class Mapped(TypeDecorator[Mapping[str, Any]]):
     cache_ok = True
 
     def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
-        """The stored object; raises ValueError for any other JSON value."""
+        """The stored object; raises WrongValueError for any other JSON value."""
         del dialect
-        return _stored(value, dict)
+        if value is None or isinstance(value, dict):
+            return value
+        raise WrongValueError(value, "a JSON object")
+
+
+class Planned(Mapped):
+    """A campaign's plan."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
+        """The stored plan; raises WrongValueError for one that no answer can use."""
+        plan = super().process_result_value(value, dialect)
+        error = plan_error(plan)
+        if error is not None:
+            raise WrongValueError(value, f"a campaign's plan ({error})")
+        return plan
 
 
 class Listed(TypeDecorator[Sequence[Any]]):
-    """A JSON array."""
+    """A JSON array; with `least` one of numbers that are not smaller."""
 
     impl = sa.JSON
     cache_ok = True
 
-    def process_result_value(self, value: object, dialect: Dialect) -> Sequence[Any] | None:
-        """The stored array; raises ValueError for any other JSON value."""
+    def __init__(self, least: float | None = None) -> None:
+        super().__init__()
+        self.least = least
+
+    def process_bind_param(
+        self, value: Sequence[Any] | None, dialect: Dialect
+    ) -> Sequence[Any] | None:
+        """The value; raises UnstorableError for a number that is not finite, or too small."""
         del dialect
-        return _stored(value, list)
+        if self.least is not None:
+            for number in value or ():
+                _require(number, self.least)
+        return value
+
+    def process_result_value(self, value: object, dialect: Dialect) -> Sequence[Any] | None:
+        """The stored array; raises WrongValueError for any other JSON value."""
+        del dialect
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise WrongValueError(value, "a JSON list")
+        if self.least is not None:
+            for number in value:
+                if type(number) not in (float, int) or not self.least <= number < math.inf:
+                    raise WrongValueError(number, f"a number from {self.least:g}")
+        return value
 
 
 class Words(TypeDecorator[str]):
-    """Text from outside; a name that is not UTF-8 must not prevent storing a run."""
+    """Text from outside; a name that is not UTF-8 must not prevent storing a run.
+
+    With `known`, one of these words: SQLite would accept any.
+    """
 
     impl = sa.Text
     cache_ok = True
 
+    def __init__(self, known: type[StrEnum] | None = None) -> None:
+        super().__init__()
+        self.known = None if known is None else tuple(word.value for word in known)
+
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], str | None]:
-        """Returns the stored text; raises ValueError for what a damaged file has in its place."""
+        """Returns the stored text; raises WrongValueError for anything else."""
         del dialect, coltype
         # A report reads 700,000 of them: a second call for each costs a tenth of its time.
-        return lambda value: value if type(value) is str else _stored(value, str)
+        if self.known is None:
+            return lambda value: value if type(value) is str else _absent(value, "text")
+        known, expected = frozenset(self.known), f"one of {', '.join(self.known)}"
+        return lambda value: value if value in known else _absent(value, expected)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text to store."""
+        """The text to store; raises UnstorableError for a word that is not known."""
         del dialect
+        if value is not None and self.known is not None and value not in self.known:
+            raise UnstorableError(
+                f"{value[:40]!r} is none of {', '.join(self.known)}",
+                hint="update vdisklab: a newer one may know it",
+            )
         return None if value is None else storable(value)
 
 
 class Finite(TypeDecorator[float]):
-    """A finite number: SQLite would silently turn NaN into NULL."""
+    """A finite number, not below `least`: SQLite would silently turn NaN into NULL."""
 
     impl = sa.Double
     cache_ok = True
 
+    def __init__(self, least: float = 0) -> None:
+        super().__init__()
+        self.least = least
+
     def process_result_value(self, value: object, dialect: Dialect) -> float | None:
-        """The stored number; raises ValueError for anything else."""
+        """The stored number; raises WrongValueError for anything else."""
         del dialect
-        number = _stored(value, float, int)
-        if number is not None and not math.isfinite(number):
-            raise not_measured(number)
-        return number
+        if isinstance(value, float | int) and self.least <= value < math.inf:
+            return value
+        _absent(value, f"a number from {self.least:g}")
+        return None
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
-        """The value; raises DatabaseError for NaN and the infinities."""
+        """The value; raises UnstorableError for one that no program can have measured."""
         del dialect
-        if value is not None and not math.isfinite(value):
-            raise DatabaseError(
-                f"{value} is not a finite number and is not stored",
-                hint="a quantity that was not measured has no sample",
-            )
+        if value is not None:
+            _require(value, self.least)
         return value
 
 
-class MeasuredNumber(Finite):
-    """A measured number: finite, and never below zero."""
-
-    cache_ok = True
-
-    def process_result_value(self, value: object, dialect: Dialect) -> float | None:
-        """The stored number; raises ValueError for anything else."""
-        number = super().process_result_value(value, dialect)
-        if number is not None and number < 0:
-            raise not_measured(number)
-        return number
-
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
-        """The value; raises DatabaseError for one that no program can have measured."""
-        if value is not None and value < 0:
-            raise DatabaseError(
-                f"{value} is below zero and is not stored as a measured number",
-                hint="the program that reported it is probably wrong",
-            )
-        return super().process_bind_param(value, dialect)
+def _require(value: float, least: float) -> None:
+    """Raises UnstorableError for a number that is not finite, or too small to be stored."""
+    if not math.isfinite(value):
+        raise UnstorableError(
+            f"{value} is not a finite number and is not stored",
+            hint="a quantity that was not measured has no sample: leave it out of the file",
+        )
+    if value < least:
+        raise UnstorableError(
+            f"{value} is below {least:g} and is not stored",
+            hint="the program that reported it is probably wrong",
+        )
 
 
-def not_measured(number: float) -> ValueError:
-    """The error for a number that no program can have measured: negative, infinite or NaN."""
-    return ValueError(f"{number} is stored where a measured number belongs")
+def _absent(value: object, expected: str) -> Any:  # noqa: ANN401 - fits every column
+    """None for NULL; raises WrongValueError for any other value."""
+    if value is not None:
+        raise WrongValueError(value, expected)
+    return None
+
+
+class WrongValueError(ValueError):
+    """A stored value of another kind than expected."""
+
+    def __init__(self, value: object, expected: str) -> None:
+        super().__init__(f"{value!r:.40} instead of {expected}")
 
 
 class Whole(TypeDecorator[int]):
-    """An integer with a limited number of bits, which neither Python nor SQLite enforces."""
+    """An integer, not below `least`, with a limited number of bits.
+
+    Neither Python nor SQLite enforces them.
+    """
 
     impl = sa.BigInteger
     cache_ok = True
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, least: int = 0) -> None:
         super().__init__()
-        self.bits = bits
+        self.bits, self.least = bits, least
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], int | None]:
-        """Returns the stored integer; raises ValueError for anything else."""
+        """Returns the stored integer; raises WrongValueError for anything else."""
         del dialect, coltype
-        return lambda value: value if type(value) is int else _stored(value, int)
+        least, expected = self.least, f"a whole number from {self.least}"
+        return lambda value: (
+            value if type(value) is int and value >= least else _absent(value, expected)
+        )
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         """What the column is called in every database."""
@@ -152,14 +209,43 @@ class Whole(TypeDecorator[int]):
         return dialect.type_descriptor(narrow if self.bits <= 32 else sa.BigInteger())
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
-        """The value; raises DatabaseError for one that does not fit."""
+        """The value; raises UnstorableError for one that does not fit."""
         del dialect
-        if value is not None and not -(1 << self.bits - 1) <= value < 1 << self.bits - 1:
-            raise DatabaseError(
-                f"{value} is too large a number and is not stored",
-                hint="the program that reported it is probably wrong: `vdisklab show RUN --raw`",
-            )
+        if value is not None:
+            _require(value, self.least)
+            if value >= 1 << self.bits - 1:
+                raise UnstorableError(
+                    f"{value} is too large a number and is not stored",
+                    hint="the program that reported it is probably wrong: "
+                    "`vdisklab show RUN --raw`",
+                )
         return value
+
+
+class Packed(TypeDecorator[str]):
+    """A program's output: UTF-8 compressed by zlib, a tenth of fio's JSON.
+
+    Lone surrogates, which Python uses for invalid bytes, are preserved.
+    """
+
+    impl = sa.LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
+        """The compressed text."""
+        del dialect
+        return None if value is None else zlib.compress(value.encode(errors="surrogatepass"))
+
+    def process_result_value(self, value: object, dialect: Dialect) -> str | None:
+        """The text as the program wrote it; raises WrongValueError for anything else."""
+        del dialect
+        try:
+            if isinstance(value, bytes):
+                return zlib.decompress(value).decode(errors="surrogatepass")
+        except (zlib.error, UnicodeDecodeError) as error:
+            raise WrongValueError(value, "compressed text") from error
+        _absent(value, "compressed text")
+        return None
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -175,11 +261,11 @@ class UtcTime(TypeDecorator[datetime]):
         return dialect.type_descriptor(sa.Text())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | datetime | None:
-        """The value to store; raises DatabaseError for a time without a zone."""
+        """The value to store; raises UnstorableError for a time without a zone."""
         if value is None:
             return None
         if value.tzinfo is None:
-            raise DatabaseError(
+            raise UnstorableError(
                 f"the time {value} has no time zone",
                 hint="write the time with its zone, such as 2026-08-01T12:00:00+00:00",
             )
@@ -195,7 +281,11 @@ class UtcTime(TypeDecorator[datetime]):
         del dialect
         if value is None:
             return None
-        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+        try:
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            return moment.astimezone(UTC)
+        except (ValueError, AttributeError, OverflowError) as error:
+            raise WrongValueError(value, "a time") from error
 
 
 metadata = sa.MetaData()
@@ -215,6 +305,11 @@ def _words(name: str, *, optional: bool = False, unique: bool = False) -> sa.Col
     return sa.Column(name, Words, nullable=optional, unique=unique or None)
 
 
+def _word(name: str, known: type[StrEnum], *, optional: bool = False) -> sa.Column[str]:
+    """A column for one of some words."""
+    return sa.Column(name, Words(known), nullable=optional)
+
+
 def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
     return sa.Column(name, Finite, nullable=optional)
 
@@ -223,9 +318,9 @@ def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
     return sa.Column(name, Whole(64), nullable=optional)
 
 
-def _place(name: str) -> sa.Column[int]:
+def _place(name: str, *, least: int = 1, primary: bool = False) -> sa.Column[int]:
     """A column for a small number, such as a block's."""
-    return sa.Column(name, Whole(32), nullable=False)
+    return sa.Column(name, Whole(32, least), primary_key=primary, nullable=False)
 
 
 metric = sa.Table(
@@ -233,7 +328,7 @@ metric = sa.Table(
     metadata,
     sa.Column("name", Words, primary_key=True),
     _words("unit"),
-    _words("better"),
+    _word("better", Better),
 )
 
 # One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets
@@ -260,7 +355,7 @@ campaign = sa.Table(
     _key(),
     _words("id", unique=True),
     _words("fingerprint"),
-    sa.Column("plan", Mapped, nullable=False),
+    sa.Column("plan", Planned, nullable=False),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _words("label"),
@@ -275,16 +370,16 @@ run = sa.Table(
     _parent("campaign", "campaign"),
     _words("cell"),
     _words("path"),
-    _words("page_cache"),
+    _word("page_cache", PageCache),
     _place("block"),
     _place("position"),
-    _words("origin"),
+    _word("origin", Origin),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds", optional=True),
-    _words("accelerator", optional=True),
+    _word("accelerator", RanUnder, optional=True),
     _words("medium", optional=True),
     sa.Column("commands", Listed, nullable=False),
-    _words("failure_kind", optional=True),
+    _word("failure_kind", FailureKind, optional=True),
     _words("failure_message", optional=True),
     sa.Index("run_by_cell", "campaign", "block", "cell"),
 )
@@ -306,7 +401,7 @@ state_check = sa.Table(
     "state_check",
     metadata,
     _parent("run", "run", primary=True),
-    sa.Column("ordinal", sa.Integer, primary_key=True),
+    _place("ordinal", least=0, primary=True),
     _words("name"),
     _words("asked", optional=True),
     _words("seen"),
@@ -317,7 +412,7 @@ measurement = sa.Table(
     metadata,
     _key(),
     _parent("run", "run"),
-    sa.Column("ordinal", sa.Integer, nullable=False),
+    _place("ordinal", least=0),
     _words("name"),
     _words("program"),
     _words("command"),
@@ -330,7 +425,7 @@ measurement = sa.Table(
     _count("allocated_before", optional=True),
     _count("allocated_after", optional=True),
     _seconds("steal_seconds", optional=True),
-    sa.Column("raw", sa.LargeBinary, nullable=False),
+    sa.Column("raw", Packed, nullable=False),
     sa.Index("measurement_by_run", "run", "ordinal", unique=True),
 )
 
@@ -351,10 +446,10 @@ sample = sa.Table(
     "sample",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    sa.Column("ordinal", sa.Integer, primary_key=True),
+    _place("ordinal", least=0, primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _words("direction"),
-    sa.Column("value", MeasuredNumber, nullable=False),
+    _word("direction", Direction),
+    sa.Column("value", Finite, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -363,11 +458,11 @@ series = sa.Table(
     "series",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    sa.Column("ordinal", sa.Integer, primary_key=True),
+    _place("ordinal", least=0, primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _words("direction"),
+    _word("direction", Direction),
     _seconds("interval_seconds"),
-    sa.Column("points", Listed, nullable=False),
+    sa.Column("points", Listed(least=0), nullable=False),
 )
 
 # Guests that were measured at once: how long all of them ran, and how busy the host was.
@@ -389,7 +484,7 @@ member = sa.Table(
     "member",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    sa.Column("number", sa.Integer, primary_key=True),
+    _place("number", primary=True),
     _seconds("start"),
     _seconds("iops"),
     _seconds("latency_mean"),

@@ -8,12 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import StatementError
 
 from vdisklab.analysis.observations import Observations
-from vdisklab.errors import DatabaseError
+from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
+from vdisklab.results.damage import require_metrics, require_references
 from vdisklab.results.database import PATIENCE_SECONDS, Database, open_database
 from vdisklab.results.model import (
     METRICS,
@@ -179,6 +181,15 @@ class Store:
         connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
 
     def _add_run(self, connection: sa.Connection, run: Run) -> None:
+        try:
+            self._insert_run(connection, run)
+        except StatementError as error:
+            if isinstance(error.orig, UnstorableError):
+                message = f"run {run.id[:64]!r}: {error.orig.message}"
+                raise UnstorableError(message, hint=error.orig.hint) from error
+            raise
+
+    def _insert_run(self, connection: sa.Connection, run: Run) -> None:
         campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
         self._refuse_double(connection, run, campaign_key)
         _register_metrics(connection, run)
@@ -362,7 +373,7 @@ class Store:
                 row["key"]: rows.host_facts(row)
                 for row in connection.execute(host_query).mappings()
             }
-        return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in verdicts)
+            return tuple(rows.power_cut_value(row, hosts[row["host"]]) for row in verdicts)
 
     def _campaign_keys(self, connection: sa.Connection, campaign_ids: Collection[str]) -> list[int]:
         keys = {name: _campaign_key(connection, name) for name in campaign_ids}
@@ -409,6 +420,8 @@ def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
 
 
 def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
+    require_metrics(connection)
+    require_references(connection, schema.campaign, schema.run, schema.power_cut)
     campaigns = connection.execute(query).mappings().all()
     table = schema.host
     host_query = sa.select(table).where(table.c.key.in_({row["host"] for row in campaigns}))
@@ -429,7 +442,9 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
         return int(matches[name])
     if not matches:
         raise DatabaseError(
-            f"there is no {kind} {name!r}", hint=f"the first letters of a {kind}'s id are enough"
+            f"there is no {kind} {name!r}",
+            hint=f"`vdisklab runs{' CAMPAIGN' if kind == 'run' else ''}` lists the {kind}s; the "
+            "first letters of an id are enough",
         )
     if len(matches) > 1:
         shown = ", ".join(list(matches)[:_CANDIDATES_SHOWN])

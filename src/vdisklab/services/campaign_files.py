@@ -10,12 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TextIO
 
-from pydantic import ValidationError
-
-from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.host.visible import is_visible_file
-from vdisklab.plan.plan_file import request_alike
-from vdisklab.plan.settings import Request
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,
@@ -32,8 +28,6 @@ from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.measure import Publish
 from vdisklab.services.output_file import output_file
-from vdisklab.workload.registry import SYSBENCH
-from vdisklab.workload.sysbench import SysbenchSettings
 
 
 def export_data(
@@ -138,27 +132,8 @@ def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
     Raises DatabaseError for a file that is damaged or contradicts the database.
     """
     exports = [(file, read_export(_content(file), name=str(file))) for file in files]
-    for file, export in exports:
-        for whole in export.campaigns:
-            require_usable_plan(whole.campaign, str(file))
     with open_store(url) as store:
         return [store_export(store, export, name=str(file)) for file, export in exports]
-
-
-def require_usable_plan(campaign: Campaign, name: str) -> None:
-    """Raises DatabaseError for a plan whose settings no answer could read back."""
-    try:
-        request_alike(campaign.plan, Request)
-        for planned in campaign.plan.get("measurements", ()):
-            if planned.get("program") == SYSBENCH:
-                SysbenchSettings.model_validate(planned.get("settings", {}))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise DatabaseError(
-            f"{name} is damaged: the plan of campaign {campaign.id}: {place}: {first['msg']}",
-            hint="export it again from the database that it came from",
-        ) from error
 
 
 def _ends(file: Path) -> bytes:

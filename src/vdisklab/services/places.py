@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import ValidationError
 
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
@@ -147,10 +150,11 @@ def sysbench_notes(names: Sequence[str], planned: Planned, *, imported: bool) ->
     by_options: dict[str, list[str]] = {}
     for measurement in planned:
         if measurement.get("name") in measurements and measurement.get("program") == SYSBENCH:
-            settings = SysbenchSettings.model_validate(measurement.get("settings", {}))
-            by_options.setdefault(" ".join(fsync_options(settings)), []).append(
-                str(measurement["name"])
-            )
+            with suppress(ValidationError):  # settings of another version
+                settings = SysbenchSettings.model_validate(measurement.get("settings", {}))
+                by_options.setdefault(" ".join(fsync_options(settings)), []).append(
+                    str(measurement["name"])
+                )
     notes = [
         f"the number of sysbench's fsync calls decides the cost of a write: {options}"
         + (f" ({', '.join(its)})" if len(by_options) > 1 else "")

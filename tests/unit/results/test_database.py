@@ -13,10 +13,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from vdisklab.errors import DatabaseBusyError, DatabaseError
+from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
 from vdisklab.results.address import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.corrections import delete_stored, find_stored
 
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start
@@ -225,7 +226,7 @@ class TestSqlite:
         file = filled(tmp_path / "lab.sqlite", runs=3)
         program = """
             import os, resource, sys
-            from vdisklab.errors import DatabaseBusyError, DatabaseError
+            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
             from vdisklab.results.store import open_store
             from tests.unit.results.values import a_measurement, a_run
             with open_store(sys.argv[1]) as store:
@@ -250,7 +251,7 @@ class TestSqlite:
         file = filled(open_directory / "lab.sqlite", runs=3)
         program = """
             import os, sys
-            from vdisklab.errors import DatabaseBusyError, DatabaseError
+            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
             from vdisklab.results.store import open_store
             from tests.unit.results.values import a_run
             if os.geteuid() == 0:
@@ -419,6 +420,64 @@ def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: st
         store.observations(campaigns)
 
 
+RUN = "`vdisklab runs --delete run0` removes that run, which can be measured again"
+COPY = "restore a copy of the database, or correct that row with an SQL program"
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem", "hint"),
+    [
+        ("UPDATE counted SET read_bytes = -7 WHERE observer = 'qemu'",
+         "row 1/qemu of the table counted: read_bytes is -7 instead of a whole number from 0", RUN),
+        ("UPDATE counted SET flush_operations = 'x' WHERE observer = 'guest'",
+         "row 1/guest of the table counted: flush_operations is 'x' instead of a whole", RUN),
+        ("UPDATE measurement SET steal_seconds = -1",
+         "row 1 of the table measurement: steal_seconds is -1.0 instead of a number from 0", RUN),
+        ("UPDATE series SET points = '[1, -2]'",
+         "of the table series: points is -2 instead of a number from 0", RUN),
+        ("UPDATE run SET block = 'abc'", "row 1 of the table run: block is 'abc' instead of", RUN),
+        ("UPDATE run SET accelerator = 'x'", "instead of one of kvm, kvm-emulated-host, tcg", RUN),
+        ("UPDATE run SET commands = '[not JSON'", "commands is '[not JSON' instead of JSON", RUN),
+        ("UPDATE run SET campaign = 99", "row 1 of the table run: its campaign does not", RUN),
+        ("UPDATE measurement SET run = 99",
+         "row 1 of the table measurement: its run does not exist", COPY),
+        ("UPDATE metric SET better = 'sideways' WHERE name = 'iops'",
+         "row iops of the table metric: it has '1/s' ('sideways' is better); this vdisklab has 1/s "
+         "(higher is better)", COPY),
+        ("UPDATE metric SET unit = 'ms' WHERE name = 'latency_p99'", "row latency_p99 of", COPY),
+        ("INSERT INTO metric VALUES ('speed', 'c', 'higher')", "does not know it", COPY),
+        ("UPDATE campaign SET plan = '{}'", "row 1 of the table campaign: plan is {} instead of a "
+         "campaign's plan (plan.measurements is missing)",
+         "`vdisklab runs --delete campaign` removes that campaign"),
+        ("UPDATE campaign SET host = 9", "row 1 of the table campaign: its host does not exist",
+         "`vdisklab runs --delete campaign` removes that campaign"),
+        ("UPDATE host SET cpus = -1", "row 1 of the table host: cpus is -1 instead of", COPY),
+    ],
+)  # fmt: skip
+def test_damage_names_the_row_and_the_way_out(
+    tmp_path: Path, statement: str, problem: str, hint: str
+) -> None:
+    file = filled(tmp_path / "damaged.sqlite", 1)
+    with sqlite3.connect(file) as connection:
+        connection.execute("UPDATE run SET id = 'run0'")
+        connection.execute(statement)
+    connection.close()
+    with open_store(str(file), create=False) as store:
+        with pytest.raises(DamagedError) as caught:  # noqa: PT012 - all that answers read
+            campaigns = [campaign.id for campaign in store.campaigns()]
+            store.outlines(campaigns)
+            store.observations(campaigns)
+            store.tallies(campaigns)
+            store.examples(campaigns)
+            store.bandwidth_series(campaigns, {run.cell for run in store.outlines(campaigns)})
+        assert problem in caught.value.message
+        assert caught.value.hint == hint
+        name = hint.split()[3].strip("`") if hint.startswith("`") else None
+        if name is not None:
+            delete_stored(store, find_stored(store, name))
+            store.campaigns()
+
+
 @pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])
 def test_a_value_that_cannot_have_been_measured_is_damage_in_every_way_of_reading(
     tmp_path: Path, value: str
@@ -435,7 +494,7 @@ def test_a_value_that_cannot_have_been_measured_is_damage_in_every_way_of_readin
             lambda: store.run(first.id),
             lambda: store.observations([campaign.id]),
         ):
-            with pytest.raises(DatabaseError, match="is stored where a measured number belongs"):
+            with pytest.raises(DatabaseError, match=r"value is .* instead of a number from 0"):
                 read()
 
 
@@ -444,5 +503,5 @@ def test_a_negative_number_is_not_stored(tmp_path: Path) -> None:
     measured = replace(a_measurement(), samples=(Sample("iops", Direction.READ, -5.0),))
     with open_store(str(tmp_path / "a.sqlite")) as store:
         store.add_campaign(campaign)
-        with pytest.raises(DatabaseError, match="below zero"):
+        with pytest.raises(DatabaseError, match="below 0 and is not stored"):
             store.add_run(a_run(campaign, block=1, measurements=(measured,)))

@@ -130,7 +130,7 @@ class TestRoundTrip:
         assert list(store.runs()) == [first, second]
 
     def test_a_runs_cell_is_typed_again(self, store: Store) -> None:
-        campaign = a_campaign(plan={})
+        campaign = a_campaign(plan={"measurements": []})
         warm = a_run(campaign, path="raw/writeback", page_cache=PageCache.WARM)
         free = a_run(campaign, block=2, cell="x", path="my VM", origin=Origin.IMPORTED)
         store.add_together([campaign], [warm, free])
@@ -214,12 +214,14 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: with_run(d, block="many"), r"runs\.0\.block: Input should"),
     (lambda d: with_run(d, page_cache="lukewarm"), r"runs\.0\.page_cache: Input should"),
     (lambda d: with_run(d, measurements={"0": 1}), r"runs\.0\.measurements: Input should"),
-    (lambda d: with_run(d, block=0), "has the block 0"),
+    (lambda d: with_run(d, block=0), "run .* 0 is below 1"),
     (lambda d: with_run(d, block=2), "in block 2 a second time"),
     (lambda d: with_run(d, campaign="another"), "belongs to the campaign 'another'"),
     (lambda d: with_run(d, path="raw/unsafe", cell="x"), "'raw/unsafe', which is not in the plan"),
     (lambda d: with_run(with_plan(d, cells=[]), path="raw/unsafe"), "one key for two cells"),
     (lambda d: with_run(d, block=2**70), "too large a number"),
+    (lambda d: with_run(d, accelerator="x"), "run .*: 'x' is none of kvm, "),
+    (lambda d: with_run(d, wall_seconds=-2.0), "lab.json is damaged: run .* -2.0 is below 0"),
     (lambda d: with_run(d, wall_seconds=10**400), "damaged: runs"),
     (lambda d: with_run(d, wall_seconds=float("nan")), "NaN is not a finite number"),
     (lambda d: with_run(d, wall_seconds=float("inf")), "Infinity is not a finite number"),
@@ -356,7 +358,7 @@ class TestFiles:
         file, db = tmp_path / "all.json", tmp_path / "new.sqlite"
         file.write_text(json.dumps(with_plan(document(), guest={"cpus": "two"})))
         with pytest.raises(
-            DatabaseError, match=r"is damaged: the plan of campaign \w+: guest.cpus"
+            DatabaseError, match=r"is damaged: the plan of campaign '\w+': plan.guest.cpus"
         ):
             import_campaigns(str(db), [file])
         assert not db.exists()

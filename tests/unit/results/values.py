@@ -10,6 +10,7 @@ from uuid import uuid4
 from hypothesis import strategies as st
 
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import (
     METRICS,
     Campaign,
@@ -50,7 +51,7 @@ def a_campaign(**changes: Any) -> Campaign:  # noqa: ANN401 - fields of every ty
     plain = Campaign(
         id=uuid4().hex,
         fingerprint="feedc0dedeadbeef",
-        plan={"seed": 1, "cells": ["raw/none/virtio"]},
+        plan={"seed": 1, "cells": ["raw/none/virtio"], "measurements": []},
         host=HOST,
         started=NOON,
     )
@@ -150,7 +151,7 @@ plans = st.dictionaries(
         max_leaves=6,
     ),
     max_size=3,
-)
+).map(lambda plan: plan | {"measurements": []})
 counts = st.builds(
     Counted,
     bytes_counted,
@@ -257,7 +258,7 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         origin=st.sampled_from(Origin),
         started=times,
         wall_seconds=numbers,
-        accelerator=st.none() | texts,
+        accelerator=st.none() | st.sampled_from(RanUnder),
         medium=st.none() | texts,
         checks=st.lists(st.builds(Check, texts, texts, texts), max_size=3).map(tuple),
         commands=st.lists(any_texts, max_size=3).map(tuple),
