@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -121,10 +122,11 @@ def claims(
                         store, claims_to_measure, requested, campaign, progress
                     )
             answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
-    except NoDatabaseError:
-        if requested.db is not None or campaign:
+    except NoDatabaseError as error:
+        if campaign:
             raise
-        answer = evaluate_claims(NOTHING, chosen, requested)  # nothing was measured yet
+        print(f"note: {error}: nothing was measured yet", file=sys.stderr)
+        answer = evaluate_claims(NOTHING, chosen, requested)
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())

@@ -84,16 +84,12 @@ def export(request: ExportRequest) -> Configuration:
 
 
 def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
-    """Appends lines as comments; one with two hyphens as a processing instruction.
-
-    No XML comment may hold `--`, and a command must be copied as it is. libvirt ignores both. A
-    line that neither may hold gets a blank between the hyphens.
-    """
-    for line in lines:
-        if "--" in line and "?>" not in line:
-            element.append(ET.ProcessingInstruction("vdisklab", f"{line} "))
-        else:
-            element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', line)} "))
+    """Appends lines as comments. No XML comment may hold `--`, so a blank separates the hyphens."""
+    texts = list(lines)
+    if any("--" in text for text in texts):
+        texts.append("XML comments cannot hold two hyphens in a row: write - - without the blank")
+    for text in texts:
+        element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', text)} "))
 
 
 def foreign_reason(request: ExportRequest) -> str | None:

@@ -2,10 +2,11 @@
 
 Proxmox has its own defaults: cache=none (PVE::QemuServer::Drive::drive_uses_cache_direct; on its
 btrfs storage writeback) and aio=io_uring. So both are always written. Proxmox opens a volume of a
-storage, called `STORAGE` here, which must have the path's host layers. A storage of files names
-volumes `VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of block devices `vm-VMID-disk-N`.
-LVM may hold qcow2, in a volume whose name ends so (PVE::Storage::LVMPlugin::parse_volname). A guest
-does not start if `format` differs from the volume's (Drive.pm: get_path_and_format).
+storage, called `STORAGE` here, which must have the path's host layers; `VMID` is the number of the
+guest. A storage of files names volumes `VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of
+block devices `vm-VMID-disk-N`. LVM may hold qcow2, in a volume whose name ends so
+(PVE::Storage::LVMPlugin::parse_volname). A guest does not start if `format` differs from the
+volume's (Drive.pm: get_path_and_format).
 """
 
 from __future__ import annotations
@@ -34,8 +35,7 @@ _CACHES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE
 _FEWEST_QUEUES = 2
 """The least that `queues` accepts (Drive.pm: queues_fmt)."""
 
-_VMID = "100"
-_OWNER = re.compile(r"\b(?:vm|base)-(\d+)-")
+_OWNER = re.compile(r"\b(?:vm|base)-(\d+)-|(?::|/images/)(\d+)/")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 
 
@@ -73,11 +73,13 @@ def _comments(
     request: ExportRequest, volume: str, settings: Mapping[str, str], fresh: Mapping[str, str]
 ) -> Iterator[str]:
     yield f"vdisklab {request.path}"
+    owner = _OWNER.search(volume)
+    vmid = "VMID" if owner is None else owner[1] or owner[2]
+    if owner is None:
+        yield "VMID is the number of the guest"
     if request.path.layers:
         yield f"STORAGE is a storage on {request.path.stack}"
     yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
-    owner = _OWNER.search(volume)
-    vmid = _VMID if request.source is None else "VMID" if owner is None else owner[1]
     yield f"for a volume that exists: {_command(vmid, settings)}"
     if request.source is None and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
@@ -99,12 +101,12 @@ def _volume(request: ExportRequest) -> str:
 
 
 def _default_volume(request: ExportRequest) -> str:
-    name = f"vm-{_VMID}-disk-0"
+    name = "vm-VMID-disk-0"
     if not (request.is_block and request.driver == "raw"):
         name = f"{name}.{request.driver}"
     if not _has_volume_format(request):  # named by its whole path
-        return f"/dev/VG/{name}" if request.is_block else f"/var/lib/vz/images/{_VMID}/{name}"
-    return f"STORAGE:{name}" if request.is_block else f"STORAGE:{_VMID}/{name}"
+        return f"/dev/VG/{name}" if request.is_block else f"/var/lib/vz/images/VMID/{name}"
+    return f"STORAGE:{name}" if request.is_block else f"STORAGE:VMID/{name}"
 
 
 def _has_volume_format(request: ExportRequest) -> bool:

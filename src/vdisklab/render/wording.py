@@ -83,12 +83,6 @@ def caution(caveats: Caveats) -> str | None:
     return EMULATION if caveats.emulated else None
 
 
-def caution_notes(caveats: Caveats) -> tuple[str, ...]:
-    """The warning as a sentence among notes; empty if no caveat applies."""
-    warning = caution(caveats)
-    return () if warning is None else (f"Measured {warning}.",)
-
-
 def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
     """Diagnostics as sentences, by kind; only the first ones if there are many of one kind."""
     groups: dict[type, list[Diagnostic]] = {}
@@ -162,6 +156,12 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
         case FailedCell(cell, blocks, kind, reason):
             return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
+        case NoBaseline(_, MeasureKey() as instead):
+            return (
+                "No scores: they relate to a baseline in the same blocks, which imported numbers "
+                f"do not have. Rank one measure: `vdisklab rank --metric {instead}`; `vdisklab "
+                "table` prints all numbers."
+            )
         case NoBaseline(baseline):
             return (
                 f"No scores: the baseline {baseline} has no numbers. "
@@ -361,10 +361,10 @@ def _no_score(finding: NoScore) -> str:
     return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."
 
 
-def named(cells: Sequence[MeasuredCell | str], most: int = SHOWN_NAMES) -> str:
+def named(cells: Sequence[MeasuredCell | str]) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(map(str, cells[:most]))
-    more = len(cells) - most
+    shown = ", ".join(map(str, cells[:SHOWN_NAMES]))
+    more = len(cells) - SHOWN_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
 
 

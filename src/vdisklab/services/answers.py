@@ -18,7 +18,12 @@ from vdisklab.analysis.diagnostics.kinds import (
     too_slow,
 )
 from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
-from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
+from vdisklab.analysis.observations import (
+    MeasureKey,
+    Observations,
+    from_numbers,
+    with_too_slow,
+)
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell
@@ -35,7 +40,7 @@ from vdisklab.path.segments import HOST, PageCache
 from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, HostFacts
+from vdisklab.results.model import Campaign, HostFacts, Origin
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
@@ -260,7 +265,9 @@ def baseline_of(
         return find_cells(loaded.observations, planned)[0], ()
     except PlanError:
         baseline = MeasuredCell(planned)
-        return baseline, (NoBaseline(baseline),)
+        imported = all(run.origin is Origin.IMPORTED for run in loaded.outlines)
+        instead = first_measure(loaded.observations) if imported else None
+        return baseline, (NoBaseline(baseline, instead),)
 
 
 def load_evidence_diagnostics(results: Store, loaded: Loaded) -> tuple[CellDiagnostic, ...]:
@@ -385,6 +392,12 @@ def _guest_changed_cache(cut: PowerCut) -> bool:
 
 
 def _counts(cut: PowerCut) -> Cuts:
+    unknown = set(cut.outcomes) - set(StateOutcome)
+    if unknown:
+        raise DatabaseError(
+            f"the power-cut verdict {cut.id} has the unknown outcome {min(unknown)[:40]!r}",
+            hint="update vdisklab, or restore a copy of the database",
+        )
     broken = sum(count for outcome, count in cut.outcomes.items() if StateOutcome(outcome).is_loss)
     # A broken promise counts as a loss even if no state has an outcome that is a loss.
     return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)

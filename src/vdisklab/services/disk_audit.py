@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -236,7 +236,7 @@ def _measured_in(
     ranking = rank_cells(narrowed(scored.observations, cells), measure)
     eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
     winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
-    better = partial(shown_better, ranking=ranking, eligible=eligible, best=simplest(winners))
+    better = partial(_better, ranking=ranking, eligible=eligible, best=simplest(winners))
     scores: dict[DiskPath, PathScore] = {}
     nearest_scores: dict[DiskPath, PathScore] = {}
     for path in paths if cells else ():
@@ -286,10 +286,10 @@ def _path_score(
     )
 
 
-def shown_better(
+def _better(
     cell: MeasuredCell,
     ranking: Ranking,
-    eligible: Collection[MeasuredCell],
+    eligible: Sequence[MeasuredCell],
     best: MeasuredCell | None,
 ) -> MeasuredCell | None:
     """The one to use of the eligible cells if it is shown to be better than this one, else the

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from vdisklab.errors import DatabaseError, PlanError, WorkloadError
 from vdisklab.results.exchange import LARGEST
@@ -19,14 +20,30 @@ _AT_ONCE = 1 << 20
 def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
     """The files of these names; `-` is standard input, kept in a temporary file meanwhile.
 
-    Raises PlanError for a name that is not a readable file.
+    So is what the shell's `<( )` passes, because its name is only a number. Raises PlanError for a
+    name that is not a readable file.
     """
     with tempfile.TemporaryDirectory(prefix="vdisklab-import-") as directory:
-        copy = Path(directory) / "stdin"
+        copies: dict[Path, str] = {}
+
+        def file(name: str) -> Path:
+            copy = Path(directory) / str(len(copies)) / "stdin"
+            if name == _STDIN:
+                copies[copy] = "standard input"
+                return _copied(sys.stdin.buffer, copy)
+            named = _file(name)
+            if not (named.is_fifo() and named.is_relative_to("/dev")):
+                return named
+            copies[copy] = name
+            with named.open("rb") as pipe:
+                return _copied(pipe, copy)
+
         try:
-            yield tuple(_stdin(copy) if name == _STDIN else _file(name) for name in names)
+            yield tuple(map(file, names))
         except (PlanError, WorkloadError, DatabaseError) as error:
-            message = error.message.replace(str(copy), "standard input")
+            message = error.message
+            for copy, shown in copies.items():
+                message = message.replace(str(copy), shown)
             raise type(error)(message, hint=error.hint) from error
 
 
@@ -54,8 +71,9 @@ def _file(name: str) -> Path:
     return file
 
 
-def _stdin(file: Path) -> Path:
+def _copied(stream: IO[bytes], file: Path) -> Path:
+    file.parent.mkdir()
     with file.open("wb") as copy:
-        while copy.tell() <= LARGEST and (piece := sys.stdin.buffer.read(_AT_ONCE)):
+        while copy.tell() <= LARGEST and (piece := stream.read(_AT_ONCE)):
             copy.write(piece)
     return file

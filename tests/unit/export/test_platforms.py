@@ -34,21 +34,22 @@ def test_comments_of_libvirt_hold_no_two_dashes(dashes: str) -> None:
     exported("qcow2:backing=1/none", Platform.LIBVIRT, "/srv/a?>--.img")
 
 
-def test_a_command_in_libvirts_xml_can_be_copied() -> None:
+def test_a_command_in_libvirts_xml_is_a_comment() -> None:
     domain, disk = (
         exported("qcow2/none", platform, "/srv/a--b.qcow2").text
         for platform in (Platform.LIBVIRT, Platform.LIBVIRT_DISK)
     )
     for text in (domain, disk):
-        assert " /srv/a--b.qcow2 10737418240" in text
-        assert "- -" not in text
+        assert "<?" not in text
+        assert " /srv/a- -b.qcow2 10737418240" in text
+        assert "write - - without the blank -->" in text
         ET.fromstring(text)  # noqa: S314 - our own text
-    assert "virsh attach-device GUEST FILE --live --config ?>" in disk
+    assert "virsh attach-device GUEST FILE - -live - -config -->" in disk
 
 
 def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
     text = exported("qcow2/default", Platform.PROXMOX).text
-    volume = "STORAGE:100/vm-100-disk-0.qcow2"
+    volume = "STORAGE:VMID/vm-VMID-disk-0.qcow2"
     assert f"virtio0: {volume},cache=writeback,aio=threads,format=qcow2" in text
     assert "without cache=, Proxmox VE uses none" in text
 
@@ -56,13 +57,13 @@ def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
 @pytest.mark.parametrize(
     ("path", "volume"),
     [
-        ("ext4/qcow2/none", "STORAGE:100/vm-100-disk-0.qcow2"),
-        ("raw/none", "STORAGE:100/vm-100-disk-0.raw"),
-        ("btrfs/raw/none", "STORAGE:100/vm-100-disk-0.raw"),
-        ("lvmthin/none", "STORAGE:vm-100-disk-0"),
-        ("lvm/qcow2/none", "STORAGE:vm-100-disk-0.qcow2"),
-        ("zvol/qcow2/none", "/dev/VG/vm-100-disk-0.qcow2"),
-        ("qed/none", "/var/lib/vz/images/100/vm-100-disk-0.qed"),
+        ("ext4/qcow2/none", "STORAGE:VMID/vm-VMID-disk-0.qcow2"),
+        ("raw/none", "STORAGE:VMID/vm-VMID-disk-0.raw"),
+        ("btrfs/raw/none", "STORAGE:VMID/vm-VMID-disk-0.raw"),
+        ("lvmthin/none", "STORAGE:vm-VMID-disk-0"),
+        ("lvm/qcow2/none", "STORAGE:vm-VMID-disk-0.qcow2"),
+        ("zvol/qcow2/none", "/dev/VG/vm-VMID-disk-0.qcow2"),
+        ("qed/none", "/var/lib/vz/images/VMID/vm-VMID-disk-0.qed"),
     ],
 )
 def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
@@ -70,13 +71,14 @@ def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
     *comments, line = text.splitlines()
     assert line.startswith(f"virtio0: {volume},cache=none,aio=threads")
     commands = [comment.partition(": ")[2] for comment in comments if "qm set" in comment]
-    assert shlex.split(commands[0]) == ["qm", "set", "100", "--virtio0", line.split(": ", 1)[1]]
-    created = "qm set 100 --virtio0 STORAGE:10,cache=none"
+    assert shlex.split(commands[0]) == ["qm", "set", "VMID", "--virtio0", line.split(": ", 1)[1]]
+    created = "qm set VMID --virtio0 STORAGE:10,cache=none"
     assert [command.startswith(created) for command in commands[1:]] == [True] * (volume[0] != "/")
 
 
 @pytest.mark.parametrize(
-    ("source", "vmid"), [("local:105/vm-105-disk-1.raw", "105"), ("/dev/sdb", "VMID")]
+    ("source", "vmid"),
+    [("local:105/vm-105-disk-1.raw", "105"), ("local:105/a.raw", "105"), ("/dev/sdb", "VMID")],
 )
 def test_qm_set_names_the_volumes_owner(source: str, vmid: str) -> None:
     text = exported("raw/none/scsi:iothread=on", Platform.PROXMOX, source).text
@@ -137,7 +139,7 @@ def test_a_bare_disk_has_no_override() -> None:
 def test_proxmox_needs_its_own_controller_for_threads() -> None:
     text = exported("raw/none/scsi:aio=native:discard=unmap:iothread=on:queues=4", Platform.PROXMOX)
     assert text.text.endswith(
-        "scsihw: virtio-scsi-single\nscsi0: STORAGE:100/vm-100-disk-0.raw,cache=none,aio=native,"
+        "scsihw: virtio-scsi-single\nscsi0: STORAGE:VMID/vm-VMID-disk-0.raw,cache=none,aio=native,"
         "format=raw,discard=on,iothread=1,queues=4\n"
     )
     assert not text.gaps

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vdisklab.analysis.observations import Block, Observations
+from vdisklab.analysis.observations import Block, MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
@@ -273,9 +273,13 @@ class SetAndRanksDiffer:
 
 @dataclass(frozen=True, slots=True)
 class NoBaseline:
-    """Scores are missing because the baseline has no numbers."""
+    """Scores are missing because the baseline has no numbers.
+
+    `instead` is a measure to rank by if all numbers are imported, so that it cannot be measured.
+    """
 
     baseline: MeasuredCell
+    instead: MeasureKey | None = None
 
 
 Diagnostic = (

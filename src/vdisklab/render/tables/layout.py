@@ -31,7 +31,8 @@ class Column(Generic[Row]):
 
     `folds` lets text wrap between words; spare columns are dropped before it is narrower than that.
     A `spare` column is dropped if the table does not fit, those with a higher number first; one
-    with 0 is never dropped. `style` is rich's, such as `red`.
+    with 0 is never dropped. `style` is rich's, such as `red`. `note` explains the column, where it
+    is shown.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Column(Generic[Row]):
     folds: int = 0
     spare: int = 0
     style: Callable[[Row], str] | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

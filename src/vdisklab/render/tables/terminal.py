@@ -26,11 +26,20 @@ _NOTHING = ("", numbers.MISSING)
 def show(table: Table[Any], console: Console) -> None:
     """Prints the table, its notes and its verbatim lines."""
     lines = list(table_lines(table, console.width))
-    for note in table.notes:
+    for note in (*table.notes, *_column_notes(table, console.width)):
         lines += map(Text, wrap(f"* {sanitise_line(note)}", console.width))
     if table.verbatim:
         lines += [*(Text(sanitise(command)) for command in table.verbatim), Text()]
     console.print(Text("\n").join(lines), soft_wrap=True)
+
+
+def _column_notes(table: Table[Any], width: int) -> Iterator[str]:
+    """The notes of the columns that are shown."""
+    if table.rows and any(column.note for column in table.columns):
+        shown = [_Shown.of(column, table.rows) for column in table.columns]
+        yield from (
+            entry.column.note for entry in _fitting(shown, width) or shown if entry.column.note
+        )
 
 
 def table_lines(table: Table[Any], width: int) -> Iterator[Text]:

@@ -16,7 +16,12 @@ from vdisklab.workload.diskspd import parse_diskspd
 from vdisklab.workload.fio_report import FioJob, outcome_of, read_report
 from vdisklab.workload.importers.bonnietext import HEADING, parse_bonnie_text
 from vdisklab.workload.importers.crystaldiskmark import parse_crystaldiskmark
-from vdisklab.workload.importers.unreadable import refuse_failed, refuse_unknown
+from vdisklab.workload.importers.unreadable import (
+    FILEIO,
+    SYSBENCH_TESTS,
+    refuse_failed,
+    refuse_unknown,
+)
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 from vdisklab.workload.sysbench import parse_text
 
@@ -25,21 +30,13 @@ _LONGEST_NAME = 200
 
 # A database holds 64 bits, and no program prints more.
 _BOUND = 1 << 63
-_OUT_OF_BOUNDS = "the file has a number that is too large to be a measurement"
 
 _OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
+_DISKSPD = re.compile(
+    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!(?!doctype html)[^>]*>\s*)*<Results\b", re.IGNORECASE
+)
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
 _SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
-_SYSBENCH_TESTS = {
-    "SQL statistics:": "a database (oltp)",
-    "OLTP test": "a database (oltp)",
-    "Prime numbers limit:": "the processor",
-    "Doing CPU performance benchmark": "the processor",
-    "Running memory speed test": "memory",
-    "Doing memory operations speed test": "memory",
-    "Doing thread subsystem performance test": "threads",
-    "Doing mutex performance test": "mutexes",
-}
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
 
 
@@ -84,12 +81,19 @@ def _within_bounds(form: _Format, text: str) -> tuple[Report, ...]:
     try:
         reports = form.parse(text)
     except OverflowError as error:
-        raise WorkloadError(_OUT_OF_BOUNDS) from error
+        raise _out_of_bounds() from error
     outcomes = [result.outcome for report in reports for result in report.results]
     # `not all(<)` refuses NaN, too.
     if not all(number < _BOUND for outcome in outcomes for number in _numbers(outcome)):
-        raise WorkloadError(_OUT_OF_BOUNDS)
+        raise _out_of_bounds()
     return tuple(_fit(report) for report in reports)
+
+
+def _out_of_bounds() -> WorkloadError:
+    return WorkloadError(
+        "the file has a number that is too large to be a measurement",
+        hint="the program that wrote it is probably wrong: measure again",
+    )
 
 
 def _fit(report: Report) -> Report:
@@ -99,7 +103,8 @@ def _fit(report: Report) -> Report:
         if len(name) > _LONGEST_NAME:
             raise WorkloadError(
                 f"the file has a name of {len(name)} characters, more than {_LONGEST_NAME}: "
-                f"{name[:40]!r}…"
+                f"{name[:40]!r}…",
+                hint="give it a shorter name, and measure again",
             )
     return replace(
         report,
@@ -171,11 +176,11 @@ def _sysbench(text: str) -> tuple[Report, ...]:
 def _sysbench_run(text: str) -> NamedResult:
     mode = _SYSBENCH_MODE.search(text)
     if mode is None:
-        for sign, test in _SYSBENCH_TESTS.items():
+        for sign, test in SYSBENCH_TESTS.items():
             if sign in text:
                 raise WorkloadError(
                     f"this is sysbench's test of {test}; only its test `fileio` measures a disk",
-                    hint="measure the disk with `sysbench fileio --file-test-mode=rndrd run`",
+                    hint=FILEIO,
                 )
         if _SYSBENCH_OTHER.search(text) is not None:
             raise WorkloadError(
@@ -216,7 +221,7 @@ def _dd(text: str) -> tuple[Report, ...]:
 _FORMATS = (
     _Format("fio JSON and JSON+", lambda text: '"fio version"' in text, _fio),
     _Format(
-        "DISKSPD XML", lambda text: text.lstrip().startswith("<"), lambda t: (parse_diskspd(t),)
+        "DISKSPD XML", lambda text: _DISKSPD.match(text) is not None, lambda t: (parse_diskspd(t),)
     ),
     _Format(
         "CrystalDiskMark text",

@@ -10,6 +10,19 @@ from vdisklab.errors import WorkloadError
 
 _FIO_JSON = "run fio with --output-format=json+, and import that"
 
+FILEIO = "measure the disk with `sysbench fileio --file-test-mode=rndrd run`"
+SYSBENCH_TESTS = {
+    "SQL statistics:": "a database (oltp)",
+    "OLTP test": "a database (oltp)",
+    "Prime numbers limit:": "the processor",
+    "Doing CPU performance benchmark": "the processor",
+    "Running memory speed test": "memory",
+    "Doing memory operations speed test": "memory",
+    "Doing thread subsystem performance test": "threads",
+    "Doing mutex performance test": "mutexes",
+}
+"""Words of sysbench's tests that measure no disk."""
+
 # dd's three lines in any language: two counts `100+0`, then a rate such as `1,7 GB/s`.
 _TRANSLATED_DD = (
     r"[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
@@ -35,6 +48,14 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"\A[0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)*\s*$",
          "this is a log of fio (bandwidth, IOPS or latency), not its report", _FIO_JSON),
         (r"^fio: ", "fio failed: there is no report in it", _FIO_JSON),
+        (r"^(?:SQL statistics:|OLTP test statistics:)", "this is sysbench's test of a "
+         "database (oltp); only its test `fileio` measures a disk", FILEIO),
+        (r"^(?:File operations:|Operations performed:)", "sysbench's first line, `sysbench` with "
+         "its version, is missing", "import everything that sysbench printed, unchanged"),
+        (r"(?i)\A\s*<(?:!doctype html|html)\b", "this is a web page, not a result",
+         "download the file itself; on GitHub with its button Raw"),
+        (r"\A\s*<", "this is XML, but not of DISKSPD, which writes <Results>",
+         "run DISKSPD with -Rxml, and import its XML"),
         (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
          "import what `sysbench fileio … run` printed"),
         (r"drastic I/O error|^Can't (?:read|write|open|sync) ", "bonnie++ failed: there is no "
