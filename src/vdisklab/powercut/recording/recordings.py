@@ -341,28 +341,23 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
         BUILDERS[layer.kind](site, disk.target, layer, f"{name}.mnt", spec.size) as target,
+        _image(site, target, image, size=spec.size, name="disk") as file,
     ):
-        source = None if image.is_thin else site.directory / f"{name}.source"
-        if source is not None:
-            _write_source(source, spec.size)
-        with _image(site, target, image, size=spec.size, name="disk", source=source) as file:
-            if source is not None:
-                source.unlink()
-            _make_durable(file, target.path)
-            pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
-            if pool is None:
-                freeze_and_thaw(target.path)
-            else:
-                _sync_pool(site, pool)
-            yield _RecordedStack(
-                disk,
-                file,
-                image_name=str(file.path.relative_to(target.path)),
-                filled=source is not None,
-                filesystem=layer.kind.value,
-                mount_options=() if pool else wanted_mount_options(layer),
-                pool=pool,
-            )
+        _make_durable(file, target.path)
+        pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
+        if pool is None:
+            freeze_and_thaw(target.path)
+        else:
+            _sync_pool(site, pool)
+        yield _RecordedStack(
+            disk,
+            file,
+            image_name=str(file.path.relative_to(target.path)),
+            filled=not image.is_thin,
+            filesystem=layer.kind.value,
+            mount_options=() if pool else wanted_mount_options(layer),
+            pool=pool,
+        )
 
 
 @contextmanager
@@ -373,13 +368,8 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
     counts, not by the length of the file (docs/interop/qcow2.txt).
     """
     _, image = require_judgeable(spec.path)
-    source = None if image.is_thin else site.directory / f"{name}.source"
-    if source is not None:
-        _write_source(source, spec.size)
     place = Target(site.directory, False)
-    with _image(site, place, image, size=spec.size, name=name, source=source) as made:
-        if source is not None:
-            source.unlink()
+    with _image(site, place, image, size=spec.size, name=name) as made:
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
             os.link(below, log.parent / below.name)
         is_raw = image.format is ImageFormat.RAW
@@ -390,7 +380,7 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
                 file,
                 replace(made, path=file.target.path),
                 image_name=STATE_NAME,
-                filled=source is not None,
+                filled=not image.is_thin,
                 filesystem=NO_FILESYSTEM,
             )
 
@@ -427,15 +417,21 @@ def _sync_pool(site: Site, pool: str) -> None:
 
 @contextmanager
 def _image(
-    site: Site, target: Target, image: Image, *, size: int, name: str, source: Path | None
+    site: Site, target: Target, image: Image, *, size: int, name: str
 ) -> Iterator[ImageFile]:
-    """The path's image; of a chain, empty overlays above a base, as just after a snapshot.
+    """The path's image, filled unless it is thin; of a chain, empty overlays above a base, as just
+    after a snapshot.
 
     Each overlay names the image below without a directory, so that it is found after a recovery.
     """
+    source = None if image.is_thin else site.directory / f"{name}.source"
+    if source is not None:
+        _write_source(source, size)
     with ExitStack() as files:
         base = image_file(site, target, image.base, size=size, name=name, source=source)
         made = files.enter_context(base)
+        if source is not None:
+            source.unlink()
         chain = [made.path]
         for number in range(1, image.backing + 1):
             file = target.path / f"{name}-{number}.{image.format}"
