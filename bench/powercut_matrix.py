@@ -239,6 +239,8 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
     "image": lambda path, _verdict: str(path.image),
     "stack": lambda path, _verdict: f"{path.stack}/{path.image}",
     "bus": lambda path, _verdict: path.attachment.bus.value,
+    "device": lambda path, _verdict: str(path.attachment),
+    "access": lambda _path, verdict: str(verdict["access"]),
     "write_cache": _write_cache,
     "client": lambda _path, verdict: str(verdict["client"]),
     "driver": _setting("driver"),

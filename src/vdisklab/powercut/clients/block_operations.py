@@ -65,18 +65,6 @@ class MidRunOperation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ImagesAfter:
-    """The image that the guest's configuration names afterwards, and those below, nearest first.
-
-    `size` is the disk's new size in bytes; None if it stays the same.
-    """
-
-    image: Path
-    backing: tuple[Path, ...]
-    size: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RunningOperation:
     """An operation on a disk that a QEMU has open. `start` and `finish` are called once each."""
 
@@ -99,18 +87,20 @@ class RunningOperation:
         return Path(str(self.disk.filename))
 
     @property
-    def images_after(self) -> ImagesAfter:
-        """The images once `finish` has returned."""
+    def files_after(self) -> tuple[Path, ...]:
+        """The guest's image once `finish` has returned, and those below, nearest first."""
         backing = tuple(map(Path, self.disk.parts.backing))
-        match self.kind:
-            case MidRunOperation.SNAPSHOT:
-                return ImagesAfter(self._new_file, (self._image, *backing))
-            case MidRunOperation.COMMIT:
-                return ImagesAfter(backing[0], backing[1:])
-            case MidRunOperation.MIRROR:
-                return ImagesAfter(self._new_file, ())
-            case MidRunOperation.RESIZE:
-                return ImagesAfter(self._image, backing, 2 * self.disk.size)
+        return {
+            MidRunOperation.SNAPSHOT: (self._new_file, self._image, *backing),
+            MidRunOperation.COMMIT: backing,
+            MidRunOperation.MIRROR: (self._new_file,),
+            MidRunOperation.RESIZE: (self._image, *backing),
+        }[self.kind]
+
+    @property
+    def size_after(self) -> int | None:
+        """The disk's new size in bytes; None if it stays the same."""
+        return 2 * self.disk.size if self.kind is MidRunOperation.RESIZE else None
 
     @property
     def _new_file(self) -> Path:

@@ -211,9 +211,9 @@ def _switch(
 ) -> ImageSwitch | None:
     if operation is None or finished is None:
         return None
-    after, root = operation.images_after, Path(stack.image_name).parent
-    names = tuple(str(root / file.name) for file in (after.image, *after.backing))
-    return ImageSwitch(finished, Images(names[0], names[1:]), after.size)
+    root = Path(stack.image_name).parent
+    image, *below = (str(root / file.name) for file in operation.files_after)
+    return ImageSwitch(finished, Images(image, tuple(below)), operation.size_after)
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
