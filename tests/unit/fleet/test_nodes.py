@@ -33,6 +33,7 @@ from vdisklab.fleet.coordinator import (
 from vdisklab.fleet.quiet_settings import SETTINGS, check_address, own_versions
 from vdisklab.fleet.systemd_unit import systemd_unit
 from vdisklab.host.waiting import wait_until
+from vdisklab.render.tables.fleet_members import doctor_table
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +238,11 @@ def test_a_scheduler_that_is_away_is_a_sentence(
     ends = ["--scheduler", "tls://127.0.0.1:1", "--tls", str(tmp_path / "tls")]
     assert main(["fleet", "status", *ends]) == 3
     assert "the scheduler tls://127.0.0.1:1 does not answer" in capsys.readouterr().err
+
+
+def test_a_fleet_without_workers_is_not_called_ready() -> None:
+    (note,) = doctor_table("tls://db1:8786", ()).notes
+    assert note.startswith("No worker is there")
 
 
 def test_a_name_in_a_unit_is_quoted() -> None:

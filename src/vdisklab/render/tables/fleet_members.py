@@ -48,6 +48,8 @@ def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberC
     )
     wrong = [check.host for check in checks if check.versions or check.database or check.leftovers]
     note = f"Not ready: {', '.join(wrong)}." if wrong else "All hosts that are there are ready."
+    if not checks:
+        note = "No worker is there: start `vdisklab fleet worker` on each host."
     left = any(check.leftovers for check in checks)
     notes = (note, *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()))
     title = f"{counted(len(checks), 'host')} at {scheduler}"
