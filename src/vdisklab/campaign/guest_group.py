@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from vdisklab.campaign.attachment import AttachedDisk, attached
 from vdisklab.campaign.context import CampaignContext, CellResult
@@ -291,10 +292,10 @@ def _of_all(
     """The evidence of all guests: sums, the means of shares, and the device that they share."""
     shared = evidence_between(before[0], after[-1], None)
     return Evidence(
-        guest=_summed([member.guest for member in members]),
-        qemu=_summed([member.qemu for member in members]),
+        guest=Counted.total([member.guest for member in members]),
+        qemu=Counted.total([member.qemu for member in members]),
         device=shared.device,
-        host_cpu_seconds=_seconds([member.host_cpu_seconds for member in members]),
+        host_cpu_seconds=_total([member.host_cpu_seconds for member in members]),
         resident_before=_mean([member.resident_before for member in members]),
         resident_after=_mean([member.resident_after for member in members]),
         allocated_before=_total([member.allocated_before for member in members]),
@@ -303,29 +304,15 @@ def _of_all(
     )
 
 
-def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+_Number = TypeVar("_Number", int, float)
 
 
-def _seconds(values: Sequence[float | None]) -> float | None:
+def _total(values: Sequence[_Number | None]) -> _Number | None:
+    """The sum; None without values, or if one is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    total = _seconds(values)
+    total = _total(values)
     return None if total is None else total / len(values)
-
-
-def _summed(counts: Sequence[Counted | None]) -> Counted | None:
-    known = [count for count in counts if count is not None]
-    if not known or len(known) < len(counts):
-        return None
-    return Counted(
-        sum(count.read_bytes for count in known),
-        sum(count.write_bytes for count in known),
-        sum(count.read_operations for count in known),
-        sum(count.write_operations for count in known),
-        _total([count.flush_operations for count in known]),
-    )

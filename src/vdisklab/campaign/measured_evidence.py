@@ -10,7 +10,6 @@ from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp_models import device_statistics
 from vdisklab.host.command import Host
 from vdisklab.host.counters import (
-    DeviceCounters,
     children_cpu_seconds,
     process_cpu_seconds,
     read_devices,
@@ -54,7 +53,7 @@ class Snapshot:
     """Counters at one moment; None where there is no counter."""
 
     qemu: Counted | None
-    device: DeviceCounters | None
+    device: Counted | None
     cpu: float | None
     resident: float | None
     allocated: int | None
@@ -79,20 +78,10 @@ def guest_counters(
 
 def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
     """The differences of two snapshots, with the traffic that the program reports."""
-    device = None
-    if before.device is not None and after.device is not None:
-        moved = after.device.since(before.device)
-        device = Counted(
-            moved.read_bytes,
-            moved.write_bytes,
-            moved.read_operations,
-            moved.write_operations,
-            moved.flush_operations,
-        )
     return Evidence(
         guest=guest,
         qemu=_since(before.qemu, after.qemu),
-        device=device,
+        device=_since(before.device, after.device),
         host_cpu_seconds=_difference(before.cpu, after.cpu),
         resident_before=before.resident,
         resident_after=after.resident,
@@ -118,18 +107,7 @@ def block_stats(machine: Machine, serial: str) -> Counted | None:
 
 
 def _since(before: Counted | None, after: Counted | None) -> Counted | None:
-    if before is None or after is None:
-        return None
-    flushes = None
-    if before.flush_operations is not None and after.flush_operations is not None:
-        flushes = after.flush_operations - before.flush_operations
-    return Counted(
-        after.read_bytes - before.read_bytes,
-        after.write_bytes - before.write_bytes,
-        after.read_operations - before.read_operations,
-        after.write_operations - before.write_operations,
-        flushes,
-    )
+    return None if before is None or after is None else after.since(before)
 
 
 def _difference(before: float | None, after: float | None) -> float | None:

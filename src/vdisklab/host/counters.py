@@ -14,34 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vdisklab.results.model import Counted
+
 # /proc/diskstats and struct rusage count sectors of 512 bytes, whatever the device's sector size is
 # (include/linux/task_io_accounting_ops.h).
 _SECTOR = 512
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceCounters:
-    """One line of /proc/diskstats (Documentation/admin-guide/iostats.rst), in bytes."""
-
-    read_bytes: int
-    write_bytes: int
-    read_operations: int
-    write_operations: int
-    flush_operations: int | None
-
-    def since(self, before: DeviceCounters) -> DeviceCounters:
-        """The difference to an earlier snapshot."""
-        flushes = None
-        if self.flush_operations is not None and before.flush_operations is not None:
-            flushes = self.flush_operations - before.flush_operations
-        return DeviceCounters(
-            self.read_bytes - before.read_bytes,
-            self.write_bytes - before.write_bytes,
-            self.read_operations - before.read_operations,
-            self.write_operations - before.write_operations,
-            flushes,
-        )
 
 
 def device_below(path: Path) -> tuple[int, int] | None:
@@ -55,10 +33,9 @@ def device_below(path: Path) -> tuple[int, int] | None:
     return (major, minor) if Path(f"/sys/dev/block/{major}:{minor}").exists() else None
 
 
-def read_device(
-    number: tuple[int, int], table: Path = Path("/proc/diskstats")
-) -> DeviceCounters | None:
-    """The counters of one device; None when the kernel does not list it."""
+def read_device(number: tuple[int, int], table: Path = Path("/proc/diskstats")) -> Counted | None:
+    """The counters of one device (Documentation/admin-guide/iostats.rst); None when the kernel does
+    not list it."""
     try:
         text = table.read_text()
     except OSError:
@@ -68,27 +45,15 @@ def read_device(
         if (int(fields[0]), int(fields[1])) == number:
             values = [int(field) for field in fields[3:]]
             flushes = values[15] if len(values) > 15 else None
-            return DeviceCounters(
-                values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes
-            )
+            return Counted(values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes)
     return None
 
 
 def read_devices(
     numbers: Sequence[tuple[int, int]], table: Path = Path("/proc/diskstats")
-) -> DeviceCounters | None:
+) -> Counted | None:
     """The sum over several devices; None when there are none, or one is not listed."""
-    devices = [device for number in numbers if (device := read_device(number, table)) is not None]
-    if not devices or len(devices) < len(numbers):
-        return None
-    flushes = [device.flush_operations for device in devices]
-    return DeviceCounters(
-        sum(device.read_bytes for device in devices),
-        sum(device.write_bytes for device in devices),
-        sum(device.read_operations for device in devices),
-        sum(device.write_operations for device in devices),
-        None if None in flushes else sum(count or 0 for count in flushes),
-    )
+    return Counted.total([read_device(number, table) for number in numbers])
 
 
 def process_cpu_seconds(pid: int) -> float | None:

@@ -38,53 +38,24 @@ class LabConfig:
     work_bytes: int = 24 * GIB
 
 
-@dataclass(frozen=True, slots=True)
 class LabFiles:
     """The files of one run of the lab; all but the image's are in the run's own directory."""
 
-    image: LabImage
-    directory: Path
-    code: Path
-
-    @property
-    def overlay(self) -> Path:
-        """A layer over the image's root file system, which is never written to."""
-        return self.directory / "root.qcow2"
-
-    @property
-    def stream(self) -> Path:
-        """The output of the job as it runs."""
-        return self.directory / "stream"
-
-    @property
-    def console(self) -> Path:
-        """The console of the lab's kernel."""
-        return self.directory / "console"
-
-    @property
-    def errors(self) -> Path:
-        """QEMU's standard error."""
-        return self.directory / "qemu.errors"
-
-    @property
-    def monitor(self) -> Path:
-        """A QMP socket: `stop` and `cont` pause the lab, including its clock."""
-        return self.directory / "qmp"
-
-    @property
-    def runs(self) -> Path:
-        """The runs that the job has measured, one on each line."""
-        return self.directory / "runs"
-
-    @property
-    def pulse(self) -> Path:
-        """Grows every few seconds while the lab's kernel runs programs."""
-        return self.directory / "pulse"
-
-    @property
-    def resets(self) -> Path:
-        """The registers of each CPU at each reset; a triple fault resets it without a message."""
-        return self.directory / "resets"
+    def __init__(self, image: LabImage, directory: Path, code: Path) -> None:
+        self.image = image
+        self.directory = directory
+        self.code = code
+        # A layer over the image's root file system, which is never written to.
+        self.overlay = directory / "root.qcow2"
+        self.stream = directory / "stream"  # the output of the job as it runs
+        self.runs = directory / "runs"  # the runs that it has measured, one on each line
+        self.pulse = directory / "pulse"  # grows every few seconds while the lab runs programs
+        self.console = directory / "console"
+        self.errors = directory / "qemu.errors"
+        # A QMP socket: `stop` and `cont` pause the lab, including its clock.
+        self.monitor = directory / "qmp"
+        # The registers of each CPU at each reset; a triple fault resets it without a message.
+        self.resets = directory / "resets"
 
 
 def usable_cpus(host: Host, accelerator: Accelerator, cpus: int) -> int:

@@ -7,12 +7,14 @@ With a host's capabilities it becomes a `CampaignPlan`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.rules import Impossible, too_many_queues
 from vdisklab.path.segments import HOST
 from vdisklab.plan.age import NEW, Age, not_aged
 from vdisklab.plan.campaign import CampaignPlan, Dropped
@@ -22,14 +24,14 @@ from vdisklab.plan.matrix import (
     Axes,
     Matrix,
     cells_of,
-    drop_excess_queues,
-    drop_shares,
-    drop_unaged,
-    drop_unbootable,
-    drop_unused_files,
+    drop,
     expand_paths,
     judge_paths,
+    not_booted,
+    not_shared,
+    require_only_boots,
     require_possible,
+    uses_no_files,
 )
 from vdisklab.plan.profile import RATE, Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
@@ -180,10 +182,14 @@ class Draft:
         matrix = judge_paths(
             self.paths, _set(settings.page_cache), capabilities, backing_of(settings)
         )
-        matrix = drop_unbootable(drop_excess_queues(matrix, self.guest.cpus), self.profile)
-        matrix = drop_unaged(drop_shares(matrix, self.profile), self._age(), backing_of(settings))
+        matrix = drop(matrix, lambda path: too_many_queues(path, self.guest.cpus))
+        require_only_boots(self.profile)
+        for rule in (partial(not_booted, self.profile), partial(not_shared, self.profile)):
+            matrix = drop(matrix, rule)
+        matrix = drop(matrix, self._not_aged)
         baseline, matrix = self._with_baseline(matrix, capabilities)
-        matrix = drop_unused_files(drop_unbootable(matrix, self.profile), self.profile)
+        for rule in (partial(not_booted, self.profile), partial(uses_no_files, self.profile)):
+            matrix = drop(matrix, rule)
         plan = CampaignPlan(
             cells=matrix.cells,
             dropped=matrix.dropped,
@@ -217,6 +223,11 @@ class Draft:
                 hint="leave out rewrites and snapshots",
             )
         return age
+
+    def _not_aged(self, path: DiskPath) -> Impossible | None:
+        age = self._age()
+        verdict = not_aged(path, age, backing_of(self.settings))
+        return verdict and replace(verdict, reason=f"--age {age}: {verdict.reason}")
 
     def _with_baseline(self, matrix: Matrix, capabilities: Capabilities) -> tuple[DiskPath, Matrix]:
         """The baseline, and the matrix with its cells in front if it was not in it."""

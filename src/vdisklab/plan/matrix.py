@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
@@ -12,8 +12,7 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, nearest_hint, unmet
-from vdisklab.path.rules import Impossible, impossible, too_many_queues
-from vdisklab.plan.age import Age, not_aged
+from vdisklab.path.rules import Impossible, impossible
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import with_each
@@ -194,111 +193,66 @@ def _nothing_left(
     )
 
 
-def drop_paths(matrix: Matrix, dropped: Iterable[Dropped]) -> Matrix:
-    """The matrix without these paths. Raises PlanError when none is left."""
-    gone = {drop.path: drop for drop in dropped}
-    cells = tuple(cell for cell in matrix.cells if cell.path.canonical not in gone)
-    if not cells:
-        first = next(iter(gone.values()))
-        raise PlanError(f"{first.path} cannot be measured: {first.reason}", hint=first.instead)
-    return Matrix(cells, (*matrix.dropped, *gone.values()))
-
-
-def drop_excess_queues(matrix: Matrix, cpus: int) -> Matrix:
-    """Drops paths with more queues than the guest's CPUs."""
-    verdicts = {cell.path.canonical: too_many_queues(cell.path, cpus) for cell in matrix.cells}
-    return drop_paths(
-        matrix,
-        (
-            Dropped(path, verdict.reason, verdict.instead)
-            for path, verdict in verdicts.items()
-            if verdict is not None
-        ),
-    )
-
-
-def drop_unused_files(matrix: Matrix, profile: Profile) -> Matrix:
-    """Drops paths with a guest's file system or mount options if no measurement uses files."""
-    if any(measurement.filesystem for measurement in profile.measurements):
-        return matrix
-    reason = f"no measurement of profile {profile.name} uses files, so it changes nothing"
-    return drop_paths(
-        matrix,
-        (
-            Dropped(cell.path.canonical, f"{option}: {reason}", "choose another --profile")
-            for cell in matrix.cells
-            for option in ("guest_fs", "guest_mount")
-            if not cell.path.on_host and cell.path.attachment.option(option) is not None
-        ),
-    )
-
-
-def drop_shares(matrix: Matrix, profile: Profile) -> Matrix:
-    """Drops shared directories if a measurement of the profile works on a disk."""
-    on_disk = next((plan.name for plan in profile.measurements if plan.filesystem is None), None)
-    if on_disk is None:
-        return matrix
-    return drop_paths(
-        matrix,
-        (
-            Dropped(
-                cell.path.canonical,
-                f"{cell.path.attachment.bus} gives the guest files, not a disk, and {on_disk!r} of "
-                f"profile {profile.name} works on a disk",
-                "choose a --profile whose measurements use files, such as mail or bonnie",
-            )
-            for cell in matrix.cells
-            if cell.path.is_share
-        ),
-    )
-
-
-def drop_unaged(matrix: Matrix, age: Age, backing: BackingDevices) -> Matrix:
-    """Drops the paths that cannot be aged."""
-    verdicts = {cell.path: not_aged(cell.path, age, backing) for cell in matrix.cells}
-    return drop_paths(
-        matrix,
-        (
-            Dropped(path.canonical, f"--age {age}: {verdict.reason}", verdict.instead)
-            for path, verdict in verdicts.items()
-            if verdict is not None
-        ),
-    )
-
-
-def drop_unbootable(matrix: Matrix, profile: Profile) -> Matrix:
-    """Drops paths that no guest can boot from, if the profile boots guests from them.
-
-    Raises PlanError for a profile that has boots and other measurements: the others would
-    overwrite the system on the disk.
-    """
-    if not profile.boots:
-        return matrix
-    other = [
-        measurement.name for measurement in profile.measurements if measurement.program != BOOT
+def drop(matrix: Matrix, verdict: Callable[[DiskPath], Impossible | None]) -> Matrix:
+    """The matrix without the paths that have a verdict. Raises PlanError when none is left."""
+    verdicts = {cell.path.canonical: verdict(cell.path) for cell in matrix.cells}
+    gone = [
+        Dropped(path, reason.reason, reason.instead) for path, reason in verdicts.items() if reason
     ]
-    if other:
+    cells = tuple(cell for cell in matrix.cells if verdicts[cell.path.canonical] is None)
+    if not cells:
+        first = gone[0]
+        raise PlanError(f"{first.path} cannot be measured: {first.reason}", hint=first.instead)
+    return Matrix(cells, (*matrix.dropped, *gone))
+
+
+def uses_no_files(profile: Profile, path: DiskPath) -> Impossible | None:
+    """Why a guest's file system or mount options have no effect; None if files are measured."""
+    if path.on_host or any(measurement.filesystem for measurement in profile.measurements):
+        return None
+    reason = f"no measurement of profile {profile.name} uses files, so it changes nothing"
+    for option in ("guest_mount", "guest_fs"):
+        if path.attachment.option(option) is not None:
+            return Impossible(f"{option}: {reason}", "choose another --profile")
+    return None
+
+
+def not_shared(profile: Profile, path: DiskPath) -> Impossible | None:
+    """Why a shared directory is not measured: a measurement of the profile works on a disk."""
+    on_disk = next((plan.name for plan in profile.measurements if plan.filesystem is None), None)
+    if on_disk is None or not path.is_share:
+        return None
+    return Impossible(
+        f"{path.attachment.bus} gives the guest files, not a disk, and {on_disk!r} of profile "
+        f"{profile.name} works on a disk",
+        "choose a --profile whose measurements use files, such as mail or bonnie",
+    )
+
+
+def require_only_boots(profile: Profile) -> None:
+    """Raises PlanError for a profile that has boots and other measurements, which would overwrite
+    the system on the disk."""
+    other = [one.name for one in profile.measurements if one.program != BOOT]
+    if profile.boots and other:
         raise PlanError(
             f"profile {profile.name!r} boots guests from the disk, and {other[0]!r} would "
             "overwrite the boot disk",
             hint="put it into a separate profile",
         )
-    return drop_paths(
-        matrix,
-        (
-            Dropped(cell.path.canonical, reason, "leave it out")
-            for cell in matrix.cells
-            if (reason := _not_booted(cell.path)) is not None
-        ),
-    )
 
 
-def _not_booted(path: DiskPath) -> str | None:
-    """Why no guest boots from a path; None if one can."""
+def not_booted(profile: Profile, path: DiskPath) -> Impossible | None:
+    """Why no guest boots from a path; None if one can, or if the profile boots none."""
+    if not profile.boots:
+        return None
     if path.on_host:
-        return "a boot needs a guest"
-    if path.is_share:
-        return f"{path.attachment.bus} gives the guest files, not a disk to boot from"
-    if path.attachment.bus.is_served:
-        return "no guest is booted from a disk that a daemon serves"
-    return None if path.is_guest_storage else "there is no disk to boot from"
+        reason = "a boot needs a guest"
+    elif path.is_share:
+        reason = f"{path.attachment.bus} gives the guest files, not a disk to boot from"
+    elif path.attachment.bus.is_served:
+        reason = "no guest is booted from a disk that a daemon serves"
+    elif path.has_storage:
+        return None
+    else:
+        reason = "there is no disk to boot from"
+    return Impossible(reason, "leave it out")

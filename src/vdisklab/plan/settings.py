@@ -10,7 +10,7 @@ measuring.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,9 @@ class Panel(StrEnum):
     OUTPUT = "Results"
 
 
+_SAME = "the field's name"
+
+
 @dataclass(frozen=True, slots=True)
 class SettingRow:
     """One row: an option of a campaign, named by its field of `Request`.
@@ -82,21 +85,33 @@ class SettingRow:
     stored at the top of its plan, unless it is the default.
     """
 
-    name: str
     kind: ValueKind
     help: str
     panel: Panel
-    key: str
-    table: str
-    flag: str
-    metavar: str
-    default: Any
-    shown: str
-    limits: Limits | None
-    needs: str
-    stored: str
-    identifies: bool
-    envvar: str
+    _: KW_ONLY
+    key: str = _SAME
+    table: str = ""
+    flag: str = _SAME
+    metavar: str = ""
+    default: Any = None
+    shown: str = ""
+    limits: Limits | None = None
+    needs: str = ""
+    stored: str = ""
+    identifies: bool = False
+    envvar: str = ""
+    name: str = ""
+
+    def named(self, name: str) -> SettingRow:
+        """The row of the field with that name, which key and flag have too unless given."""
+        default = "" if self.default is None else f"{self.kind.spell(self.default)}"
+        return replace(
+            self,
+            name=name,
+            key=name if self.key == _SAME else self.key,
+            flag=f"--{name.replace('_', '-')}" if self.flag == _SAME else self.flag,
+            shown=self.shown or default,
+        )
 
     @property
     def described(self) -> str:
@@ -107,45 +122,9 @@ class SettingRow:
         return self.help.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
 
 
-def setting(
-    kind: ValueKind,
-    help: str,
-    panel: Panel,
-    *,
-    key: str | None = None,
-    table: str = "",
-    flag: str | None = None,
-    metavar: str = "",
-    default: object = None,
-    shown: str = "",
-    limits: Limits | None = None,
-    needs: str = "",
-    stored: str = "",
-    identifies: bool = False,
-    envvar: str = "",
-) -> Any:  # noqa: ANN401 - dataclasses.field is not typed either
-    """The row of a field of `Request`; key and flag are the field's name unless given."""
-
-    def named(name: str) -> SettingRow:
-        return SettingRow(
-            name=name,
-            kind=kind,
-            help=help,
-            panel=panel,
-            key=name if key is None else key,
-            table=table,
-            flag=f"--{name.replace('_', '-')}" if flag is None else flag,
-            metavar=metavar,
-            default=default,
-            shown=shown or ("" if default is None else f"{kind.spell(default)}"),
-            limits=limits,
-            needs=needs,
-            stored=stored,
-            identifies=identifies,
-            envvar=envvar,
-        )
-
-    return field(default=kind.empty, metadata={"setting": named})
+def setting(kind: ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # noqa: ANN401
+    """A field of `Request` with its row; `more` are further members of `SettingRow`."""
+    return field(default=kind.empty, metadata={"setting": SettingRow(kind, help, panel, **more)})
 
 
 _DAY = 86_400
@@ -464,7 +443,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
     """The rows of a class of requests, in their order."""
-    return tuple(field.metadata["setting"](field.name) for field in fields(request))
+    return tuple(field.metadata["setting"].named(field.name) for field in fields(request))
 
 
 def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:

@@ -8,7 +8,7 @@ It is the unit of replication. Its Measurements are the programs that ran in tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -136,6 +136,34 @@ class Counted:
     read_operations: int
     write_operations: int
     flush_operations: int | None = None
+
+    def since(self, before: Counted) -> Counted:
+        """The difference to an earlier state of the same counters."""
+        flushes = None
+        if self.flush_operations is not None and before.flush_operations is not None:
+            flushes = self.flush_operations - before.flush_operations
+        return Counted(
+            self.read_bytes - before.read_bytes,
+            self.write_bytes - before.write_bytes,
+            self.read_operations - before.read_operations,
+            self.write_operations - before.write_operations,
+            flushes,
+        )
+
+    @staticmethod
+    def total(counts: Sequence[Counted | None]) -> Counted | None:
+        """The sum of several counters; None if there are none, or one is unknown."""
+        known = [count for count in counts if count is not None]
+        if not known or len(known) < len(counts):
+            return None
+        flushes = [count.flush_operations for count in known]
+        return Counted(
+            sum(count.read_bytes for count in known),
+            sum(count.write_bytes for count in known),
+            sum(count.read_operations for count in known),
+            sum(count.write_operations for count in known),
+            None if None in flushes else sum(count or 0 for count in flushes),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,8 +170,9 @@ class Site:
             except DirtyHostError:
                 raise
             except (VdisklabError, OSError) as error:
+                reason = getattr(error, "strerror", None) or error
                 raise DirtyHostError(
-                    f"the {entry.kind} {entry.name} cannot be removed: {error}",
+                    f"the {entry.kind} {entry.name} cannot be removed: {reason}",
                     hint="run `vdisklab clean`",
                 ) from error
             self.ledger.strike(entry)

@@ -1,7 +1,7 @@
 """Removes each kind of thing that vdisklab creates: for its layer, or for `clean` after a crash.
 
-Every function is idempotent: it does nothing if the thing no longer exists, and raises
-DirtyHostError, which names the thing, if it cannot be removed.
+Every function is idempotent: it does nothing if the thing no longer exists. It raises HostError,
+OSError or DirtyHostError if the thing cannot be removed; callers name the thing.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ def remove_file(_host: Host, entry: Entry) -> None:
     try:
         Path(entry.name).unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in _BROKEN_FILE_SYSTEM and _goes_with_its_mount(Path(entry.name)):
-            return
-        raise DirtyHostError(f"{entry.name} cannot be removed: {error.strerror}") from error
+        if error.errno not in _BROKEN_FILE_SYSTEM or not _goes_with_its_mount(Path(entry.name)):
+            raise
 
 
 def _goes_with_its_mount(file: Path) -> bool:
@@ -71,10 +70,7 @@ def remove_directory(_host: Host, entry: Entry) -> None:
     mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
     if mounted:
         raise DirtyHostError(f"{directory} is not removed: something is still mounted in it")
-    try:
-        shutil.rmtree(directory)
-    except OSError as error:
-        raise DirtyHostError(f"{directory} cannot be removed: {error.strerror}") from error
+    shutil.rmtree(directory)
 
 
 def _is_loop(file: str) -> bool:
@@ -231,24 +227,20 @@ def wipe_device(host: Host, entry: Entry) -> None:
     path = Path(entry.name)
     if not path.is_block_device():
         return
-    try:
-        device = open_device(path)
-        if not is_same(device, entry.detail):
-            return
-        present = signatures(host, path)
-        if not present:
-            return
-        strange = [signature for signature in present if signature.label != entry.detail["label"]]
-        user = usage(device)
-        if strange or user:
-            raise DirtyHostError(
-                f"{path} is not wiped: "
-                f"{user or f'it has {strange[0]}, which vdisklab did not write'}",
-                hint=f"check its contents; `wipefs --all {path}` if you do not need them",
-            )
-        host.run("wipefs", "--all", "--quiet", path)
-    except HostError as error:
-        raise DirtyHostError(f"{path} cannot be wiped: {error}") from error
+    device = open_device(path)
+    if not is_same(device, entry.detail):
+        return
+    present = signatures(host, path)
+    if not present:
+        return
+    strange = [signature for signature in present if signature.label != entry.detail["label"]]
+    user = usage(device)
+    if strange or user:
+        raise DirtyHostError(
+            f"{path} is not wiped: {user or f'it has {strange[0]}, which vdisklab did not write'}",
+            hint=f"check its contents; `wipefs --all {path}` if you do not need them",
+        )
+    host.run("wipefs", "--all", "--quiet", path)
 
 
 def remove_mapped(host: Host, entry: Entry) -> None:
@@ -256,10 +248,7 @@ def remove_mapped(host: Host, entry: Entry) -> None:
     listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
     if entry.name not in (line.split("\t")[0] for line in listed.splitlines()):
         return
-    try:
-        host.run("dmsetup", "remove", "--retry", entry.name)
-    except HostError as error:
-        raise DirtyHostError(f"{entry.name} cannot be removed: {error}") from error
+    host.run("dmsetup", "remove", "--retry", entry.name)
 
 
 UNDO: Mapping[str, Undo] = {

@@ -48,12 +48,9 @@ def remove_volume(host: Host, entry: Entry) -> None:
     devices = recorded_devices(entry.detail["devices"])
     if not devices:
         return
-    try:
-        volumes = lvm_report(host, "lvs", devices, "vg_name,lv_name")
-        if entry.name in (f"{row['vg_name']}/{row['lv_name']}" for row in volumes):
-            _retry(host, ("lvremove", *lvm_on(devices), "--quiet", "--force", "--yes", entry.name))
-    except HostError as error:
-        raise DirtyHostError(f"the volume {entry.name} cannot be removed: {error}") from error
+    volumes = lvm_report(host, "lvs", devices, "vg_name,lv_name")
+    if entry.name in (f"{row['vg_name']}/{row['lv_name']}" for row in volumes):
+        _retry(host, ("lvremove", *lvm_on(devices), "--quiet", "--force", "--yes", entry.name))
 
 
 def remove_group(host: Host, entry: Entry) -> None:
@@ -61,18 +58,15 @@ def remove_group(host: Host, entry: Entry) -> None:
     devices = recorded_devices(entry.detail["devices"])
     if not devices:
         return
-    try:
-        groups = {row["vg_name"] for row in lvm_report(host, "vgs", devices, "vg_name")}
-        if entry.name in groups:
-            quiet = ("--quiet", "--yes")
-            host.run("vgchange", *lvm_on(devices), *quiet, "--activate", "n", entry.name)
-            _retry(host, ("vgremove", *lvm_on(devices), *quiet, "--force", entry.name))
-        # a group that was never finished leaves physical volumes without one
-        for row in lvm_report(host, "pvs", devices, "pv_name,vg_name,pv_fmt"):
-            if row["pv_fmt"] and not row["vg_name"]:
-                host.run("pvremove", *lvm_on(devices), "--quiet", "--yes", row["pv_name"])
-    except HostError as error:
-        raise DirtyHostError(f"the group {entry.name} cannot be removed: {error}") from error
+    groups = {row["vg_name"] for row in lvm_report(host, "vgs", devices, "vg_name")}
+    if entry.name in groups:
+        quiet = ("--quiet", "--yes")
+        host.run("vgchange", *lvm_on(devices), *quiet, "--activate", "n", entry.name)
+        _retry(host, ("vgremove", *lvm_on(devices), *quiet, "--force", entry.name))
+    # a group that was never finished leaves physical volumes without one
+    for row in lvm_report(host, "pvs", devices, "pv_name,vg_name,pv_fmt"):
+        if row["pv_fmt"] and not row["vg_name"]:
+            host.run("pvremove", *lvm_on(devices), "--quiet", "--yes", row["pv_name"])
 
 
 def _retry(host: Host, command: tuple[str, ...]) -> None:
@@ -109,28 +103,22 @@ def array_name(export: str) -> str:
 
 def stop_array(host: Host, entry: Entry) -> None:
     """Stops an md array and removes its superblocks from its members."""
-    try:
-        for device, name in arrays(host):
-            if name == entry.name:
-                _retry(host, ("mdadm", "--quiet", "--stop", str(device)))
-        for member in recorded_devices(entry.detail["devices"]):
-            text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
-            if array_name(text) == entry.name:
-                _retry(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))
-    except HostError as error:
-        raise DirtyHostError(f"the array {entry.name} cannot be stopped: {error}") from error
+    for device, name in arrays(host):
+        if name == entry.name:
+            _retry(host, ("mdadm", "--quiet", "--stop", str(device)))
+    for member in recorded_devices(entry.detail["devices"]):
+        text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
+        if array_name(text) == entry.name:
+            _retry(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))
 
 
 def destroy_pool(host: Host, entry: Entry) -> None:
     """Destroys a pool with its contents, and removes ZFS's labels from its members."""
     members = recorded_devices(entry.detail["devices"])
-    try:
-        if entry.name in pools(host) and _stands_on(host, entry.name, members):
-            _retry(host, ("zpool", "destroy", "-f", entry.name))
-        for member in members:
-            _remove_labels(host, member, entry.name)
-    except HostError as error:
-        raise DirtyHostError(f"the pool {entry.name} cannot be destroyed: {error}") from error
+    if entry.name in pools(host) and _stands_on(host, entry.name, members):
+        _retry(host, ("zpool", "destroy", "-f", entry.name))
+    for member in members:
+        _remove_labels(host, member, entry.name)
 
 
 def pools(host: Host) -> list[str]:

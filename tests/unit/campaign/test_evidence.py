@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
 from vdisklab.campaign.measured_evidence import Counters, Snapshot, block_stats, evidence_between
 from vdisklab.errors import GuestError
-from vdisklab.host.counters import DeviceCounters
 from vdisklab.results.model import Counted, Evidence
 from vdisklab.storage.image import ImageFile
 
@@ -91,7 +90,7 @@ def test_on_the_host_it_is_the_programs_time() -> None:
 counts = st.integers(0, 2**62)
 seconds = st.floats(0, 1e9)
 counted = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
-devices = st.builds(DeviceCounters, counts, counts, counts, counts, st.none() | counts)
+devices = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
 glances = st.builds(
     Snapshot,
     qemu=st.none() | counted,
@@ -102,7 +101,7 @@ glances = st.builds(
     steal=st.none() | seconds,
 )
 
-Numbers = Counted | DeviceCounters
+Numbers = Counted
 
 
 def numbers(of: Numbers) -> tuple[int, int, int, int]:
@@ -134,7 +133,7 @@ def later(before: Snapshot, more: Snapshot) -> Snapshot:
     qemu, device = before.qemu, before.device
     return Snapshot(
         qemu=Counted(*grown(qemu, more.qemu)) if qemu and more.qemu else more.qemu,
-        device=DeviceCounters(*grown(device, more.device)) if device and more.device else None,
+        device=Counted(*grown(device, more.device)) if device and more.device else None,
         cpu=None if before.cpu is None or more.cpu is None else before.cpu + more.cpu,
         resident=more.resident,
         allocated=more.allocated,

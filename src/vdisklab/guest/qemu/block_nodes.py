@@ -73,60 +73,24 @@ class Disk:
         return "vhost_user_blk" if self.attachment.bus.is_served else self.serial
 
 
-@dataclass(frozen=True, slots=True)
 class AttachedNames:
     """The ids in QEMU of the parts of one attached disk."""
 
-    serial: str
-
-    @property
-    def file_node(self) -> str:
-        """The protocol node: the open file."""
-        return f"{self.serial}-file"
-
-    @property
-    def node(self) -> str:
-        """The format node, to which the device is attached."""
-        return f"{self.serial}-node"
-
-    @property
-    def device(self) -> str:
-        """The disk device."""
-        return f"{self.serial}-dev"
-
-    @property
-    def controller(self) -> str:
-        """The SCSI controller, which has this one disk."""
-        return f"{self.serial}-hba"
-
-    @property
-    def served(self) -> str:
-        """The socket, and its character device in QEMU, of a disk that a daemon serves."""
-        return f"{self.serial}-vhost"
-
-    @property
-    def key(self) -> str:
-        """The secret object with the image's key."""
-        return f"{self.serial}-key"
-
-    @property
-    def data_node(self) -> str:
-        """The file with the data of a qcow2 image that has only its tables."""
-        return f"{self.serial}-data"
+    def __init__(self, serial: str) -> None:
+        self.serial = serial
+        self.file_node = f"{serial}-file"  # the protocol node: the open file
+        self.node = f"{serial}-node"  # the format node, to which the device is attached
+        self.data_node = f"{serial}-data"  # the data of a qcow2 image that has only its tables
+        self.key = f"{serial}-key"  # the secret object with the image's key
+        self.throttle = f"{serial}-throttle"  # the filter above the format, and its group
+        self.device = f"{serial}-dev"
+        self.controller = f"{serial}-hba"  # of SCSI, with this one disk
+        self.served = f"{serial}-vhost"  # the socket of a daemon, and its chardev in QEMU
+        self.iothread = f"{serial}-io"  # the thread that handles the device's requests
 
     def backing_node(self, number: int) -> str:
         """An image of the chain below; 0 is the nearest."""
         return f"{self.serial}-backing{number}"
-
-    @property
-    def throttle(self) -> str:
-        """The filter node above the format, and its throttle group, of a throttled disk."""
-        return f"{self.serial}-throttle"
-
-    @property
-    def iothread(self) -> str:
-        """The thread that handles the device's requests."""
-        return f"{self.serial}-io"
 
     def numbered_iothread(self, number: int) -> str:
         """One of several threads, which share the device's queues."""
