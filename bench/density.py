@@ -24,7 +24,7 @@ from vdisklab.analysis.capacity import capacity, next_steps
 from vdisklab.campaign.guest_group import require_together
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import PlanError
-from vdisklab.plan.density_request import DensityRequest
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.progress import Event, RunFinished
 from vdisklab.results.model import Direction
 from vdisklab.services.guest_capacity import campaign_of, search_known

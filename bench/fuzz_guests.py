@@ -15,7 +15,7 @@ from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.errors import VdisklabError
 from vdisklab.export.libvirt import QEMU_NAMESPACE
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.machine import Machine
+from vdisklab.guest.machine import Machine, detect_os
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.qemu.qmp_models import (
     device_statistics,
@@ -23,7 +23,6 @@ from vdisklab.guest.qemu.qmp_models import (
     iothreads,
     running_version,
 )
-from vdisklab.guest.system.detect_os import detect_os
 
 
 def guest_parsers() -> Iterable[Parser]:

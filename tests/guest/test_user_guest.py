@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import in_ci
 from tests.guest.debian import debian_image
 from tests.lab import Lab
+from vdisklab.campaign.guests import find_firmware
 from vdisklab.errors import HostError
-from vdisklab.guest.system.user_image import find_firmware
 from vdisklab.results.model import FailureKind
 
 pytestmark = pytest.mark.guest

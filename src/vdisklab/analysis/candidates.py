@@ -15,8 +15,8 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Verdicts, durability
 from vdisklab.path.needs import DURABLE, Need, meets
+from vdisklab.path.neighbours import simplicity
 from vdisklab.path.segments import CacheMode, PageCache
-from vdisklab.path.simplicity import simplicity
 from vdisklab.results.model import Better
 
 

@@ -11,28 +11,26 @@ from dataclasses import dataclass, replace
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
 from vdisklab.campaign.measured_evidence import Counters, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
-from vdisklab.campaign.served_disks import DaemonWatch
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
-from vdisklab.campaign.watches import DiskWatch, ProgramWatch, shows_waiting
+from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, shows_waiting
 from vdisklab.errors import HostError, VdisklabError
-from vdisklab.guest.hotplug import port_for
+from vdisklab.guest.hotplug import ended, guest_queue_checks, port_for, served, with_scheduler
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, ImageParts, format_options
 from vdisklab.guest.qemu.plugging import (
     DAEMON,
+    VIRTIOFSD,
     attach_commands,
     daemon_arguments,
     spell_arguments,
     spell_commands,
+    virtiofsd_arguments,
 )
 from vdisklab.guest.qemu.read_back import check_share, check_state
-from vdisklab.guest.qemu.share_device import VIRTIOFSD, virtiofsd_arguments
 from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
-from vdisklab.guest.queue_settings import guest_queue_checks, with_scheduler
-from vdisklab.guest.served_disk import ended, served
 from vdisklab.guest.system.guest_system import Family
+from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
-from vdisklab.host.queue_facts import host_queue_checks
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS, Bus

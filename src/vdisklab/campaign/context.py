@@ -33,8 +33,8 @@ from vdisklab.storage.room import (
     require_room,
 )
 from vdisklab.storage.site import Site, open_site
-from vdisklab.workload.install import systems_of
 from vdisklab.workload.program import program_of
+from vdisklab.workload.systems import systems_of
 
 Packages = Mapping[str, PackageSet]
 """The packages of each system that the profile installs, by the system's name."""

@@ -24,7 +24,7 @@ from vdisklab.campaign.schedule import attach_groups
 from vdisklab.campaign.state import StateError, set_page_cache, writing_back
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.machine import Machine
-from vdisklab.host.busy import load_between, snapshot
+from vdisklab.host.counters import load_between, snapshot
 from vdisklab.host.waiting import patience
 from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan

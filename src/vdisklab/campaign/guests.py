@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from vdisklab.errors import HostError
 from vdisklab.guest.factory import GuestContext, binary_of, files_of
 from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
 from vdisklab.guest.image.guest_image import build_guest_image
@@ -17,15 +19,10 @@ from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.system.user_image import (
-    find_firmware,
-    inspect_image,
-    overlay_command,
-    require_unchanged,
-)
 from vdisklab.guest.system.windows import read_diskspd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
+from vdisklab.host.programs import install_hint
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, Firmware, UserGuest
@@ -133,3 +130,64 @@ def system_to_boot(
     kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
     image = build_guest_image(host, cache, kernel)
     return disk_system(host, cache, kernel, image), files_of(image)
+
+
+_SECTOR = 512
+_FIRMWARE = (
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),  # Debian 12
+    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),  # Debian 11, Ubuntu
+    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),  # Fedora
+)
+"""Paths of UEFI without Secure Boot: code, and variables to copy."""
+
+
+def inspect_image(host: Host, image: Path) -> UserGuest:
+    """The user guest in an image. Raises HostError if it cannot be read or is not a disk image."""
+    try:
+        with image.open("rb") as opened:
+            first = opened.read(_SECTOR)
+    except OSError as error:
+        raise HostError(
+            f"the guest's image {image} cannot be read: {error.strerror}",
+            hint="name an existing image that you may read",
+        ) from error
+    known = json.loads(host.run("qemu-img", "info", "-U", "--output=json", image).stdout)
+    form = str(known["format"])
+    if form == "raw" and first[-2:] != b"\x55\xaa":
+        raise HostError(
+            f"{image} is not a disk image: it has no format that qemu-img knows, and no boot "
+            "sector",
+            hint="name the image of an installed system, such as guest.qcow2",
+        )
+    return UserGuest(image.absolute(), form, state_of(image))
+
+
+def state_of(image: Path) -> str:
+    """The image's size and modification time, which change when it is written to."""
+    status = image.stat()
+    return f"{status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def require_unchanged(own: UserGuest) -> None:
+    """Raises HostError when the image was changed since it was inspected."""
+    if state_of(own.image) != own.state:
+        raise HostError(
+            f"the guest's image {own.image} changed during the campaign",
+            hint="stop the program that writes to it, and run the same command again",
+        )
+
+
+def overlay_command(own: UserGuest, overlay: Path) -> tuple[str, ...]:
+    """The command that makes the overlay for the guest's writes."""
+    return (
+        "qemu-img", "create", "-q", "-f", "qcow2", "-F", own.format, "-b", str(own.image),
+        str(overlay),
+    )  # fmt: skip
+
+
+def find_firmware() -> tuple[Path, Path]:
+    """UEFI's code and its variables. Raises HostError when it is not installed."""
+    for code, variables in _FIRMWARE:
+        if Path(code).exists() and Path(variables).exists():
+            return Path(code), Path(variables)
+    raise HostError("UEFI for virtual machines is not installed", hint=install_hint(["OVMF"]))

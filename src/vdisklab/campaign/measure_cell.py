@@ -1,4 +1,7 @@
-"""Measures one cell in one block: stack → image → disk → guest → state → measurements → result."""
+"""Measures one cell in one block: stack → image → disk → guest → state → measurements → result.
+
+A cell of a profile that boots is measured by booting QEMU from its disk.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,42 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.attachment import AttachedDisk, attached
+from vdisklab.campaign.attachment import (
+    AttachedDisk,
+    attached,
+    disk_for,
+    require_confirmed,
+    storage_checks,
+)
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.guest_group import measure_group
-from vdisklab.campaign.measured_evidence import Growth, evidence_between, observed_samples
+from vdisklab.campaign.guests import BootFromDisk
+from vdisklab.campaign.measured_evidence import (
+    Counters,
+    Growth,
+    evidence_between,
+    guest_counters,
+    observed_samples,
+)
 from vdisklab.campaign.place import prepared, with_files
 from vdisklab.campaign.schedule import attach_groups
 from vdisklab.campaign.state import set_page_cache, writing_back
-from vdisklab.campaign.time_series import with_time_series
+from vdisklab.campaign.time_series import TimeSeries, with_time_series
+from vdisklab.campaign.watches import DiskWatch
+from vdisklab.errors import HostError
+from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.plugging import spell_arguments
+from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
 from vdisklab.path.cell import Cell
+from vdisklab.path.segments import Aio
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.progress import MeasurementStarted
-from vdisklab.results.model import Check, Measurement
-from vdisklab.workload.program import Timing
+from vdisklab.progress import MeasurementStarted, Progress
+from vdisklab.results.model import Check, Counted, Measurement
+from vdisklab.storage.image import ImageFile
+from vdisklab.workload.program import ProgramResult, Timing
 from vdisklab.workload.registry import workload_for
+from vdisklab.workload.systems import boot_samples
 
 
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
@@ -99,3 +124,97 @@ def _measure(
 def _rest(seconds: float) -> None:
     if seconds > 0:
         time.sleep(seconds)
+
+
+_SHUTDOWN_SECONDS = 120.0
+
+
+def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
+    """Measures a cell by boots and shutdowns. Raises the same errors as `measure_cell`."""
+    with context.stacks.image_for(cell.path) as image:
+        if not isinstance(image, ImageFile) or context.boot is None:
+            raise HostError(
+                "there is no disk to boot from",
+                hint="boot measurements need a guest: leave out the path `host`, or "
+                "choose another profile",
+            )
+        stored = storage_checks(cell.path, image)
+        require_confirmed(stored)
+        checks: tuple[Check, ...] = ()
+        measured = []
+        for plan in context.plan.profile.measurements:
+            set_page_cache(cell.page_cache, image)
+            checks, measurement = _measure_boot(context, context.boot, cell, image, plan)
+            measured.append(measurement)
+    commands = tuple(measurement.command for measurement in measured)
+    return CellResult((*stored, *checks), commands, tuple(measured))
+
+
+def _measure_boot(
+    context: CampaignContext,
+    boot: BootFromDisk,
+    cell: Cell,
+    image: ImageFile,
+    plan: MeasurementPlan,
+) -> tuple[tuple[Check, ...], Measurement]:
+    disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    at_start = _before_any_disk(context, disk)
+    devices = context.stacks.devices_for(cell.path)
+    # A QEMU that has not started has zero counters.
+    nothing = Counted(0, 0, 0, 0, 0)
+    before = replace(Counters(lambda: nothing, devices, None, image).snapshot(), cpu=0.0)
+    context.progress(MeasurementStarted(plan.name, None))
+    watch = _BootWatch(disk.serial, context.progress)
+    started, begin = datetime.now(UTC), time.monotonic()
+    with boot(disk, watch) as machine:
+        booted = time.monotonic() - begin
+        time_series = watch.end()
+        after = guest_counters(machine, disk.serial, devices, image).snapshot()
+        guest_disk = machine.find_disk(disk.serial)
+        checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
+        require_confirmed(checks)
+        order = time.monotonic()
+        machine.shut_down(_SHUTDOWN_SECONDS)
+        ended = time.monotonic() - order
+    samples = boot_samples(booted, ended)
+    outcome = with_time_series(ProgramResult(samples, None, booted + ended), time_series)
+    measurement = Measurement(
+        name=plan.name,
+        program=plan.program,
+        command=spell_arguments(machine.argv),
+        samples=outcome.samples,
+        # The counters end with QEMU, so they cover the boot only.
+        evidence=evidence_between(before, after, None),
+        started=started,
+        wall_seconds=time.monotonic() - begin,
+        measured_seconds=booted + ended,
+        raw="",
+        series=outcome.series,
+    )
+    return checks, measurement
+
+
+class _BootWatch:
+    """Follows the disk of a guest from its QEMU's first answer."""
+
+    def __init__(self, serial: str, progress: Progress) -> None:
+        self._serial = serial
+        self._progress = progress
+        self._watch: DiskWatch | None = None
+
+    def __call__(self, monitor: Channel) -> None:
+        """Takes another sample; the first call starts the series."""
+        if self._watch is None:
+            self._watch = DiskWatch(monitor, self._serial, self._progress)
+            self._watch.begin()
+        else:
+            self._watch()
+
+    def end(self) -> TimeSeries:
+        """The series; empty if no guest was started."""
+        return TimeSeries((), (), None) if self._watch is None else self._watch.end()
+
+
+def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuTraces | None:
+    """QEMU's state without the disk: needed to tell io_uring from polling."""
+    return context.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

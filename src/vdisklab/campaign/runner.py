@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from vdisklab.campaign.booting import measure_boots
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.measure_cell import measure_boots, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import (

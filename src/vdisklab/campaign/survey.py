@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
-from vdisklab.guest.qemu.plugging import DAEMON
+from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
-from vdisklab.guest.qemu.share_device import VIRTIOFSD
 from vdisklab.guest.qemu.virtiofsd import find_virtiofsd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger

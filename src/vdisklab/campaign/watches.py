@@ -1,4 +1,4 @@
-"""Follows a measurement from outside: QEMU's counters of a disk, the kernel's of a program.
+"""Follows a measurement from outside: QEMU's counters of a disk, the kernel's of a process.
 
 In a guest, QEMU counts the bytes and operations that it completed (query-blockstats). A pause is a
 stall only if a request took that long, which QEMU's latency histogram shows
@@ -20,6 +20,7 @@ from typing import Any
 
 from vdisklab.campaign.time_series import SHORTEST_STALL, Span, TimeSeries
 from vdisklab.errors import GuestError
+from vdisklab.guest.hotplug import ended
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.counters import Activity, children_storage_bytes, tree_activity
@@ -254,3 +255,49 @@ def _waits(point: ProgramPoint) -> bool:
 def _state(point: ProgramPoint) -> tuple[bool, int]:
     """A value that changes when the program makes progress, and when it starts or stops waiting."""
     return _waits(point), -1 if point.activity is None else point.activity.progress
+
+
+class DaemonWatch:
+    """Follows the process that serves a guest: its traffic with the storage, and its end.
+
+    Without it the guest would wait for its requests without end, so a measurement ends at once.
+    """
+
+    def __init__(
+        self, program: str, pid: int, alive: Callable[[], bool], progress: Progress
+    ) -> None:
+        self._program = program
+        self._pid = pid
+        self._alive = alive
+        self._progress = progress
+        self._points: list[tuple[float, int]] = []
+
+    def begin(self) -> None:
+        """Starts a new series at this moment."""
+        self._points = []
+        self._sample()
+
+    def __call__(self, process: int | None = None) -> None:
+        """Takes another sample. Raises GuestError if the daemon has ended."""
+        del process  # the program runs in the guest
+        if not self._alive():
+            raise ended(self._program)
+        self._sample()
+        (begin, less), (end, more) = self._points[-2:] if len(self._points) > 1 else ((0, 0),) * 2
+        if end > begin:
+            self._progress(Throughput((more - less) / (end - begin), None))
+
+    def end(self) -> TimeSeries:
+        """The series since `begin`; the daemon has no histogram, so stalls are unknown."""
+        self._sample()
+        busy = tuple(
+            (begin, end)
+            for (begin, less), (end, more) in itertools.pairwise(self._points)
+            if more > less
+        )
+        return TimeSeries(tuple(self._points), busy, None)
+
+    def _sample(self) -> None:
+        activity = tree_activity(self._pid)
+        if activity is not None:
+            self._points.append((time.monotonic(), activity.storage_bytes))

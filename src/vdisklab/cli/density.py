@@ -13,7 +13,7 @@ from vdisklab.cli.options import Format
 from vdisklab.cli.output import emit
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
-from vdisklab.plan.density_request import DensityRequest
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table

@@ -26,11 +26,11 @@ from vdisklab.export.kubevirt import name_of
 from vdisklab.export.libvirt import add_comments, add_metadata, add_shared_memory
 from vdisklab.export.qemu import machine_arguments
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
-from vdisklab.guest.qemu.plugging import spell_arguments
-from vdisklab.guest.qemu.share_device import (
+from vdisklab.guest.qemu.plugging import (
     VIRTIOFSD,
     mount_command,
     share_arguments,
+    spell_arguments,
     virtiofsd_arguments,
 )
 from vdisklab.path.segments import Bus

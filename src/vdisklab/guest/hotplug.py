@@ -1,18 +1,23 @@
-"""Hot-plugs a disk or a virtio-serial port into a running guest while a context is open."""
+"""Gives a running guest its disk: plugged or served, with its queue set. Plugs ports, too."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
-from vdisklab.guest.qemu.plugging import attach_commands, detach_commands
-from vdisklab.guest.system.guest_system import GuestDisk
+from vdisklab.guest.qemu.plugging import DAEMON, attach_commands, detach_commands
+from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
+from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
+from vdisklab.guest.system.guest_system import Family, GuestDisk
+from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
+from vdisklab.results.model import Check
 
 _UNPLUG_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
@@ -85,3 +90,68 @@ def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
         yield stream
     _unplug(machine, f"{name}-port")
     machine.monitor.perform(QmpCommand("chardev-remove", {"id": name}))
+
+
+@contextmanager
+def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemon | None]:
+    """The daemon with the disk open; None for a disk that QEMU opens itself.
+
+    If the daemon ends before the context does, an error of the body says so.
+    """
+    if not disk.attachment.bus.is_served:
+        yield None
+        return
+    with start_storage_daemon(ledger, directory, disk.serial) as daemon:
+        at_start = read_daemon(daemon)
+        try:
+            with daemon.export(disk):
+                yield ServingDaemon(daemon, at_start)
+        except VdisklabError as error:
+            if daemon.alive():
+                raise
+            raise ended(DAEMON) from error
+
+
+def ended(program: str) -> GuestError:
+    """The error for a daemon that is gone."""
+    return GuestError(
+        f"{program}, which serves the guest, has ended",
+        hint="`dmesg` says whether the kernel killed it because memory ran out",
+    )
+
+
+_RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
+_SECONDS = 60.0
+
+
+def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> GuestDisk:
+    """The disk's facts after its I/O scheduler was set, if the path names one.
+
+    Raises GuestError if the guest's kernel does not have it.
+    """
+    wanted = disk.attachment.guest_scheduler
+    if wanted is None:
+        return guest_disk
+    if machine.system.family is Family.WINDOWS:
+        raise GuestError("a Windows guest has no I/O schedulers", hint="leave out guest_scheduler")
+    setting = f"/sys/block/{guest_disk.device.removeprefix('/dev/')}/queue/scheduler"
+    try:
+        machine.agent.run(("sh", "-c", f"echo {wanted} > {setting}"), timeout=_SECONDS)
+    except WorkloadError as error:
+        available = machine.agent.run(("cat", setting), timeout=_SECONDS).stdout.strip()
+        raise GuestError(
+            f"the guest's kernel does not have the I/O scheduler {wanted}: it has {available}",
+            hint="choose one of these; an older vdisklab may have unpacked a kernel with fewer: "
+            "then remove the directory `kernel` from its cache",
+        ) from error
+    return machine.find_disk(disk.guest_serial)
+
+
+def guest_queue_checks(disk: Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
+    """The scheduler as requested, and the queue's other settings; those that the guest shows."""
+    facts = {"scheduler": disk.attachment.guest_scheduler, **dict.fromkeys(_RECORDED)}
+    return tuple(
+        Check(f"guest.{name}", requested, guest_disk.facts.get(name, "unknown"))
+        for name, requested in facts.items()
+        if requested is not None or name in guest_disk.facts
+    )

@@ -6,14 +6,14 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.programs import QEMU
-from vdisklab.results.model import HostFacts
+from vdisklab.results.model import Check, HostFacts
 
 SYSTEM = Path("/")
 """The directory with /proc, /sys and /etc; tests use other directories."""
@@ -224,5 +224,34 @@ def _distribution(root: Path) -> str | None:
 
 def _chosen(path: Path) -> str | None:
     """The selected word of a sysfs file such as `always [madvise] never`."""
-    match = re.search(r"\[(\w+)\]", read_text(path) or "")
+    match = re.search(r"\[(\S+)\]", read_text(path) or "")
     return match[1] if match else None
+
+
+_RECORDED = ("scheduler", "nr_requests", "wbt_lat_usec", "read_ahead_kb")
+
+
+def host_queue_checks(
+    numbers: Sequence[tuple[int, int]], devices: Path = Path("/sys/dev/block")
+) -> tuple[Check, ...]:
+    """The settings of these devices' queues; values that differ between them are joined by `/`.
+
+    A setting that the kernel does not show is left out.
+    """
+    queues = [_queue(devices / f"{major}:{minor}") for major, minor in numbers]
+    return tuple(_checks(queues))
+
+
+def _queue(device: Path) -> Path:
+    """The queue of a disk; a partition has that of its disk (Documentation/ABI, sysfs-block)."""
+    own = device / "queue"
+    return own if own.exists() else device.resolve().parent / "queue"
+
+
+def _checks(queues: Sequence[Path]) -> Iterator[Check]:
+    for name in _RECORDED:
+        values = dict.fromkeys(
+            value for queue in queues if (value := _chosen(queue / name) or read_text(queue / name))
+        )
+        if values:
+            yield Check(f"host.{name}", None, "/".join(values))

@@ -1,4 +1,5 @@
-"""The neighbours of a disk path: what else a guest's disk could be, one segment at a time."""
+"""Other paths in place of one: its neighbours, one segment away, and which of several is the
+simplest, to be taken where measurements show no difference."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ from dataclasses import replace
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
 
-_FORMATS = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
+_OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 
 
 def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
@@ -47,8 +48,8 @@ def _settings(path: DiskPath) -> Iterator[DiskPath]:
 
 
 def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
-    if path.image is not None and path.image.format in _FORMATS:
-        yield replace(path, image=Image(_FORMATS[path.image.format]))
+    if path.image is not None and path.image.format in _OTHER_FORMAT:
+        yield replace(path, image=Image(_OTHER_FORMAT[path.image.format]))
     for bus in (Bus.VIRTIO, Bus.SCSI):
         known = tuple(item for item in path.attachment.options if item[0] in BUS_OPTIONS[bus])
         yield replace(path, attachment=Attachment(bus, known))
@@ -56,3 +57,42 @@ def _rebuilt(path: DiskPath) -> Iterator[DiskPath]:
 
 def _with(attachment: Attachment, **options: str | bool) -> Attachment:
     return Attachment(attachment.bus, tuple((dict(attachment.options) | options).items()))
+
+
+_SIMPLEST_FORMATS = (ImageFormat.RAW, None, ImageFormat.QCOW2)
+_SIMPLEST_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.DEFAULT, CacheMode.DIRECTSYNC,
+           CacheMode.WRITETHROUGH)  # fmt: skip
+_SIMPLEST_BUSES = (Bus.VIRTIO, Bus.SCSI)
+
+RULE = (
+    "The simplest path has the fewest host layers; then raw before no image format, qcow2 and "
+    "other formats; cache none before writeback, QEMU's default, directsync, writethrough and "
+    "the unsafe modes; virtio before scsi and other buses; the fewest options."
+)
+"""The order of `simplicity`, for people."""
+
+
+Simplicity = tuple[int, int, int, int, int, tuple[int, ...], str]
+
+
+def simplicity(path: DiskPath) -> Simplicity:
+    """A key to sort by, the simplest path first; no two paths have the same key."""
+    form = None if path.image is None else path.image.format
+    options = sum(
+        len(part.options)
+        for part in (*path.layers, path.image, path.attachment)
+        if part is not None
+    )
+    return (
+        len(path.layers),
+        _place(form, _SIMPLEST_FORMATS),
+        _place(path.cache, _SIMPLEST_CACHES),
+        _place(path.attachment.bus, _SIMPLEST_BUSES),
+        options,
+        tuple(tuple(LayerKind).index(layer.kind) for layer in path.layers),
+        path.canonical,
+    )
+
+
+def _place(value: object, order: tuple[object, ...]) -> int:
+    return order.index(value) if value in order else len(order)

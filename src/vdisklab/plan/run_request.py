@@ -1,4 +1,4 @@
-"""The options of `vdisklab run` that are not part of a campaign's plan, one row each."""
+"""The options of `vdisklab run` and `density` beside those of every campaign, one row each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, setting
 from vdisklab.plan.value_kinds import (
     FILE,
     FILES,
+    NAME_OR_FILE,
     PERCENTAGE,
     SECONDS,
     SWITCH,
     TEXT,
+    WHOLE,
+    Limits,
     one_of,
     several,
 )
@@ -144,3 +147,78 @@ class RunRequest(Request):
                 "--here measures a directory or devices, but both --dir and --on are given",
                 hint="leave out one of them",
             )
+
+
+DEFAULT_MOST = 16
+DEFAULT_LIMIT = "latency_p99<=5ms"
+
+
+@dataclass(frozen=True, slots=True)
+class DensityRequest(Request):
+    """A request to `vdisklab density`: a load for each guest, and the limit that each must meet."""
+
+    until: str | None = setting(
+        TEXT,
+        "What each guest must meet: latency_p99, latency_p50, latency_mean or latency_max, at most "
+        "a time.",
+        Panel.WHAT,
+        key="",
+        metavar="LIMIT",
+        default=DEFAULT_LIMIT,
+        identifies=True,
+    )
+    victim: str | None = setting(
+        NAME_OR_FILE,
+        "Instead of a capacity: what neighbours do to a guest with this profile.",
+        Panel.WHAT,
+        key="",
+        metavar="NAME",
+        shown="none",
+        needs="neighbour",
+    )
+    neighbour: str | None = setting(
+        NAME_OR_FILE,
+        "With --victim: the profile whose first measurement the other guests run.",
+        Panel.WHAT,
+        metavar="NAME",
+        shown="none",
+        stored="neighbour",
+        identifies=True,
+    )
+    most: int | None = setting(
+        WHOLE,
+        "The largest number of guests to try; fewer if they do not fit into memory.",
+        Panel.WHAT,
+        key="",
+        metavar="N",
+        default=DEFAULT_MOST,
+        limits=Limits(1, 999),
+        identifies=True,
+    )
+    thin: bool = setting(
+        SWITCH,
+        "Also measure images whose blocks are allocated while measuring, which says how fast they "
+        "are allocated, not how many guests the path carries.",
+        Panel.WHAT,
+        key="",
+    )
+    new: bool = setting(
+        SWITCH,
+        "Start a new campaign, even if this plan was measured before.",
+        Panel.OUTPUT,
+        key="",
+    )
+
+    def require_search(self) -> None:
+        """Raises PlanError for options that the search decides itself."""
+        if self.guests:
+            raise PlanError(
+                "density decides itself how many guests it measures, but --guests is given",
+                hint="write --most, or use `vdisklab run --guests`",
+            )
+        if self.neighbour is not None:
+            raise PlanError(
+                "--neighbour has no effect without --victim", hint="write --victim quiet-db, too"
+            )
+        if self.load is None:
+            raise PlanError("density needs a load for each guest", hint="write --load 500iops")

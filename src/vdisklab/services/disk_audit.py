@@ -33,9 +33,8 @@ from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.image_header import header_format
 from vdisklab.host.mounts import free_bytes, mount_of
-from vdisklab.host.visible import is_visible_device, is_visible_file
+from vdisklab.host.visible import header_format, is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability

@@ -27,9 +27,9 @@ from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.density_request import DEFAULT_LIMIT, DEFAULT_MOST, DensityRequest
 from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
 from vdisklab.plan.matrix import expand_paths
+from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.powercut.recording.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress

@@ -9,8 +9,8 @@ import numpy as np
 from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.errors import PlanError
-from vdisklab.plan.density_request import DEFAULT_LIMIT, DensityRequest
 from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.run_request import DEFAULT_LIMIT, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
 from vdisklab.results.model import Run

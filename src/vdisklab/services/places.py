@@ -25,9 +25,9 @@ from vdisklab.services.answers import (
     load_chosen,
     stored_verdicts,
 )
-from vdisklab.workload.install import PROGRAM as INSTALL
 from vdisklab.workload.registry import SYSBENCH
 from vdisklab.workload.sysbench import SysbenchSettings, fsync_options
+from vdisklab.workload.systems import PROGRAM as INSTALL
 
 Planned = Sequence[Mapping[str, Any]]
 """The measurements of a stored plan."""

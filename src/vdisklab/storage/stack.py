@@ -10,13 +10,12 @@ from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.filesystem import filesystem, tmpfs
-from vdisklab.storage.loop import loop_device, side_by_side
+from vdisklab.storage.loop import loop_device, side_by_side, zram
 from vdisklab.storage.lvm import logical_volume
 from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.zfs import dataset, limited_arc, volume
-from vdisklab.storage.zram import zram
 
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 

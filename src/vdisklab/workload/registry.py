@@ -10,15 +10,14 @@ from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.workload.bonnie import Bonnie
-from vdisklab.workload.boot import Boot
 from vdisklab.workload.dd import Dd
 from vdisklab.workload.diskspd import Diskspd
 from vdisklab.workload.fio import Fio
-from vdisklab.workload.install import PROGRAM as INSTALL
-from vdisklab.workload.install import Install
 from vdisklab.workload.program import Workload
 from vdisklab.workload.sqlite import Sqlite
 from vdisklab.workload.sysbench import Sysbench
+from vdisklab.workload.systems import PROGRAM as INSTALL
+from vdisklab.workload.systems import Boot, Install
 
 BONNIE = "bonnie++"
 SYSBENCH = "sysbench"

@@ -27,8 +27,7 @@ from vdisklab.campaign.place import (
 from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
-from vdisklab.guest.machine import Machine
-from vdisklab.guest.system.detect_os import detect_os
+from vdisklab.guest.machine import Machine, detect_os
 from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from vdisklab.campaign.served_disks import DaemonWatch
+from vdisklab.campaign.watches import DaemonWatch
 from vdisklab.errors import GuestError
 from vdisklab.progress import Event, Throughput
 

@@ -9,9 +9,9 @@ import pytest
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
+from vdisklab.guest.hotplug import guest_queue_checks, with_scheduler
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.queue_settings import guest_queue_checks, with_scheduler
 from vdisklab.guest.system.guest_system import Family, GuestDisk, GuestSystem, MicroGuest
 from vdisklab.path.disk_path import parse_path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.host.busy import BusySnapshot, load_between, snapshot
+from vdisklab.host.counters import BusySnapshot, load_between, snapshot
 from vdisklab.results.model import HostLoad
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.host.image_header import header_format
+from vdisklab.host.visible import header_format
 from vdisklab.path.segments import ImageFormat
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vdisklab.host.queue_facts import host_queue_checks
+from vdisklab.host.facts import host_queue_checks
 
 
 def queue(devices: Path, name: str, **settings: str) -> None:

@@ -15,7 +15,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.density_request import DensityRequest
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.progress import Event, Note, silent
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.density_table import density_document, density_table

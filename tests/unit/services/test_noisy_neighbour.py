@@ -14,7 +14,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import beside, build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.density_request import DensityRequest
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table

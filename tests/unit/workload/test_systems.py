@@ -11,10 +11,9 @@ from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
-from vdisklab.workload.boot import boot_samples
-from vdisklab.workload.install import systems_of
 from vdisklab.workload.program import Output, Script, Subject, Timing
 from vdisklab.workload.registry import workload_for
+from vdisklab.workload.systems import boot_samples, systems_of
 
 PLACE = Subject("/mnt/x", 2 * GIB, is_device=False, is_directory=True, memory=GIB,
                 scratch="/scratch")  # fmt: skip

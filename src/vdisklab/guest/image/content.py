@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from vdisklab.guest.image.filetree import MERGED, FileTree, guest_path
-from vdisklab.guest.image.host_programs import InstalledProgram, libraries
+from vdisklab.guest.image.host_programs import InstalledProgram, libraries, slim_fio
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.guest.image.modules import (
     AGENT_MODULES,
@@ -22,7 +22,6 @@ from vdisklab.guest.image.modules import (
     ModuleTree,
     module_content,
 )
-from vdisklab.guest.image.slim_fio import slim_fio
 from vdisklab.guest.system.guest_system import STDERR_LOG
 from vdisklab.host.command import Host
 from vdisklab.path.segments import Bus

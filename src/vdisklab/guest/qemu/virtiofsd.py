@@ -14,8 +14,8 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.guest.qemu.plugging import VIRTIOFSD, virtiofsd_arguments
 from vdisklab.guest.qemu.process import qemu_process
-from vdisklab.guest.qemu.share_device import VIRTIOFSD, virtiofsd_arguments
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.programs import not_installed

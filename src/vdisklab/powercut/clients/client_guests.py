@@ -9,12 +9,12 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.factory import GuestContext, prepare_guests
+from vdisklab.guest.hotplug import served
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.guest.qemu.read_back import check_state
-from vdisklab.guest.served_disk import served
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.guest.image.slim_fio import slim_fio, write_without_libraries
+from vdisklab.guest.image.host_programs import slim_fio, write_without_libraries
 from vdisklab.host.command import LocalHost
 
 

@@ -13,7 +13,7 @@ from tests.unit.guest.fake_agent import DEBIAN, WINDOWS, FakeAgent, Said, agent_
 from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
-from vdisklab.guest.system.detect_os import detect_os
+from vdisklab.guest.machine import detect_os
 from vdisklab.guest.system.guest_system import Family, UnfitGuestError
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.guests import requested_guest, user_boot
+from vdisklab.campaign.guests import inspect_image, requested_guest, require_unchanged, user_boot
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.qemu.command_line import (
     Channels,
@@ -18,7 +18,6 @@ from vdisklab.guest.qemu.command_line import (
     UserBoot,
     build_argv,
 )
-from vdisklab.guest.system.user_image import inspect_image, require_unchanged
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.plan.build import build_plan
