@@ -61,7 +61,7 @@ def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
 
     Both are removed at the end. Raises HostError if the image changed meanwhile.
     """
-    site.observe(lambda: require_unchanged(guest), planned=None)
+    site.check(lambda: require_unchanged(guest))
     overlay = site.directory / f"{name}.system.qcow2"
     firmware = None
     with ExitStack() as files:
@@ -73,7 +73,7 @@ def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
             files.enter_context(site.tracked(Kind.FILE, firmware.variables))
             site.run("cp", variables, firmware.variables)
         yield UserBoot(overlay, guest.bus, firmware, guest.boot_seconds, guest.diskspd)
-    site.observe(lambda: require_unchanged(guest), planned=None)
+    site.check(lambda: require_unchanged(guest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import REWRITTEN, Age
 from vdisklab.storage.image import ImageFile, extents, read_properties
 from vdisklab.storage.image_commands import opened, snapshot_command
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 
 PIECE = 64 << 10
 """Bytes of one rewrite."""
@@ -41,7 +41,7 @@ def aged(
     A snapshot is taken before a pass, and removed after it. The bytes are those of `source`.
     """
     form = image or Image(ImageFormat.RAW)
-    before = site.observe(lambda: fragmentation(site.host, made), planned=NO_PROPERTIES)
+    before = site.read_back(lambda: fragmentation(site.host, made))
     for number in range(1, age.rewrites + 1):
         snapshot, key = f"age{number}", made.key_file
         with_snapshot = number <= age.snapshots
@@ -67,7 +67,7 @@ def aged(
             "age.state": str(age),
         }
 
-    properties = site.observe(read_back, planned=NO_PROPERTIES)
+    properties = site.read_back(read_back)
     return replace(made, properties={**made.properties, **properties})
 
 

@@ -11,7 +11,7 @@ from vdisklab.host.blockdevice import Device, identity, open_device, signatures,
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.path.backing import BackingDevices
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 from vdisklab.units import format_bytes
 
 
@@ -100,7 +100,7 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
             f"{count} devices are needed, but {len(backing.devices)} were given",
             hint="name more with --on, or use slices of the work directory",
         )
-    site.observe(lambda: require_usable(site.host, backing, needed), planned=None)
+    site.check(lambda: require_usable(site.host, backing, needed))
     chosen = backing.devices[:count]
     with ExitStack() as built:
         for path in chosen:
@@ -111,7 +111,7 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
 
 @contextmanager
 def _held(site: Site, path: Path) -> Iterator[None]:
-    known = site.observe(lambda: identity(open_device(path)), planned=NO_PROPERTIES)
+    known = site.read_back(lambda: identity(open_device(path)))
     detail = {**known, "label": site.label}
     with site.tracked(Kind.DEVICE, path.resolve(), **detail):
         wipe_command = ("wipefs", "--all", "--quiet", str(path))

@@ -10,12 +10,11 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
-from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
 from vdisklab.storage.room import require_memory
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,6 @@ _MAKING: Mapping[LayerKind, _Making] = {
     ),
 }
 
-_OPTION_NAMES = {
-    LayerKind.EXT4: ("barrier", "data"),
-    LayerKind.XFS: ("reflink",),
-    LayerKind.BTRFS: ("barrier", "datacow", "compress"),
-}
-
 
 @contextmanager
 def filesystem(
@@ -76,18 +69,24 @@ def filesystem(
 
     Raises HostError when a requested mount option is not among those that the kernel shows.
     """
-    mountpoint = site.directory / name
-    with site.tracked(Kind.DIRECTORY, mountpoint):
-        site.run("mkdir", mountpoint)
-        site.run(
-            *mkfs_command(layer, below.path, site.label, just_created=not below.disks), timeout=600
+    make = mkfs_command(layer, below.path, site.label, just_created=not below.disks)
+    with site.mount_point(name) as mountpoint:
+        site.run(*make, timeout=600)
+        site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
+        properties = site.read_back(lambda: _read_back(site.host, layer, mountpoint))
+        yield below.above(mountpoint, is_block=False, **properties)
+
+
+def require_mounted(mountpoint: Path, filesystem: str) -> Mount:
+    """The mount. Raises HostError if it is not of that kind although mount succeeded."""
+    mount = mount_at(mountpoint)
+    if mount is None or filesystem not in mount.filesystem:
+        raise HostError(
+            f"{mountpoint} is not mounted as {filesystem} although mount succeeded",
+            hint="an automounter or another program may have mounted over it (`findmnt`): choose "
+            "another --dir",
         )
-        with site.tracked(Kind.MOUNT, mountpoint):
-            site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
-            properties = site.observe(
-                lambda: _read_back(site.host, layer, mountpoint), planned=NO_PROPERTIES
-            )
-            yield below.above(mountpoint, is_block=False, **properties)
+    return mount
 
 
 def mkfs_command(
@@ -100,7 +99,7 @@ def mkfs_command(
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if just_created else []
-    for option in _OPTION_NAMES[layer.kind]:
+    for option in LAYER_OPTIONS[layer.kind]:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
     return (*making.mkfs, "-L", label, *extra, str(device))
 
@@ -115,18 +114,12 @@ def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ..
 def wanted_mount_options(layer: Layer) -> tuple[str, ...]:
     """The mount options for the layer's options."""
     table = _MAKING[layer.kind].mount_options
-    options = (table.get((name, layer.option(name))) for name in _OPTION_NAMES[layer.kind])
+    options = (table.get((name, layer.option(name))) for name in LAYER_OPTIONS[layer.kind])
     return tuple(option for option in options if option is not None)
 
 
 def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
-    mount = mount_at(mountpoint)
-    if mount is None or mount.filesystem != layer.kind:
-        raise HostError(
-            f"{mountpoint} is not mounted as {layer.kind} although mount succeeded",
-            hint="an automounter or another program may have mounted over it (`findmnt`): choose "
-            "another --dir",
-        )
+    mount = require_mounted(mountpoint, layer.kind)
     for option in wanted_mount_options(layer):
         _require_option(mount, option)
     properties = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}
@@ -161,25 +154,16 @@ def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[T
 
     Its option `huge` puts files on huge pages (tmpfs(5)).
     """
-    site.observe(lambda: require_memory(size, available_memory(), "this stack"), planned=None)
-    mountpoint = site.directory / name
-    with site.tracked(Kind.DIRECTORY, mountpoint):
-        site.run("mkdir", mountpoint)
-        with site.tracked(Kind.MOUNT, mountpoint):
-            huge = str(layer.option("huge"))
-            wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
-            site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
-            properties = site.observe(lambda: _tmpfs_properties(mountpoint), planned=NO_PROPERTIES)
-            yield Target(mountpoint, False, properties)
+    site.check(lambda: require_memory(size, available_memory(), "this stack"))
+    with site.mount_point(name) as mountpoint:
+        huge = str(layer.option("huge"))
+        wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
+        site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
+        yield Target(mountpoint, False, site.read_back(lambda: _tmpfs_properties(mountpoint)))
 
 
 def _tmpfs_properties(mountpoint: Path) -> dict[str, str]:
-    mount = mount_at(mountpoint)
-    if mount is None or mount.filesystem != "tmpfs":
-        raise HostError(
-            f"{mountpoint} is not a tmpfs although mount succeeded",
-            hint="another program may have mounted over it (`findmnt`): choose another --dir",
-        )
+    mount = require_mounted(mountpoint, "tmpfs")
     huge = [option.removeprefix("huge=") for option in mount.options if option.startswith("huge=")]
     return {
         "tmpfs.mount": ",".join(sorted(mount.options)),

@@ -27,7 +27,7 @@ from vdisklab.storage.image_commands import (
     rewrites_of,
     snapshot_command,
 )
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -79,7 +79,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
                 f"{file} cannot be written: {error}",
                 hint="choose a smaller --size or another --dir",
             ) from error
-        site.observe(lambda: evict(file), planned=None)
+        site.check(lambda: evict(file))
         yield file
 
 
@@ -90,7 +90,7 @@ def compressible_source(site: Site, random: Path, size: int) -> Iterator[Path]:
     script = 'basenc --base16 --wrap=0 "$1" | head --bytes="$2" > "$3"'
     with site.tracked(Kind.FILE, file):
         site.run_marked("sh", "-c", script, "sh", random, str(size), file, timeout=_CREATE_TIMEOUT)
-        site.observe(lambda: evict(file), planned=None)
+        site.check(lambda: evict(file))
         yield file
 
 
@@ -113,35 +113,25 @@ def image_file(
     gets those that are not zero, if there is a source. Raises
     HostError if the size or the allocation that was read back is not as requested.
     """
-    if target.is_block:
-        with _device_key(site, image, name) as key:
-            yield _on_device(site, target, image, size=size, source=source, key=key)
-        return
-    if image is None:
+    if image is None and not target.is_block:
         raise HostError(
             f"{target.path} holds files, and no image format was given",
             hint="name a format: `ext4/raw/none`, not `ext4/none`",
         )
     with ExitStack() as files:
-        file = target.path / f"{name}.{image.format}"
-        files.enter_context(site.tracked(Kind.FILE, file))
-        if image.has_data_file:
-            files.enter_context(site.tracked(Kind.FILE, data_path(file)))
-        key = key_path(file) if image.encrypted else None
-        if key is not None:
+        path, key = target.path, None
+        if image is not None and not target.is_block:
+            path = target.path / f"{name}.{image.format}"
+            files.enter_context(site.tracked(Kind.FILE, path))
+            if image.has_data_file:
+                files.enter_context(site.tracked(Kind.FILE, data_path(path)))
+        if image is not None and image.encrypted:
+            key = site.directory / f"{name}.key" if target.is_block else key_path(path)
             files.enter_context(site.secret(key))
-        yield _make(site, target, image, file, size=size, source=source, key=key)
-
-
-@contextmanager
-def _device_key(site: Site, image: Image | None, name: str) -> Iterator[Path | None]:
-    """The key of an encrypted image on a device, in the site's directory; None without one."""
-    if image is None or not image.encrypted:
-        yield None
-        return
-    key = site.directory / f"{name}.key"
-    with site.secret(key):
-        yield key
+        if image is None or (target.is_block and image.driver == "raw"):
+            yield _whole_device(site, target, size, source)
+        else:
+            yield _make(site, target, image, path, size=size, source=source, key=key)
 
 
 @contextmanager
@@ -169,7 +159,7 @@ def overlays(
                 evict(file)
             return read_properties(site.host, chain[0], image)
 
-        properties = site.observe(read_back, planned=NO_PROPERTIES)
+        properties = site.read_back(read_back)
         yield replace(
             base,
             path=chain[0],
@@ -179,20 +169,10 @@ def overlays(
         )
 
 
-def _on_device(
-    site: Site,
-    target: Target,
-    image: Image | None,
-    *,
-    size: int,
-    source: Path | None,
-    key: Path | None,
-) -> ImageFile:
-    if image is not None and image.driver != "raw":
-        return _make(site, target, image, target.path, size=size, source=source, key=key)
+def _whole_device(site: Site, target: Target, size: int, source: Path | None) -> ImageFile:
     if source is not None:
         site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
-        site.observe(lambda: evict(target.path), planned=None)
+        site.check(lambda: evict(target.path))
     caches = (target.path, *target.cached_below)
     whole = site.observe(lambda: _device_size(target.path), planned=size)
     if whole < size:
@@ -302,7 +282,7 @@ def _copy_plain(
         _require(properties, "image.mapped", size, path)
         return properties
 
-    read_values = site.observe(read_back, planned=NO_PROPERTIES)
+    read_values = site.read_back(read_back)
     return ImageFile(
         path, False, "raw", size, {**target.properties, **read_values}, (path, *target.cached_below)
     )

@@ -15,7 +15,7 @@ from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Kind
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.room import require_memory
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 
 _WRITE_BACK = "write back"
@@ -123,7 +123,7 @@ def zram(site: Site, size: int, layer: Layer) -> Iterator[Target]:
             "this kernel has no zram devices, or its module is not loaded",
             hint="modprobe zram num_devices=0",
         )
-    site.observe(lambda: require_memory(size, available_memory(), "this stack"), planned=None)
+    site.check(lambda: require_memory(size, available_memory(), "this stack"))
     exact = (-(-size // _PAGE) + secrets.randbelow(4096)) * _PAGE
     earlier = site.observe(lambda: " ".join(sorted(zram_devices())), planned="")
     with site.tracked(Kind.ZRAM, str(exact), earlier=earlier):
@@ -133,7 +133,7 @@ def zram(site: Site, size: int, layer: Layer) -> Iterator[Target]:
         if algorithm is not None:
             _choose(site, name, str(algorithm))
         _set(site, name, "disksize", str(exact))
-        properties = site.observe(lambda: _read_back(name, exact), planned=NO_PROPERTIES)
+        properties = site.read_back(lambda: _read_back(name, exact))
         yield Target(Path("/dev") / name, True, properties)
 
 

@@ -10,10 +10,9 @@ from vdisklab.errors import CommandError, HostError
 from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Kind
-from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.undo_members import lvm_on, lvm_report
 
 VOLUME = "disk"
@@ -30,7 +29,7 @@ def logical_volume(
     Raises HostError if LVM or the kernel's device-mapper is missing, or the group's name is taken.
     """
     group, members = site.unique(name), below.members
-    site.observe(lambda: _require_lvm(site.host, group), planned=None)
+    site.check(lambda: _require_lvm(site.host, group))
     devices = site.observe(lambda: record_devices(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
     with site.tracked(Kind.GROUP, group, devices=devices):
@@ -41,17 +40,9 @@ def logical_volume(
             site.run_uninterrupted(
                 *volume_command(group, members, capacity, thin=thin), timeout=300
             )
-            link = Path("/dev") / group / VOLUME
-            node = site.observe(lambda: _node(link), planned=link)
-            properties = site.observe(
-                lambda: _read_back(site.host, layer, members), planned=NO_PROPERTIES
-            )
+            node = site.node(Path("/dev") / group / VOLUME, _NODE_SECONDS)
+            properties = site.read_back(lambda: _read_back(site.host, layer, members))
             yield below.above(node, is_block=True, **properties)
-
-
-def _node(link: Path) -> Path:
-    wait_until(link.exists, timeout=_NODE_SECONDS, what=f"device {link}")
-    return link.resolve()
 
 
 def group_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.site import Site, Target
 from vdisklab.storage.undo_members import arrays
 
 MDSTAT = Path("/proc/mdstat")
@@ -30,15 +30,13 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
     """
     label, level = site.unique(name), str(layer.option("level"))
     count = len(below.members)
-    site.observe(lambda: _require_level(site.host, level), planned=None)
-    site.observe(lambda: _require_free(site.host, label), planned=None)
+    site.check(lambda: _require_level(site.host, level))
+    site.check(lambda: _require_free(site.host, label))
     devices = site.observe(lambda: record_devices(below.members), planned="")
     with site.tracked(Kind.ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
-        properties = site.observe(
-            lambda: _read_back(site.host, node, level, count), planned=NO_PROPERTIES
-        )
+        properties = site.read_back(lambda: _read_back(site.host, node, level, count))
         yield below.above(node, is_block=True, **properties)
 
 

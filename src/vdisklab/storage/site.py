@@ -19,13 +19,10 @@ from vdisklab.errors import (
 )
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
-from vdisklab.host.waiting import interrupts_held
+from vdisklab.host.waiting import interrupts_held, wait_until
 from vdisklab.storage.undo import UNDO
 
 _Seen = TypeVar("_Seen")
-
-NO_PROPERTIES: Mapping[str, str] = {}
-"""The properties of a layer that is only planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +155,32 @@ class Site:
         `PlannedSite` returns `planned` instead.
         """
         return look()
+
+    def check(self, look: Callable[[], object]) -> None:
+        """Calls `look`, which changes nothing and raises an error, unless this is only planned."""
+        self.observe(look, planned=None)
+
+    def read_back(self, look: Callable[[], Mapping[str, str]]) -> Mapping[str, str]:
+        """The properties of a thing that was built; none if it is only planned."""
+        return self.observe(look, planned={})
+
+    @contextmanager
+    def mount_point(self, name: str) -> Iterator[Path]:
+        """A new directory of the site, for a mount in the body; both are removed at the end."""
+        directory = self.directory / name
+        with self.tracked(Kind.DIRECTORY, directory):
+            self.run("mkdir", directory)
+            with self.tracked(Kind.MOUNT, directory):
+                yield directory
+
+    def node(self, link: Path, seconds: float) -> Path:
+        """The device that a link of udev names, which may come late."""
+
+        def there() -> Path:
+            wait_until(link.exists, timeout=seconds, what=f"device {link}")
+            return link.resolve()
+
+        return self.observe(there, planned=link)
 
     def _undo(self, entry: Entry) -> None:
         """Removes a thing and its entry in the ledger, with signals blocked.

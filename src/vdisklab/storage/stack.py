@@ -71,7 +71,7 @@ def _bottom(
         return built.enter_context(tmpfs(site, f"{name}-tmpfs", size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
-        site.observe(lambda: require_room(site.directory, size * disks, what), planned=None)
+        site.check(lambda: require_room(site.directory, size * disks, what))
     slices = [
         built.enter_context(loop_device(site, slice_name, size, allocate=allocate))
         for slice_name in ([name] if disks == 1 else [f"{name}.{n}" for n in range(disks)])

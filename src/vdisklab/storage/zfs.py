@@ -12,12 +12,12 @@ from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host
 from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
-from vdisklab.host.mounts import mount_at
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LAYER_OPTIONS
+from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
 from vdisklab.storage.direct import directness
-from vdisklab.storage.site import NO_PROPERTIES, Site, Target
+from vdisklab.storage.filesystem import require_mounted
+from vdisklab.storage.site import Site, Target
 from vdisklab.units import format_bytes
 
 DATASET = "disk"
@@ -28,65 +28,53 @@ _PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycach
 
 
 @contextmanager
-def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
-    """A dataset in a new pool, mounted in the site's directory."""
-    pool, mountpoint = site.unique(name), site.directory / name
-    site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
+def _new_pool(site: Site, below: Target, layer: Layer, name: str) -> Iterator[_Pool]:
+    """A pool on all members below, while the context is open."""
+    pool = site.unique(name)
+    site.check(lambda: _require_new_pool(site.host, pool))
+    if layer.kind is LayerKind.ZVOL:
+        site.check(_require_volumes)
     supported = known_properties(site.host, layer)
     devices = site.observe(lambda: record_devices(below.members), planned="")
+    with site.tracked(Kind.POOL, pool, devices=devices):
+        create = pool_command(layer, pool, below.members, supported)
+        site.run_uninterrupted(*create, timeout=120)
+        yield pool, supported
+
+
+_Pool = tuple[str, frozenset[str]]
+"""The name of a pool, and the properties that its ZFS has."""
+
+
+@contextmanager
+def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
+    """A dataset in a new pool, mounted in the site's directory."""
+    mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
-        with site.tracked(Kind.POOL, pool, devices=devices):
-            site.run_uninterrupted(
-                *pool_command(layer, pool, below.members, supported), timeout=120
-            )
-            with site.tracked(Kind.MOUNT, mountpoint):
-                creation = dataset_command(layer, pool, mountpoint, supported)
-                site.run_uninterrupted(*creation, timeout=120)
+        with (
+            _new_pool(site, below, layer, name) as (pool, supported),
+            site.tracked(Kind.MOUNT, mountpoint),
+        ):
+            create = dataset_command(layer, pool, mountpoint, supported)
+            site.run_uninterrupted(*create, timeout=120)
 
-                def read_back() -> dict[str, str]:
-                    _require_mounted(mountpoint)
-                    properties = _read_back(site.host, layer, pool, supported)
-                    return {
-                        **properties,
-                        "zfs__o_direct": directness(site, mountpoint, below.members),
-                    }
+            def read_back() -> dict[str, str]:
+                require_mounted(mountpoint, "zfs")
+                properties = _read_back(site.host, layer, pool, supported)
+                return {**properties, "zfs__o_direct": directness(site, mountpoint, below.members)}
 
-                seen = site.observe(read_back, planned=NO_PROPERTIES)
-                yield below.above(mountpoint, is_block=False, **seen)
-
-
-def _require_mounted(mountpoint: Path) -> None:
-    mount = mount_at(mountpoint)
-    if mount is None or "zfs" not in mount.filesystem:
-        raise HostError(
-            f"{mountpoint} is not a mounted dataset although zfs succeeded",
-            hint="another program may have mounted over it (`findmnt`): choose another --dir",
-        )
+            yield below.above(mountpoint, is_block=False, **site.read_back(read_back))
 
 
 @contextmanager
 def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) -> Iterator[Target]:
     """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
-    pool = site.unique(name)
-    site.observe(lambda: _require_new_pool(site.host, pool), planned=None)
-    site.observe(_require_volumes, planned=None)
-    supported = known_properties(site.host, layer)
-    devices = site.observe(lambda: record_devices(below.members), planned="")
-    with site.tracked(Kind.POOL, pool, devices=devices):
-        site.run_uninterrupted(*pool_command(layer, pool, below.members, supported), timeout=120)
+    with _new_pool(site, below, layer, name) as (pool, supported):
         site.run_uninterrupted(*volume_command(layer, pool, capacity, supported), timeout=120)
-        link = Path("/dev/zvol") / pool / DATASET
-        node = site.observe(lambda: _node(link), planned=link)
-        properties = site.observe(
-            lambda: _read_back(site.host, layer, pool, supported), planned=NO_PROPERTIES
-        )
+        node = site.node(Path("/dev/zvol") / pool / DATASET, _NODE_SECONDS)
+        properties = site.read_back(lambda: _read_back(site.host, layer, pool, supported))
         yield below.above(node, is_block=True, **properties)
-
-
-def _node(link: Path) -> Path:
-    wait_until(link.exists, timeout=_NODE_SECONDS, what=f"device {link}")
-    return link.resolve()
 
 
 def pool_command(
@@ -193,8 +181,7 @@ def _require_volumes(module: Path = Path("/sys/module/zfs")) -> None:
     """
     if not module.exists():
         raise HostError(
-            "volumes need ZFS in the kernel, but this host runs zfs-fuse",
-            hint=_INSTALL,
+            "volumes need ZFS in the kernel, but this host runs zfs-fuse", hint=_INSTALL
         )
 
 
@@ -272,7 +259,7 @@ def limited_arc(site: Site, limit: int) -> Iterator[None]:
     """
     before = site.observe(_arc_setting, planned=("", ""))
     with site.tracked(Kind.ARC, PARAMETER, parameter=before[0], effective=before[1]):
-        site.observe(lambda: _limit_arc(limit), planned=None)
+        site.check(lambda: _limit_arc(limit))
         yield
 
 

@@ -20,6 +20,7 @@ from vdisklab.workload.program import (
     Settings,
     Subject,
     Timing,
+    Workload,
     read_settings,
     require_room,
 )
@@ -93,11 +94,10 @@ class Line:
     samples: tuple[Sample, ...]
 
 
-class Bonnie:
+class Bonnie(Workload):
     """bonnie++ by Russell Coker."""
 
     needs_directory = True
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """-q leaves only the CSV on standard output; -r is the memory to assume."""

@@ -24,6 +24,7 @@ from vdisklab.workload.program import (
     SideCommand,
     Subject,
     Timing,
+    Workload,
     read_settings,
     require_room,
 )
@@ -70,11 +71,10 @@ class Copied:
     records: int | None
 
 
-class Dd:
+class Dd(Workload):
     """The copying program of GNU coreutils."""
 
     needs_directory = True
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """Writes a new file of zeroes, or reads a file that was written before."""

@@ -27,6 +27,7 @@ from vdisklab.workload.program import (
     Script,
     Subject,
     Timing,
+    Workload,
 )
 
 PROGRAM = "vdisklab-diskspd.exe"
@@ -34,11 +35,8 @@ PROGRAM = "vdisklab-diskspd.exe"
 _SLACK_SECONDS = 180.0
 
 
-class Diskspd:
+class Diskspd(Workload):
     """Microsoft's DISKSPD, on a whole physical disk."""
-
-    needs_directory = False
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """The DISKSPD command nearest to a fio measurement; times are rounded up to seconds.

@@ -30,6 +30,7 @@ from vdisklab.workload.program import (
     Settings,
     Subject,
     Timing,
+    Workload,
     read_settings,
     require_memory,
     require_room,
@@ -116,11 +117,8 @@ def _check_open(settings: FioSettings, name: str) -> None:
             )
 
 
-class Fio:
+class Fio(Workload):
     """The flexible I/O tester."""
-
-    needs_directory = False
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """A job over the whole subject with direct I/O: no cache but the host's page cache, if the

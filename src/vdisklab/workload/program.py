@@ -124,16 +124,15 @@ class ProgramResult:
 
 
 class Workload(Protocol):
-    """One program."""
+    """One program.
 
-    @property
-    def needs_directory(self) -> bool:
-        """True if it only works on files in a directory."""
+    `needs_directory` is True if it only works on files in a directory, `needs_fresh_guest` if an
+    earlier program in the same guest would change its result, by the guest's page cache or by code
+    that QEMU has translated; then it gets a guest of its own.
+    """
 
-    @property
-    def needs_fresh_guest(self) -> bool:
-        """True if an earlier program in the same guest would change its result, by the guest's
-        page cache or by code that QEMU has translated; then it gets a guest of its own."""
+    needs_directory: bool = False
+    needs_fresh_guest: bool = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """The script to run.

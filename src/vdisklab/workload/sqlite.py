@@ -21,6 +21,7 @@ from vdisklab.workload.program import (
     SideCommand,
     Subject,
     Timing,
+    Workload,
     read_settings,
     require_room,
 )
@@ -40,11 +41,10 @@ class SqliteSettings(Settings):
     row_bytes: Annotated[int, Field(ge=1, le=65_536)] = 100
 
 
-class Sqlite:
+class Sqlite(Workload):
     """The sqlite3 shell."""
 
     needs_directory = True
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """One INSERT per transaction with synchronous=FULL: SQLite syncs at each commit."""

@@ -23,6 +23,7 @@ from vdisklab.workload.program import (
     SideCommand,
     Subject,
     Timing,
+    Workload,
     in_directory,
     read_settings,
     require_room,
@@ -79,11 +80,10 @@ class SysbenchSettings(Settings):
     fsync_end: bool = True
 
 
-class Sysbench:
+class Sysbench(Workload):
     """sysbench fileio."""
 
     needs_directory = True
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """Creates the files first; all fsync options are spelled out, as they decide the result."""

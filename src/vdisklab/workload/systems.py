@@ -20,6 +20,7 @@ from vdisklab.workload.program import (
     Settings,
     Subject,
     Timing,
+    Workload,
     read_settings,
     require_memory,
     require_room,
@@ -50,7 +51,7 @@ class InstallSettings(Settings):
     system: Annotated[str, AfterValidator(_known)]
 
 
-class Install:
+class Install(Workload):
     """dpkg, with the packages' own scripts, in a chroot."""
 
     needs_directory = True
@@ -118,11 +119,8 @@ class BootSettings(Settings):
     """A boot has no settings: it always boots the micro guest's own system."""
 
 
-class Boot:
+class Boot(Workload):
     """QEMU with the system on the measured disk."""
-
-    needs_directory = False
-    needs_fresh_guest = False
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """Checks that the disk and memory are large enough; no program runs in the guest."""
