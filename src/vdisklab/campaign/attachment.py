@@ -28,7 +28,7 @@ from vdisklab.guest.qemu.plugging import (
 )
 from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
-from vdisklab.guest.system.guest_system import Family
+from vdisklab.guest.system.guest_system import Family, GuestSystem
 from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
 from vdisklab.path.cell import Cell
@@ -139,10 +139,7 @@ def _in_guest(
         bus = cell.path.attachment
         write_back.wait()  # for a group in another guest before, whose writes may still move
         checks = check_state(machine, disk, guest_disk, pooled.at_start, serving)
-        subject = Subject(
-            guest_disk.device, plan.size_bytes, is_device=True, scratch=system.scratch,
-            memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
-        )  # fmt: skip
+        subject = _guest_subject(context, system, guest_disk.device, is_device=True)
         stored = () if image is None else storage_checks(cell.path, image)
         devices = context.stacks.devices_for(cell.path)
         yield AttachedDisk(
@@ -177,10 +174,7 @@ def _directory_in_guest(
     disk = disk_for(cell.path, share, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     with _virtiofsd(site, disk) as daemon, context.guests.dedicated_guest(bus.bus, disk) as guest:
         machine, system = guest.machine, guest.machine.system
-        subject = Subject(
-            disk.serial, plan.size_bytes, is_device=False, scratch=system.scratch,
-            memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
-        )  # fmt: skip
+        subject = _guest_subject(context, system, disk.serial, is_device=False)
         devices = context.stacks.devices_for(cell.path)
         pid = None if daemon is None else daemon.pid
         yield AttachedDisk(
@@ -201,6 +195,15 @@ def _directory_in_guest(
             (*daemon_commands(disk), spell_arguments(machine.argv)),
             in_windows=system.family is Family.WINDOWS,
         )
+
+
+def _guest_subject(
+    context: CampaignContext, system: GuestSystem, path: str, *, is_device: bool
+) -> Subject:
+    return Subject(
+        path, context.plan.size_bytes, is_device, scratch=system.scratch,
+        memory=context.plan.guest.memory_bytes, stderr_log=system.stderr_log,
+    )  # fmt: skip
 
 
 @contextmanager

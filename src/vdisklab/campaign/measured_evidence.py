@@ -73,7 +73,8 @@ def guest_counters(
     """
     if daemon is not None:
         return Counters(lambda: None, devices, machine.pid, image, daemon)
-    return Counters(lambda: block_stats(machine, serial), devices, machine.pid, image)
+    device = AttachedNames(serial).device
+    return Counters(lambda: device_statistics(machine, device), devices, machine.pid, image)
 
 
 def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
@@ -88,21 +89,6 @@ def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -
         allocated_before=before.allocated,
         allocated_after=after.allocated,
         steal_seconds=_difference(before.steal, after.steal),
-    )
-
-
-def block_stats(machine: Machine, serial: str) -> Counted | None:
-    """QEMU's counters of one disk since it was plugged (query-blockstats); None if not listed."""
-    device = AttachedNames(serial).device
-    statistics = device_statistics(machine, device)
-    if statistics is None:
-        return None
-    return Counted(
-        statistics.rd_bytes,
-        statistics.wr_bytes,
-        statistics.rd_operations,
-        statistics.wr_operations,
-        statistics.flush_operations,
     )
 
 

@@ -49,42 +49,80 @@ class PathSyntaxError(PlanError):
         super().__init__(f"{problem} at character {position} of {text!r}", hint=expected)
 
 
-def _normalized(options: Options, schema: Schema) -> Options:
-    """The options that differ from their defaults, sorted."""
-    return tuple(sorted((key, value) for key, value in options if value != schema[key].default))
+class _Kind(IntEnum):
+    LAYER = 0
+    IMAGE = 1
+    CACHE = 2
+    BUS = 3
+    HOST = 4
+
+
+def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
+    words: dict[str, tuple[_Kind, Schema]] = {}
+    words |= {kind.value: (_Kind.LAYER, LAYER_OPTIONS[kind]) for kind in LayerKind}
+    words |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
+    words |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
+    words |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}
+    words[HOST] = (_Kind.HOST, {})
+    return words
+
+
+_WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
+
+
+class _Segment:
+    """The shared part of a layer, an image and a bus: options that fit the schema of its name."""
+
+    __slots__ = ()
+
+    options: Options
+
+    @property
+    def name(self) -> str:
+        """The word before the options."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        schema = _WORDS[self.name][1]
+        changed = ((key, value) for key, value in self.options if value != schema[key].default)
+        object.__setattr__(self, "options", tuple(sorted(changed)))
+
+    def option(self, name: str) -> OptionValue | None:
+        """The requested value, or the default; None if the segment lacks the option."""
+        value = dict(self.options).get(name)
+        schema = _WORDS[self.name][1]
+        return schema[name].default if value is None and name in schema else value
+
+    def __str__(self) -> str:
+        schema = _WORDS[self.name][1]
+        spelled = (f"{key}={schema[key].format(value)}" for key, value in self.options)
+        return ":".join([self.name, *spelled])
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(_Segment):
     """One host layer with its options."""
 
     kind: LayerKind
     options: Options = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _normalized(self.options, LAYER_OPTIONS[self.kind]))
-
-    def option(self, name: str) -> OptionValue | None:
-        """The requested value, or the option's default."""
-        return _lookup(self.options, LAYER_OPTIONS[self.kind], name)
-
-    def __str__(self) -> str:
-        return _spell(self.kind, self.options, LAYER_OPTIONS[self.kind])
+    @property
+    def name(self) -> str:
+        """The word before the options."""
+        return self.kind
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class Image(_Segment):
     """An image format with its options."""
 
     format: ImageFormat
     options: Options = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _normalized(self.options, FORMAT_OPTIONS[self.format]))
-
-    def option(self, name: str) -> OptionValue | None:
-        """The requested value, or the default; None if the format lacks the option."""
-        return _lookup(self.options, FORMAT_OPTIONS[self.format], name)
+    @property
+    def name(self) -> str:
+        """The word before the options."""
+        return self.format
 
     @property
     def is_thin(self) -> bool:
@@ -151,23 +189,18 @@ class Image:
     def _number(self, name: str) -> int:
         return int(self.option(name) or 0)
 
-    def __str__(self) -> str:
-        return _spell(self.format, self.options, FORMAT_OPTIONS[self.format])
-
 
 @dataclass(frozen=True, slots=True)
-class Attachment:
+class Attachment(_Segment):
     """The bus that the guest sees the disk on, with its options."""
 
     bus: Bus = Bus.VIRTIO
     options: Options = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "options", _normalized(self.options, BUS_OPTIONS[self.bus]))
-
-    def option(self, name: str) -> OptionValue | None:
-        """The requested value, or the default; None if the bus lacks the option."""
-        return _lookup(self.options, BUS_OPTIONS[self.bus], name)
+    @property
+    def name(self) -> str:
+        """The word before the options."""
+        return self.bus
 
     @property
     def aio(self) -> Aio:
@@ -262,9 +295,6 @@ class Attachment:
         """
         return self.bus is Bus.NVME or self.write_cache.is_offered(mode)
 
-    def __str__(self) -> str:
-        return _spell(self.bus, self.options, BUS_OPTIONS[self.bus])
-
 
 @dataclass(frozen=True)
 class DiskPath:
@@ -351,14 +381,6 @@ class DiskPath:
         return self.canonical
 
 
-class _Kind(IntEnum):
-    LAYER = 0
-    IMAGE = 1
-    CACHE = 2
-    BUS = 3
-    HOST = 4
-
-
 _KIND_NAMES = {
     _Kind.LAYER: "host layer",
     _Kind.IMAGE: "image format",
@@ -376,19 +398,6 @@ _MAY_FOLLOW: Mapping[_Kind | None, tuple[_Kind, ...]] = {
     _Kind.HOST: (),
 }
 """The kinds that may follow each kind of segment; None is the start of the path."""
-
-
-def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
-    words: dict[str, tuple[_Kind, Schema]] = {}
-    words |= {kind.value: (_Kind.LAYER, LAYER_OPTIONS[kind]) for kind in LayerKind}
-    words |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
-    words |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
-    words |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}
-    words[HOST] = (_Kind.HOST, {})
-    return words
-
-
-_WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -541,14 +550,3 @@ def _assemble(tokens: list[_Token]) -> DiskPath:
             attachment = Attachment(Bus(token.name), token.options)
     on_host = tokens[-1].kind is _Kind.HOST
     return DiskPath(layers, image, cache, attachment, on_host)
-
-
-def _lookup(options: Options, schema: Schema, name: str) -> OptionValue | None:
-    option_value = dict(options).get(name)
-    if option_value is not None:
-        return option_value
-    return schema[name].default if name in schema else None
-
-
-def _spell(name: str, options: Options, schema: Schema) -> str:
-    return ":".join([name, *(f"{key}={schema[key].format(value)}" for key, value in options)])

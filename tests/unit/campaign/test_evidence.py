@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
-from vdisklab.campaign.measured_evidence import Counters, Snapshot, block_stats, evidence_between
+from vdisklab.campaign.measured_evidence import Counters, Snapshot, evidence_between
 from vdisklab.errors import GuestError
+from vdisklab.guest.qemu.qmp_models import device_statistics
 from vdisklab.results.model import Counted, Evidence
 from vdisklab.storage.image import ImageFile
 
@@ -21,8 +22,8 @@ from vdisklab.storage.image import ImageFile
 def test_what_qemu_counted_for_a_real_disk(name: str) -> None:
     """Each was written 1 MiB, flushed and read 4 MiB of; see script/record-qmp."""
     with machine_of(FakeQemu(name)) as machine:
-        counted = block_stats(machine, SERIAL)
-        assert block_stats(machine, "vdl99999999") is None
+        counted = device_statistics(machine, f"{SERIAL}-dev")
+        assert device_statistics(machine, "vdl99999999-dev") is None
     assert counted is not None
     assert counted.write_bytes >= 1 << 20
     assert counted.read_bytes >= 4 << 20
@@ -38,7 +39,7 @@ def test_an_answer_without_the_numbers_is_no_zero(answer: object) -> None:
         machine_of(qemu) as machine,
         pytest.raises(GuestError, match="query-blockstats is not as expected"),
     ):
-        block_stats(machine, SERIAL)
+        device_statistics(machine, f"{SERIAL}-dev")
 
 
 def witness(pid: int | None, image: Path | None = None) -> Counters:

@@ -174,7 +174,7 @@ def scripted(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.usefixtures("_devices_stay_the_same")
 def test_lvm_is_taken_down_in_order(scripted: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lvm, "wait_until", lambda *args, **kwargs: None)
+    monkeypatch.setattr("vdisklab.storage.site.wait_until", lambda *args, **kwargs: None)
     host = scripted.host
     assert isinstance(host, Programs)
     below = Target(DEVICES[0], is_block=True, disks=DEVICES)

@@ -12,6 +12,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.probe import QemuVersion
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.results.model import Counted
 
 
 class BlockLayer(Protocol):
@@ -53,8 +54,8 @@ class NamedNode(BaseModel):
     cache: CacheModes
 
 
-class Statistics(BaseModel):
-    """BlockDeviceStats: a device's counters since it was plugged."""
+class _Statistics(BaseModel):
+    """BlockDeviceStats: a device's counters since it was plugged, in the order of `Counted`."""
 
     rd_bytes: int
     wr_bytes: int
@@ -76,7 +77,7 @@ class _Block(_Device):
 class _BlockStats(_Device):
     """BlockStats, an element of query-blockstats."""
 
-    stats: Statistics
+    stats: _Statistics
 
 
 class IoThread(BaseModel):
@@ -104,10 +105,10 @@ def inserted_node(machine: Machine, device: str) -> Inserted:
     return device_answer.inserted
 
 
-def device_statistics(machine: Machine, device: str) -> Statistics | None:
+def device_statistics(machine: Machine, device: str) -> Counted | None:
     """A device's counters since it was plugged; None when QEMU does not list it."""
-    device_answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
-    return None if device_answer is None else device_answer.stats
+    answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
+    return None if answer is None else Counted(*answer.stats.model_dump().values())
 
 
 def running_version(machine: Machine) -> str:
