@@ -45,7 +45,7 @@ ALLOWED = {
     "results":  VOCABULARY | {"analysis.observations"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
     "export":   VOCABULARY | {"guest.qemu.block_nodes", "guest.qemu.plugging",
-                              "guest.qemu.share_device", "storage.image_commands"},
+                              "storage.image_commands"},
     "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
     "render":   VOCABULARY | {"analysis", "results", "export", "audit", "services"},

@@ -21,8 +21,8 @@ from vdisklab.analysis.guest_groups import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.plan.density_request import DEFAULT_LIMIT, DEFAULT_MOST
 from vdisklab.plan.guest import GUESTS, RanUnder, without_options
+from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 
