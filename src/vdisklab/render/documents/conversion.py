@@ -28,6 +28,8 @@ Kind = TypeVar("Kind")
 TEXTS = (Cell, MeasuredCell, MeasureKey, DiskPath, Need, Path)
 """Types that are text in JSON."""
 
+_AS_TEXT = (datetime, *TEXTS)
+
 
 class Key(Enum):
     """How a field is written if it is not a plain key; part of its `Annotated` type."""
@@ -97,17 +99,18 @@ def copy_fields(kind: Callable[..., Kind], source: object, **others: object) -> 
     Values become dataclasses where the fields' types say so: by their `of`, or field by field. A
     field is None if something on the way to its value is. Fields with a default keep it.
     """
-    values = {
-        name: _fitted(hint, _value_at(source, path))
-        for name, path, hint in _copied(kind)
-        if name not in others
-    }
-    return kind(**values, **others)
+    for name, path, hint in _copied(kind):
+        if name not in others:
+            value: Any = source
+            for attribute in path:
+                value = None if value is None else getattr(value, attribute)
+            others[name] = value if hint is None else _fitted(hint, value)
+    return kind(**others)
 
 
 @cache
 def _copied(kind: Any) -> tuple[tuple[str, tuple[str, ...], Any], ...]:  # noqa: ANN401 - a class
-    """Each field without a default: its name, where its value is, and its type."""
+    """Each field without a default: its name, where its value is, and its type if it is to fit."""
     hints = get_type_hints(kind, include_extras=True)
     at = {
         name: entry.path
@@ -116,16 +119,13 @@ def _copied(kind: Any) -> tuple[tuple[str, tuple[str, ...], Any], ...]:  # noqa:
         if isinstance(entry, At)
     }
     return tuple(
-        (field.name, tuple(at.get(field.name, field.name).split(".")), hints[field.name])
-        for field in dataclasses.fields(kind)
-        if field.default is dataclasses.MISSING
+        (name, tuple(at.get(name, name).split(".")), hint if _holds_dataclass(hint) else None)
+        for name, hint in (
+            (field.name, hints[field.name])
+            for field in dataclasses.fields(kind)
+            if field.default is dataclasses.MISSING
+        )
     )
-
-
-def _value_at(source: Any, path: Iterable[str]) -> Any:  # noqa: ANN401 - any attribute
-    for name in path:
-        source = None if source is None else getattr(source, name)
-    return source
 
 
 def _fitted(hint: Any, value: Any) -> Any:  # noqa: ANN401 - any type
@@ -160,7 +160,7 @@ def to_json(value: Any) -> Any:  # noqa: ANN401 - any value in, JSON out
         return value.value
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, (datetime, *TEXTS)):
+    if isinstance(value, _AS_TEXT):
         return value.isoformat() if isinstance(value, datetime) else str(value)
     if isinstance(value, Mapping):
         return {str(to_json(key)): to_json(item) for key, item in value.items()}
