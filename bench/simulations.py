@@ -11,6 +11,8 @@ Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the pro
 * ranks: all cells are equal. Wrong: any pair is shown to differ.
 * power: 13 cells with equal noise; the best leads, the others follow at growing distances. By the
   set, by the ranks, and by Hsu's plain method.
+* rules: errors and power when the rules of `pair_noise` and `best` are others.
+* bound: the power that no test of two cells can exceed if it errs in 5 % where one is noisier.
 * reach: the lead that `BestSet.shows` states is given to the best of a campaign.
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
@@ -25,16 +27,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
+import vdisklab.analysis.best as best_module
+import vdisklab.analysis.pair_noise as pair_noise_module
 from pages import simulation_options, with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
-from vdisklab.analysis.best import BestSet, beaten, best_set, dunnett
+from vdisklab.analysis.best import BestSet, beaten, best_set, critical, dunnett
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
 from vdisklab.analysis.intervals import Interval, median_interval
 from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
@@ -242,8 +248,122 @@ def rank_errors(rng: Rng, campaigns: int) -> Table:
     return rows
 
 
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "the set": {},
+    "shared effects at 5 %": {"SHARED": 0.05},
+    "no shared effects": {"SHARED": -1.0},
+    "no noise of a cell's own": {"NOISIER": 1e-9, "MUCH_NOISIER": 1e-9},
+    "noise grows with a cell's own": {
+        "SHARED": 0.05,
+        "own_or_common": lambda own, common, _: np.maximum(
+            common * (0.6 + 0.4 * np.minimum(own / common, 2.3)) ** 2,
+            np.where(own > 2.3 * common, own, 0.0),
+        ),
+    },
+    "own noise as high as half of the common": {
+        "own_or_common": lambda own, common, _: np.maximum(own, common / 2),
+    },
+    "nothing kept back": {"KEPT_BACK": 0.0},
+    "none of the rules": {
+        "SHARED": -1.0, "NOISIER": 1e-9, "MUCH_NOISIER": 1e-9, "KEPT_BACK": 0.0,
+    },
+}  # fmt: skip
+"""Other rules: what is changed in `pair_noise` and `best`."""
+HARSH = [name for name in WORLDS if name.startswith(("one", "half", "two families 10", "exact"))]
+
+
+def other_rules(rng: Rng, campaigns: int) -> Table:
+    """The largest error in a harsh world, and how often the best, 30 % ahead at 10 % noise, is
+    named alone."""
+    seed = int(rng.integers(2**32))
+    rows = []
+    for name, changed in RULES.items():
+        errors: dict[str, float] = {}
+        with ExitStack() as stack:
+            for key, value in changed.items():
+                module = best_module if key == "KEPT_BACK" else pair_noise_module
+                stack.enter_context(patch.object(module, key, value))
+            if "KEPT_BACK" in changed:
+                critical.cache_clear()
+            same = np.random.default_rng(seed)
+            for world in HARSH:
+                for cells, blocks in ((4, 3), (13, 3), (13, 5)):
+                    truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
+                    every = drawn(same, WORLDS[world], truth, campaigns, blocks)
+                    wrong = [left_out(logs)[:2].any() for logs in every]
+                    errors[f"{world}, {cells} × {blocks}"] = float(np.mean(wrong))
+            alone = {
+                f"power {blocks}": np.mean([
+                    (left_out(one_leader(same, 0.10, 0.30, blocks)) == OTHERS).all()
+                    for _ in range(campaigns)
+                ])
+                for blocks in (3, 5)
+            }  # fmt: skip
+        worst = max(errors, key=lambda key: errors[key])
+        rows.append({"rules": name, "wrong": errors[worst], "where": worst, **alone})
+        if "KEPT_BACK" in changed:
+            critical.cache_clear()
+    return rows
+
+
+def bound(rng: Rng, campaigns: int) -> Table:
+    """The largest power of any test that errs in at most 5 % where one of two cells is noisier.
+
+    By Neyman and Pearson's lemma no test beats the likelihood ratio, which even knows the noise
+    (10 %), the lead, and how much noisier one may be (2, 3 or 5 times: the least of the three).
+    """
+    rows = []
+    for blocks in (3, 5):
+        for lead in LEADS:
+            powers = [_likelihood_power(rng, 200 * campaigns, blocks, lead, k) for k in (2, 3, 5)]
+            rows.append({"blocks": blocks, "lead": lead, "power": min(powers)})
+    return rows
+
+
+def _likelihood_power(rng: Rng, draws: int, blocks: int, lead: float, noisier: float) -> float:
+    freedom, ahead = blocks - 1, np.log1p(lead) / 0.1 * np.sqrt(blocks)
+
+    def sample(first: float, mean: float) -> tuple[Floats, Floats, Floats]:
+        """The difference of two means and both variances, in units of the noise."""
+        return (
+            rng.normal(mean, np.sqrt(first**2 + 1), draws),
+            first**2 * rng.chisquare(freedom, draws) / freedom,
+            rng.chisquare(freedom, draws) / freedom,
+        )
+
+    def log_likelihood(
+        values: tuple[Floats, Floats, Floats], sizes: Sequence[float], mean: float
+    ) -> Floats:
+        apart, *variances = values
+        both = sizes[0] ** 2 + sizes[1] ** 2
+        answer: Floats = -((apart - mean) ** 2) / 2 / both - np.log(both) / 2
+        for variance, size in zip(variances, sizes, strict=True):
+            answer = answer - freedom * (variance / size**2 / 2 + np.log(size))
+        return answer
+
+    def ratio(values: tuple[Floats, Floats, Floats]) -> Floats:
+        leads = [log_likelihood(values, (1, 1), mean) for mean in (ahead, -ahead)]
+        equal = [log_likelihood(values, sizes, 0) for sizes in ((noisier, 1), (1, noisier))]
+        answer: Floats = np.logaddexp(*leads) - np.logaddexp(*equal)
+        return answer
+
+    limit = np.quantile(ratio(sample(noisier, 0)), 0.95)
+    return float((ratio(sample(1, ahead)) > limit).mean())
+
+
 NOISES = (0.05, 0.10, 0.15, 0.20)
 LEADS = (0.10, 0.20, 0.30, 0.50)
+
+
+OTHERS = np.arange(13) > 0
+
+
+def one_leader(rng: Rng, noise: float, lead: float, blocks: int) -> Floats:
+    """A campaign of 13 cells of which the first is the best by this lead."""
+    steps = [0, *np.sort(rng.exponential(0.35, 11))]
+    truth = np.array([0, *(-np.log1p(lead) - np.cumsum(steps))])
+    logs: Floats = drawn(rng, of_size(noise), truth, 1, blocks)[0]
+    return logs
 
 
 def power(rng: Rng, campaigns: int) -> Table:
@@ -255,10 +375,7 @@ def power(rng: Rng, campaigns: int) -> Table:
             for blocks in (3, 5, 10):
                 alone, ranked, plain, size = [], [], [], []
                 for _ in range(campaigns):
-                    steps = [0, *np.sort(rng.exponential(0.35, 11))]
-                    behind = np.log1p(lead) + np.cumsum(steps)
-                    truth = np.array([0, *(-behind)])
-                    (logs,) = drawn(rng, of_size(noise), truth, 1, blocks)
+                    logs = one_leader(rng, noise, lead, blocks)
                     model, out = model_of(logs), left_out(logs)
                     alone.append(out.sum() == 12 and not out[0])
                     ranked.append(separate(model.effect, model, 0.05)[1][0] == 12)
@@ -448,6 +565,25 @@ def _worst(rows: Table) -> str:
     )
 
 
+def _rules(rows: Table) -> str:
+    return _markdown(
+        ["rules", "wrong at most", "where", "named alone, 3 blocks", "5 blocks"],
+        [
+            [row["rules"], _percent(row["wrong"]), row["where"]]
+            + [f"{100 * row[f'power {blocks}']:.0f}" for blocks in (3, 5)]
+            for row in rows
+        ],
+    )
+
+
+def _bound(rows: Table) -> str:
+    power = {(row["blocks"], row["lead"]): f"{100 * row['power']:.0f}" for row in rows}
+    return _markdown(
+        ["blocks", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
+        [[str(blocks), *(power[blocks, lead] for lead in LEADS)] for blocks in (3, 5)],
+    )
+
+
 def _reach(rows: Table) -> str:
     return _markdown(
         ["cells × blocks", "stated lead", "shown"],
@@ -493,6 +629,8 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "ratios": Simulation(ratios, _ratios),
     "alarms": Simulation(alarms, _alarms),
     "worst": Simulation(worst_errors, _worst),
+    "rules": Simulation(other_rules, _rules),
+    "bound": Simulation(bound, _bound),
 }
 
 

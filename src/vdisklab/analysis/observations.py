@@ -230,6 +230,26 @@ def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Obser
     )
 
 
+def with_grid(
+    observations: Observations,
+    key: MeasureKey,
+    grid: Floats,
+    parts: Mapping[MeasureKey, float] | None = None,
+) -> Observations:
+    """The observations with one more measure, given as cells x blocks, and its parts if any."""
+    rows, columns = np.nonzero(np.isfinite(grid))
+    code = np.full(len(rows), len(observations.measures), dtype=np.int32)
+    return replace(
+        observations,
+        cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
+        block=np.concatenate([observations.block, columns.astype(np.int32)]),
+        measure=np.concatenate([observations.measure, code]),
+        value=np.concatenate([observations.value, grid[rows, columns]]),
+        measures=(*observations.measures, key),
+        parts={**observations.parts, **({} if parts is None else {key: parts})},
+    )
+
+
 def with_too_slow(
     observations: Observations, too_slow: Iterable[tuple[MeasuredCell, Block]]
 ) -> Observations:

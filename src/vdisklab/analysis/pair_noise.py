@@ -91,7 +91,7 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     squares = np.nansum(residual**2, axis=1) * (fitted / (fitted - 1) if fitted > 1 else 1.0)
     own = np.maximum(squares / (count - 1), PRECISION**2)
     common, noisy = _common(own, count - 1)
-    variance = np.where(own > _limit(NOISIER, count - 1) * common, own, common)
+    variance = own_or_common(own, common, count - 1)
     freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
     freedom[noisy] = count[noisy] - 1
     load, rest, p = _shared(residual[:, seen.any(axis=0)])
@@ -106,6 +106,11 @@ def common_freedom(cells: int, blocks: int) -> int:
     a noisy cell and a shared effect that are too small for a test.
     """
     return max(blocks - 1, int(max((cells - 1) / 2, cells - 3) * (blocks - 1)))
+
+
+def own_or_common(own: Floats, common: float, freedom: Floats) -> Floats:
+    """The variance of each cell: the common one, or the cell's own if that is much larger."""
+    return np.where(own > _limit(NOISIER, freedom) * common, own, common)
 
 
 def _limit(chance: float, freedom: Floats) -> Floats:

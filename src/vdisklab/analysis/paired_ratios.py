@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -17,6 +17,7 @@ from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
     logarithms,
+    narrowed,
     resolution_of,
 )
 from vdisklab.analysis.summary import Summary, known, summarise
@@ -168,8 +169,8 @@ def compare_cells(
     would hide it. An interval may exclude 1 although the corrected p-value shows no difference;
     that is likely, not proven.
     """
-    row_a, row_b = observations.place[a], observations.place[b]
-    both = _only(observations, (row_a, row_b))
+    both = narrowed(observations, (a, b))
+    row_a, row_b = both.place[a], both.place[b]
     comparisons: list[tuple[MeasureKey, Summary, Summary, Ratio]] = []
     # A mean of one rate is that rate.
     main = main_measures(both.used) - {key for key, of in both.parts.items() if len(of) == 1}
@@ -261,17 +262,6 @@ def against_baseline(
         for cell, ratio in zip(observations.cells, ratios, strict=True)
         if ratio.pairs and cell != baseline
     }
-
-
-def _only(observations: Observations, rows: tuple[int, int]) -> Observations:
-    keep = np.isin(observations.cell, rows)
-    return replace(
-        observations,
-        cell=observations.cell[keep],
-        block=observations.block[keep],
-        measure=observations.measure[keep],
-        value=observations.value[keep],
-    )
 
 
 def _too_few(ratio: Ratio) -> bool:

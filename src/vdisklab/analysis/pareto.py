@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -18,6 +18,7 @@ from vdisklab.analysis.observations import (
     MeasureKey,
     Observations,
     narrowed,
+    with_grid,
 )
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
@@ -215,23 +216,3 @@ def add_cpu(observations: Observations, evidence: Iterable[Witnessed]) -> Observ
         if operations and cell in observations.place and block in column_of:
             grid[observations.place[cell], column_of[block]] = spent / operations
     return with_grid(observations, CPU, grid)
-
-
-def with_grid(
-    observations: Observations,
-    key: MeasureKey,
-    grid: Floats,
-    parts: Mapping[MeasureKey, float] | None = None,
-) -> Observations:
-    """The observations with one more measure, given as cells x blocks, and its parts if any."""
-    rows, columns = np.nonzero(np.isfinite(grid))
-    code = np.full(len(rows), len(observations.measures), dtype=np.int32)
-    return replace(
-        observations,
-        cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
-        block=np.concatenate([observations.block, columns.astype(np.int32)]),
-        measure=np.concatenate([observations.measure, code]),
-        value=np.concatenate([observations.value, grid[rows, columns]]),
-        measures=(*observations.measures, key),
-        parts={**observations.parts, **({} if parts is None else {key: parts})},
-    )

@@ -17,7 +17,7 @@ ratio to a baseline's zero is unknown, so such a rate is not part of the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -28,6 +28,7 @@ from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
+    with_grid,
 )
 from vdisklab.analysis.paired_ratios import main_measures
 from vdisklab.path.cell import MeasuredCell
@@ -177,8 +178,12 @@ def add_scores(
     grids = {role: observations.grid(key) for role, key in chosen.measures.items()}
     scores = {score: _score(grids, row, score) for score in (Score.READ, Score.WRITE)}
     scores[Score.OVERALL] = (scores[Score.READ] + scores[Score.WRITE]) / 2
+    for score, grid in scores.items():
+        # On the baseline, all roles weigh the same.
+        parts = {chosen.measures[role]: 1 / len(score.roles) for role in score.roles}
+        observations = with_grid(observations, score.key, grid, parts)
     return Scored(
-        observations=_with(observations, scores, chosen.measures),
+        observations=observations,
         baseline=baseline,
         roles=chosen,
         missing=(*without_mean, *_missing(observations.cells, grids, row, scores)),
@@ -229,35 +234,6 @@ def _score(grids: Mapping[Role, Floats], baseline: int | None, score: Score) -> 
         usable = np.isfinite(factor) & (factor > 0)
         answer: Floats = (sequential + small * np.where(usable, factor, np.nan)) / 2
     return answer
-
-
-def _with(
-    observations: Observations, scores: Mapping[Score, Floats], measures: Mapping[Role, MeasureKey]
-) -> Observations:
-    cell, block = [observations.cell], [observations.block]
-    measure, value = [observations.measure], [observations.value]
-    for place, grid in enumerate(scores.values()):
-        rows, columns = np.nonzero(np.isfinite(grid))
-        cell.append(rows.astype(np.int32))
-        block.append(columns.astype(np.int32))
-        measure.append(np.full(len(rows), len(observations.measures) + place, dtype=np.int32))
-        value.append(grid[rows, columns])
-    return replace(
-        observations,
-        cell=np.concatenate(cell),
-        block=np.concatenate(block),
-        measure=np.concatenate(measure),
-        value=np.concatenate(value),
-        measures=(*observations.measures, *(score.key for score in scores)),
-        # On the baseline, all roles weigh the same.
-        parts={
-            **observations.parts,
-            **{
-                score.key: {measures[role]: 1 / len(score.roles) for role in score.roles}
-                for score in scores
-            },
-        },
-    )
 
 
 def _missing(
@@ -317,21 +293,7 @@ def add_mix(
             is_zero |= zero
             logs[zero if not higher else zero & (np.arange(len(zero)) == row)[:, None]] = np.nan
         mixed += (1.0 if higher else -1.0) * weight / total * (logs - logs[row])
-    rows, columns = np.nonzero(np.isfinite(mixed))
-    count = len(rows)
-    return replace(
-        observations,
-        cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
-        block=np.concatenate([observations.block, columns.astype(np.int32)]),
-        measure=np.concatenate(
-            [observations.measure, np.full(count, len(observations.measures), dtype=np.int32)]
-        ),
-        value=np.concatenate(
-            [observations.value, np.where(is_zero, 0.0, np.exp(mixed))[rows, columns]]
-        ),
-        measures=(*observations.measures, key),
-        parts={
-            **observations.parts,
-            key: {measure: weight / total for measure, weight in weights.items()},
-        },
-    )
+    with np.errstate(over="ignore"):
+        grid = np.where(is_zero & np.isfinite(mixed), 0.0, np.exp(mixed))
+    parts = {measure: weight / total for measure, weight in weights.items()}
+    return with_grid(observations, key, grid, parts)
