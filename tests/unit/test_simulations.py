@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vdisklab.analysis import pair_noise
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "bench" / "results" / "simulations.json"
 
@@ -41,12 +43,20 @@ def test_a_page_without_marks_is_left_alone(bench: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["best", "ranks", "power", "reach", "medians", "ratios", "alarms", "worst"]
+    "name", ["best", "ranks", "power", "reach", "medians", "ratios", "alarms", "worst", "bound"]
 )
 def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
     first, again = (bench["simulated"]([name], 2, 7) for _ in range(2))
     assert json.dumps(first, default=float) == json.dumps(again, default=float)
     assert bench["SIMULATIONS"][name].shown(first[name])
+
+
+def test_other_rules_are_tried_and_put_back(bench: dict[str, Any]) -> None:
+    names = ["the set", "no shared effects"]
+    runs = [bench["other_rules"](np.random.default_rng(1), 1, names) for _ in range(2)]
+    assert json.dumps(runs[0], default=float) == json.dumps(runs[1], default=float)
+    assert [row["rules"] for row in runs[0]] == names
+    assert pair_noise.SHARED == 0.2
 
 
 @pytest.mark.parametrize(
@@ -65,6 +75,9 @@ def test_the_record_keeps_its_limits() -> None:
     record = json.loads(RECORD.read_text())
     limit = 0.05 + 2 * (0.05 * 0.95 / record["campaigns"]["best"]) ** 0.5
     assert max(row["wrong"] for row in record["results"]["best"]) <= limit
+    rules = {row["rules"]: row for row in record["results"]["rules"]}
+    assert rules["the set"]["wrong"] <= limit
+    assert rules["none of the rules"]["wrong"] > 0.1
 
 
 @pytest.mark.parametrize(("n", "most"), [(3, 0.78), (7, 0.90)])

@@ -29,7 +29,7 @@ def agreement_sentence(pair: Agreement) -> str:
         f"{first} beats {second} on {len(pair.agreeing)} of {counted(len(pair.hosts), 'host')} in "
         f"{measure_name(pair.measure)}, {size}"
     )
-    if low is not None and high is not None and low <= 1 <= high:
+    if ratio.p is not None and ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
     return f"{text}{_disagreeing(pair)}."
 
@@ -74,6 +74,11 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         )
     if len(search.outliers) > _SHOWN:
         yield f"… and {len(search.outliers) - _SHOWN} more like it."
+    if search.outliers:
+        yield (
+            f"{search.alpha:.0%} of sound fleets have such an alarm if hosts' levels are "
+            "log-normal, and up to a third of large ones if levels have heavy tails."
+        )
     if search.unchecked:
         yield (
             f"Not checked for outliers, because fewer than {MIN_PEERS} hosts have their facts: "

@@ -135,7 +135,10 @@ class FleetState:
         At("outliers.unchecked"),
     ]
     false_alarms: Annotated[
-        float, "share of sound fleets in which any host is called an outlier", At("outliers.alpha")
+        float,
+        "share of sound fleets in which any host is called an outlier, if hosts' levels are "
+        "log-normal; with heavy tails, up to a third of large fleets",
+        At("outliers.alpha"),
     ]
     facts: Annotated[tuple[FactEntry, ...], "the facts that vary", At("classes.tests")]
     classes: Annotated[

@@ -104,7 +104,8 @@ EXPLANATIONS = (
         "standing beaten_by shares measures",
         "A path is beaten if another is shown to be better in each measure (each at 5 %, with the "
         "limit for all other paths). `cpu` is the host's CPU seconds per operation; a metric alone "
-        "is the geometric mean of all measurements that have it.",
+        "is the geometric mean of all measurements that have it. With a rate of zero a share is 0, "
+        "and the share of a best rate of zero is unknown.",
         "Berger 1982",
     ),
     _entry(
