@@ -72,6 +72,8 @@ class CommandError(HostError):
 
     def _describe(self) -> str:
         lines = [line.strip() for line in self.stderr.strip().splitlines() if line.strip()]
+        if lines[-1:] == ["}"]:  # a document in JSON, which says nothing here
+            lines = [line for line in lines if line.startswith(f"{self.argv[0]}:")] or lines
         ended = (
             f"was killed by signal {-self.status}"
             if self.status < 0

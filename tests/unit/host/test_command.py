@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from vdisklab.errors import HostError
+from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import LocalHost
 
 
@@ -63,3 +63,11 @@ def _lives(pid: int) -> bool:
             return " Z " not in file.read()
     except OSError:
         return False
+
+
+def test_a_programs_message_is_found_before_its_json() -> None:
+    """fio 3.39 on a kernel that refuses io_getevents prints both on its standard output."""
+    output = (
+        'fio: pid=7, err=-1/file:ioengines.c:321, error=Unknown error -1\n{\n "jobs" : [\n ]\n}\n'
+    )
+    assert str(CommandError(("fio", "--name=a"), 1, output)).endswith("error=Unknown error -1")
