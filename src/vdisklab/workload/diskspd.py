@@ -123,7 +123,10 @@ def parse_diskspd(text: str) -> Report:
     except (ParseError, ValueError) as error:
         raise WorkloadError(f"damaged XML: {error}") from error
     if root.tag != "Results":
-        raise WorkloadError(f"the XML is a <{root.tag[:40]}>, and DISKSPD writes <Results>")
+        raise WorkloadError(
+            f"the XML is a <{root.tag[:40]}>, and DISKSPD writes <Results>",
+            hint="run DISKSPD with -Rxml, and import its XML",
+        )
     spans = root.findall("TimeSpan")
     if not spans:
         raise WorkloadError("DISKSPD's <Results> hold no <TimeSpan>: it measured nothing")

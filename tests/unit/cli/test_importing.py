@@ -219,3 +219,14 @@ def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
     os.mkfifo(pipe)
     assert main(["import", str(pipe), "--db", db]) == 2
     assert "is a named pipe" in capsys.readouterr().err
+
+
+def test_a_pipe_of_the_shell_is_named_as_standard_input(db: str) -> None:
+    """The name of `<( )` is only a number."""
+    read, write = os.pipe()
+    os.write(write, b"1000000 bytes (1.0 MB, 977 KiB) copied, 0.5 s, 2.0 MB/s\n")
+    os.close(write)
+    assert main(["import", f"/dev/fd/{read}", "--db", db]) == 0
+    os.close(read)
+    with open_store(db) as store:
+        assert [run.path for run in store.runs()] == ["stdin"]

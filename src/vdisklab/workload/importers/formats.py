@@ -32,9 +32,7 @@ _LONGEST_NAME = 200
 _BOUND = 1 << 63
 
 _OLD_FIO = re.compile(r'"fio version"\s*:\s*"(fio-[0-2]\.[0-9.]{1,12})')
-_DISKSPD = re.compile(
-    r"\s*(?:<\?xml[^>]*>\s*)?(?:<!(?!doctype html)[^>]*>\s*)*<Results\b", re.IGNORECASE
-)
+_XML = re.compile(r"\s*<(?!!doctype html|html)", re.IGNORECASE)
 _SYSBENCH = re.compile(r"^sysbench ([0-9][0-9.a-z]*)", re.MULTILINE)
 _SYSBENCH_OTHER = re.compile(r"^(?:Creating files for the test|Removing test files)", re.MULTILINE)
 _SYSBENCH_MODE = re.compile(r"^Doing (sequential|random) ([a-z/() ]+?) test$", re.MULTILINE)
@@ -221,7 +219,7 @@ def _dd(text: str) -> tuple[Report, ...]:
 _FORMATS = (
     _Format("fio JSON and JSON+", lambda text: '"fio version"' in text, _fio),
     _Format(
-        "DISKSPD XML", lambda text: _DISKSPD.match(text) is not None, lambda t: (parse_diskspd(t),)
+        "DISKSPD XML", lambda text: _XML.match(text) is not None, lambda t: (parse_diskspd(t),)
     ),
     _Format(
         "CrystalDiskMark text",

@@ -54,8 +54,6 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
          "its version, is missing", "import everything that sysbench printed, unchanged"),
         (r"(?i)\A\s*<(?:!doctype html|html)\b", "this is a web page, not a result",
          "download the file itself; on GitHub with its button Raw"),
-        (r"\A\s*<", "this is XML, but not of DISKSPD, which writes <Results>",
-         "run DISKSPD with -Rxml, and import its XML"),
         (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
          "import what `sysbench fileio … run` printed"),
         (r"drastic I/O error|^Can't (?:read|write|open|sync) ", "bonnie++ failed: there is no "

@@ -334,6 +334,10 @@ def test_dd_does_not_say_which_way() -> None:
     [
         ("", "empty"),
         ("hello", "no known program"),
+        ("SQL statistics:\n    queries performed:\n", "a database"),
+        ("File operations:\n    reads/s: 1\n", "first line, `sysbench` with its version"),
+        ("<!DOCTYPE html>\n<html></html>", "a web page"),
+        ("\n<HTML>", "a web page"),
         ("<Results></Results>", "no <TimeSpan>"),
         ("<Other/>", "writes <Results>"),
         ("<Results", "damaged XML"),
