@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from vdisklab.cli.main import main
-from vdisklab.errors import EXIT_CELLS_FAILED, DirtyHostError
+from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger
 from vdisklab.host.mounts import free_bytes, mounts_below
@@ -184,7 +184,7 @@ def test_a_file_on_a_file_system_that_went_read_only_goes_with_it_if_it_is_ours(
         file.touch()
         LocalHost().run("mount", "-o", "remount,ro", directory)
         entry = Entry(0, Kind.FILE, str(file))
-        with nullcontext() if ours else pytest.raises(DirtyHostError, match="Read-only"):
+        with nullcontext() if ours else pytest.raises(OSError, match="Read-only"):
             UNDO[Kind.FILE](LocalHost(), entry)
     finally:
         LocalHost().run("umount", directory)
