@@ -35,7 +35,10 @@ def labels(most: int) -> tuple[str, ...]:
 
 
 def a_density(most: int = 4) -> Campaign:
-    plan = {"load": 100, "until": "latency_p99<=5ms", "most": most, "cells": list(labels(most))}
+    plan = {
+        "load": 100, "until": "latency_p99<=5ms", "most": most, "cells": list(labels(most)),
+        "measurements": [],
+    }  # fmt: skip
     return a_campaign(plan=plan)
 
 
