@@ -94,7 +94,8 @@ def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunOutline
 def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations:
     """Every sample of the measured runs of some campaigns, as columns."""
     run, measurement, sample = schema.run, schema.measurement, schema.sample
-    require_references(connection, measurement, sample)
+    inner = (schema.state_check, schema.counted, schema.series)
+    require_references(connection, measurement, sample, *inner)
     is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
     runs = connection.execute(
         sa.select(
