@@ -15,7 +15,7 @@ import pytest
 
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.running_guests import DEADLINE, query_block, running_disks
+from vdisklab.services.existing_guests import DEADLINE, query_block, running_disks
 
 QEMU = shutil.which("qemu-system-x86_64")
 

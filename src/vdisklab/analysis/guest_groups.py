@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Evidence, GuestGroup, Member
@@ -61,19 +62,17 @@ def jain(rates: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GroupStep:
-    """One run of a group: whether all guests met the criterion.
-
-    `worst` is the highest value of a guest, `served` the smallest share of a guest's requests that
-    were completed (None: a closed load), `passed` is whether the worst guest passed.
-    """
+    """One run of a number of guests."""
 
     guests: int
-    passed: bool
-    worst: float
-    served: float | None
-    iops: float
-    fairness: float
-    cpu_for_each: float | None
+    passed: Annotated[bool, "the worst guest met the limit, and nearly all requests were completed"]
+    worst: Annotated[float, "seconds: the value of the limit's latency in the worst guest"]
+    served: Annotated[
+        float | None, "completed over due requests in the worst guest; null for a closed load"
+    ]
+    iops: Annotated[float, "requests per second of all guests"]
+    fairness: Annotated[float, "Jain's index of the guests' rates"]
+    cpu_for_each: Annotated[float | None, "CPUs that each guest's QEMU used on average"]
 
 
 def judge(group: GuestGroup, criterion: Criterion) -> GroupStep:

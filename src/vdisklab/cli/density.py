@@ -15,8 +15,12 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Panel
-from vdisklab.render.tables.density_table import density_document, density_table
-from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table
+from vdisklab.render.tables.density_table import (
+    density_document,
+    density_table,
+    neighbour_document,
+    neighbour_table,
+)
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import database_url
 from vdisklab.services.guest_capacity import measure_density

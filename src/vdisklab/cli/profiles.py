@@ -9,7 +9,7 @@ import typer
 from vdisklab.cli.options import Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.render.documents.records import ProfileDocument, ProfilesDocument
-from vdisklab.render.tables.profile_tables import measurements_table, profiles_table
+from vdisklab.render.tables.planned_cells import measurements_table, profiles_table
 from vdisklab.services.planning import describe_profile, load_profile
 from vdisklab.workload.registry import builtin_profiles
 

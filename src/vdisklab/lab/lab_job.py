@@ -43,12 +43,11 @@ class JobOutput:
 
 @dataclass(frozen=True, slots=True)
 class LabEnd:
-    """How a job ended. `wall_seconds` is by the host's clock, the others by the lab's since its
-    boot."""
+    """How a job ended. `up_seconds` is by the lab's clock since its boot, `wall_seconds` by
+    the host's."""
 
     status: int
     up_seconds: float
-    lab_seconds: float
     wall_seconds: float
 
 
@@ -187,11 +186,11 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
                 if line.startswith("@lab up "):
                     up = float(line.split()[2])
                 elif line.startswith("@lab done ") and up is not None:
-                    _, _, status, seconds = line.split()
+                    status = line.split()[2]
                     _await_end(process)
                     for run in runs.read():
                         output.take_run(run)
-                    return LabEnd(int(status), up, float(seconds), time.monotonic() - started)
+                    return LabEnd(int(status), up, time.monotonic() - started)
                 else:
                     output.print_line(line)
             if ended:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
 from vdisklab.render import numbers
-from vdisklab.render.wording import measure_name
+from vdisklab.render.wording import measure_name, named
 from vdisklab.services.fleet_answers import MIN_CLASS, ClassAnswer, HostClass
 from vdisklab.services.fleet_hosts import LoadedFleet
 from vdisklab.units import counted
@@ -126,6 +126,4 @@ def _class_sentence(group: HostClass) -> str:
 
 def names(hosts: Iterable[str]) -> str:
     """The first names, and how many more there are."""
-    every: Sequence[str] = list(hosts)
-    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more
+    return named(list(hosts), _SHOWN)

@@ -15,7 +15,7 @@ from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
 from vdisklab.render import numbers
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, loss_sentences
-from vdisklab.render.wording import measure_name
+from vdisklab.render.wording import measure_name, named
 from vdisklab.services.advice import RecommendationAnswer
 from vdisklab.units import counted
 
@@ -131,14 +131,13 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
         return
     ties = recommendation.ties
     if ties:
-        names = ", ".join(cell.name for cell in ties[:NAMED])
-        more = f" and {len(ties) - NAMED} more" if len(ties) > NAMED else ""
+        names = named([cell.name for cell in ties], NAMED)
         lead = answer.lead
         leads = "" if lead is None else f"; the first is {_times(lead)}"
         if lead is not None and lead.low is not None and lead.low > 1:
             leads += ", likely but not proven"
         losses = loss_sentences((c for c in ties if c != recommendation.cell), answer.verdicts)
-        tied = f"Tied, of {recommendation.considered} measured: {names}{more}{leads}."
+        tied = f"Tied, of {recommendation.considered} measured: {names}{leads}."
         yield " ".join((tied, *losses))
     elif len(answer.order) > 1 and answer.order[1] in answer.ratios:
         runner = answer.order[1]

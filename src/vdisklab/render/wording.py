@@ -83,6 +83,12 @@ def caution(caveats: Caveats) -> str | None:
     return EMULATION if caveats.emulated else None
 
 
+def caution_notes(caveats: Caveats) -> tuple[str, ...]:
+    """The warning as a sentence among notes; empty if no caveat applies."""
+    warning = caution(caveats)
+    return () if warning is None else (f"Measured {warning}.",)
+
+
 def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
     """Diagnostics as sentences, by kind; only the first ones if there are many of one kind."""
     groups: dict[type, list[Diagnostic]] = {}
@@ -361,10 +367,10 @@ def _no_score(finding: NoScore) -> str:
     return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."
 
 
-def named(cells: Sequence[MeasuredCell | str]) -> str:
+def named(cells: Sequence[MeasuredCell | str], most: int = SHOWN_NAMES) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(map(str, cells[:SHOWN_NAMES]))
-    more = len(cells) - SHOWN_NAMES
+    shown = ", ".join(map(str, cells[:most]))
+    more = len(cells) - most
     return f"{shown} and {more} more" if more > 0 else shown
 
 

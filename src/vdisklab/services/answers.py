@@ -18,12 +18,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     too_slow,
 )
 from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
-from vdisklab.analysis.observations import (
-    MeasureKey,
-    Observations,
-    from_numbers,
-    with_too_slow,
-)
+from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell

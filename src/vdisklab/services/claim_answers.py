@@ -25,13 +25,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
-from vdisklab.services.answers import (
-    NOTHING,
-    Loaded,
-    disagreement,
-    joinable_campaigns,
-    load,
-)
+from vdisklab.services.answers import NOTHING, Loaded, disagreement, joinable_campaigns, load
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, run_command
 from vdisklab.services.planning import load_profile
 from vdisklab.workload.registry import directions_of

@@ -35,7 +35,7 @@ from vdisklab.services.answers import (
     load_chosen,
     stored_verdicts,
 )
-from vdisklab.services.disk_audit import unlikeness
+from vdisklab.services.disk_audit import shown_better, unlikeness
 from vdisklab.services.disk_groups import (
     DiskGroup,
     default_path,
@@ -334,16 +334,8 @@ class _Comparison:
         """
         if not cells:
             return None
-        together = narrowed(self.observations, [self.own, *cells])
-        ranking = rank_cells(together, self.score)
-        rows = {row.cell: row for row in ranking.rows}
-        if self.own not in rows:
-            return None
-        proven = [
-            cell for cell in rows if cell != self.own and rows[cell].worst < rows[self.own].best
-        ]
-        winner = self.winner(cells)
-        return winner if winner in proven else next(iter(proven), None)
+        ranking = rank_cells(narrowed(self.observations, [self.own, *cells]), self.score)
+        return shown_better(self.own, ranking, cells, self.winner(cells))
 
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
         """True if the interval of the ratio of two cells lies above 1."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -235,7 +235,7 @@ def _measured_in(
     ranking = rank_cells(narrowed(scored.observations, cells), measure)
     eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
     winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
-    better = partial(_better, ranking=ranking, eligible=eligible, best=simplest(winners))
+    better = partial(shown_better, ranking=ranking, eligible=eligible, best=simplest(winners))
     scores: dict[DiskPath, PathScore] = {}
     nearest_scores: dict[DiskPath, PathScore] = {}
     for path in paths if cells else ():
@@ -285,10 +285,10 @@ def _path_score(
     )
 
 
-def _better(
+def shown_better(
     cell: MeasuredCell,
     ranking: Ranking,
-    eligible: Sequence[MeasuredCell],
+    eligible: Collection[MeasuredCell],
     best: MeasuredCell | None,
 ) -> MeasuredCell | None:
     """The one to use of the eligible cells if it is shown to be better than this one, else the

@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.analysis.capacity import REPEATS, next_steps
-from vdisklab.analysis.guest_groups import (
-    LEAST_SERVED,
-    Criterion,
-    judge,
-    parse_criterion,
-)
+from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.campaign.runner import Choose
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost

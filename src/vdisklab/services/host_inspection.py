@@ -21,13 +21,7 @@ from vdisklab.guest.qemu.probe import (
 )
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import Host
-from vdisklab.host.facts import (
-    SYSTEM,
-    available_memory,
-    is_emulated,
-    memory_bytes,
-    program_version,
-)
+from vdisklab.host.facts import SYSTEM, available_memory, is_emulated, memory_bytes, program_version
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.probes import KernelParts, try_device, try_io_uring, try_o_direct

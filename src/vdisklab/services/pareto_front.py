@@ -13,13 +13,7 @@ from vdisklab.path.durability import Verdicts
 from vdisklab.results.model import METRICS, Campaign
 from vdisklab.results.store import Store
 from vdisklab.services.advice import SCORES, criterion
-from vdisklab.services.answers import (
-    Loaded,
-    baseline_of,
-    load,
-    require_numbers,
-    stored_verdicts,
-)
+from vdisklab.services.answers import Loaded, baseline_of, load, require_numbers, stored_verdicts
 
 CPU_NAME = "cpu"
 USUAL = f"read/write/latency_p99/{CPU_NAME}"

@@ -16,8 +16,8 @@ from vdisklab.plan.build import beside, build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.tables.density_table import neighbour_document, neighbour_table
 from vdisklab.render.tables.layout import as_csv
-from vdisklab.render.tables.neighbour_table import neighbour_document, neighbour_table
 from vdisklab.results.model import GuestGroup, HostLoad, Member
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.noisy_neighbour import neighbour_answer, neighbour_campaign

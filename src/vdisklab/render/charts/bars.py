@@ -13,12 +13,12 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.render import numbers
-from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import (
     AS_GIVEN,
     INTERVAL,
     WIDTH,
+    Bar,
     Figure,
     faceted,
     finished,
@@ -26,7 +26,7 @@ from vdisklab.render.charts.vega import (
     layer,
     quantitative,
 )
-from vdisklab.render.page.contents import caution_of
+from vdisklab.render.page.contents import caution_of, described_caution
 from vdisklab.results.model import Better
 from vdisklab.services.report_contents import Contents
 
@@ -106,8 +106,8 @@ def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -
            if row.low is not None and row.high is not None else "")
         for row in rows
     )  # fmt: skip
-    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
-    return f"Bar chart, {title}{f', in {unit}' if unit else ''}: {shown}.{caution}"
+    place = f", in {unit}" if unit else ""
+    return f"Bar chart, {title}{place}: {shown}.{described_caution(contents)}"
 
 
 def _rows(
@@ -155,8 +155,13 @@ def choice_bars(contents: Contents) -> tuple[Sequence[Bar], str]:
     recommendation = answer.recommendation
     chosen = (*answer.order[:6], recommendation.cell, recommendation.default)
     cells = dict.fromkeys(cell for cell in chosen if cell is not None)
-    measure = contents.measure
-    return _rows(contents.of(measure), cells, measure.quantity.unit, answer=recommendation.cell)
+    return _ranked_rows(contents, cells)
+
+
+def _ranked_rows(contents: Contents, cells: Iterable[MeasuredCell]) -> tuple[Sequence[Bar], str]:
+    """Bars of some cells in the measure that ranks them."""
+    measure, answer = contents.measure, answer_cell(contents)
+    return _rows(contents.of(measure), cells, measure.quantity.unit, answer=answer)
 
 
 def measured_quantities(contents: Contents) -> list[MeasureKey]:
@@ -204,22 +209,12 @@ def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[Measur
 
 def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
     cells = _alike(contents, lambda path: (path.layers, path.image, path.attachment))
-    return _rows(
-        contents.of(contents.measure),
-        cells,
-        contents.measure.quantity.unit,
-        answer=answer_cell(contents),
-    )
+    return _ranked_rows(contents, cells)
 
 
 def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
     cells = _alike(contents, lambda path: (path.cache, path.attachment))
-    return _rows(
-        contents.of(contents.measure),
-        cells,
-        contents.measure.quantity.unit,
-        answer=answer_cell(contents),
-    )
+    return _ranked_rows(contents, cells)
 
 
 def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
@@ -280,12 +275,7 @@ def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
             key = (path.layers, path.image.format, options, path.cache, path.attachment)
             groups.setdefault(key, []).append(cell)
     cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
-    return _rows(
-        contents.of(contents.measure),
-        cells,
-        contents.measure.quantity.unit,
-        answer=answer_cell(contents),
-    )
+    return _ranked_rows(contents, cells)
 
 
 _BARS = (

@@ -9,7 +9,6 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
-from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell, bar_figures
 from vdisklab.render.charts.density_chart import density_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
@@ -20,6 +19,7 @@ from vdisklab.render.charts.vega import (
     AS_GIVEN,
     INTERVAL,
     WIDTH,
+    Bar,
     Figure,
     faceted,
     finished,

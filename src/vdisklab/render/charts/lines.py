@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from vdisklab.render.charts.vega import (
     nominal,
     quantitative,
 )
-from vdisklab.render.page.contents import caution_of
+from vdisklab.render.page.contents import caution_of, described_caution
 from vdisklab.results.model import Direction
 from vdisklab.services.report_contents import Contents
 
@@ -50,9 +50,10 @@ def time_series_figure(contents: Contents, palette: Palette) -> Figure:
     rows = [moment for series in bandwidth_series for moment in _moments(series, scale)]
     unit = scale.suffix.strip()
     spec = over_time(rows, unit, palette, caution=caution_of(contents))
-    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     values = "; ".join(_described(bandwidth_series))
-    alt = f"Line charts of bandwidth in {unit} by the second: {values}.{caution}"
+    alt = (
+        f"Line charts of bandwidth in {unit} by the second: {values}.{described_caution(contents)}"
+    )
     note = (
         "Each line is one run. A cross marks a stall: a second with less than "
         f"{STALL_BELOW:.0%} of the run's median bandwidth."
@@ -158,10 +159,10 @@ def latency_figure(contents: Contents, palette: Palette) -> Figure:
     if not rows:
         return Figure("latency", title, "", missing=RUN_COMMAND)
     values = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
+    values += f".{described_caution(contents)}"
     spec = percentiles(rows, "µs", palette, caution=caution_of(contents))
-    caution = f" {caution_of(contents)}." if caution_of(contents) else ""
     return Figure(
-        "latency", f"{title} ({name})", f"Line chart in microseconds: {values}.{caution}", spec,
+        "latency", f"{title} ({name})", f"Line chart in microseconds: {values}", spec,
         note="The median over the runs of each run's percentile.",
         cells=tuple(dict.fromkeys(row.label for row in rows)),
     )  # fmt: skip
@@ -181,13 +182,7 @@ class Moment:
 
 def over_time(rows: Sequence[Moment], unit: str, palette: Palette, *, caution: str | None) -> Spec:
     """A panel for each measurement: a line for each run, coloured by cell; stalls are crosses."""
-    values = [
-        {
-            "panel": row.panel, "label": row.label, "run": row.run, "second": row.second,
-            "value": row.value, "stalled": row.stalled,
-        }
-        for row in rows
-    ]  # fmt: skip
+    values = [asdict(row) for row in rows]
     names = list(dict.fromkeys(row.label for row in rows))
     colours = [palette.highlight, palette.bar, palette.muted, palette.ink]
     dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
@@ -239,7 +234,7 @@ def percentiles(
     level: str = "percentile",
 ) -> Spec:
     """A value by `level`, one line per label, on a logarithmic axis."""
-    values = [{"label": r.label, "percentile": r.percentile, "value": r.value} for r in rows]
+    values = [asdict(row) for row in rows]
     order = list(dict.fromkeys(row.percentile for row in rows))
     names = list(dict.fromkeys(row.label for row in rows))
     dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][: len(names)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from vdisklab.analysis.pareto import Placed, Standing
 from vdisklab.render import numbers
-from vdisklab.render.charts.bar_rows import Bar
 from vdisklab.render.charts.bars import answer_cell
 from vdisklab.render.charts.svg import Palette, Spec
 from vdisklab.render.charts.vega import (
     AS_GIVEN,
     INTERVAL,
     WIDTH,
+    Bar,
     Figure,
     faceted,
     finished,

@@ -13,7 +13,7 @@ from vdisklab.render.charts.bars import measured_quantities
 from vdisklab.render.charts.lines import SeriesPoint, percentiles
 from vdisklab.render.charts.svg import Palette
 from vdisklab.render.charts.vega import Figure
-from vdisklab.render.page.contents import caution_of
+from vdisklab.render.page.contents import caution_of, described_caution
 from vdisklab.services.report_contents import Contents
 
 FEWEST_LEVELS = 3
@@ -84,17 +84,15 @@ def _figure(
     rows = [point for label in list(lines)[:MOST_LINES] for point in lines[label]]
     if not rows:
         return None
-    caution = caution_of(contents)
     unit = f"relative to the lowest {option}"
-    spec = percentiles(rows, unit, palette, caution=caution, level=option)
+    spec = percentiles(rows, unit, palette, caution=caution_of(contents), level=option)
     values = "; ".join(f"{r.label}, {r.percentile}: {numbers.digits(r.value)}" for r in rows)
-    warning = f" {caution}." if caution else ""
     rest = len(sweeps) - len(drawn)
     left_out = f" {rest} more paths are not drawn." if rest > 0 else ""
     return Figure(
         f"sweep-{option.replace('_', '-')}",
         f"What each {option} costs or gains",
-        f"Line chart, {unit}: {values}.{warning}",
+        f"Line chart, {unit}: {values}.{described_caution(contents)}",
         spec,
         note=f"Medians, divided by the median with the lowest {option}. 1 means no change."
         f"{left_out}",

@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
+from vdisklab.analysis.guest_groups import GroupStep
 from vdisklab.render.documents.conversion import At, copy_fields
 from vdisklab.services.density_answer import PathCapacity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEntry:
-    """One run of a number of guests."""
-
-    guests: int
-    passed: Annotated[bool, "the worst guest met the limit, and nearly all requests were completed"]
-    worst: Annotated[float, "seconds: the value of the limit's latency in the worst guest"]
-    served: Annotated[float | None, "completed over due requests in the worst guest"]
-    iops: Annotated[float, "requests per second of all guests"]
-    fairness: Annotated[float, "Jain's index of the guests' rates"]
-    cpu_for_each: Annotated[float | None, "CPUs that each guest's QEMU used on average"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +40,7 @@ class DensityEntry:
     """One path with all its runs."""
 
     answer: DensityRow
-    steps: tuple[StepEntry, ...]
+    steps: tuple[GroupStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

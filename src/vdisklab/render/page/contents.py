@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any
@@ -17,15 +16,11 @@ from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers, verdict
 from vdisklab.render.documents.reports import ReportValue
-from vdisklab.render.tables.claim_results import (
-    claims_counts,
-    stated,
-    verdict_text,
-)
+from vdisklab.render.tables.claim_results import claims_counts, stated, verdict_text
 from vdisklab.render.tables.comparison import compared_rows, shape_text
 from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.power_cuts import keeping_of
-from vdisklab.render.wording import caution, grouped_sentences, sentence
+from vdisklab.render.wording import caution, grouped_sentences, named, sentence
 from vdisklab.services.claim_answers import status
 from vdisklab.services.report_contents import FEATURED, Contents
 from vdisklab.units import counted
@@ -51,6 +46,12 @@ class ReportFormat(StrEnum):
 def caution_of(contents: Contents) -> str | None:
     """The warning shown at every figure, or None."""
     return caution(contents.caveats)
+
+
+def described_caution(contents: Contents) -> str:
+    """The warning as the end of a chart's description; empty if no caveat applies."""
+    warning = caution_of(contents)
+    return "" if warning is None else f" {warning}."
 
 
 def headline(contents: Contents) -> str:
@@ -128,16 +129,9 @@ def diagnostics_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
         for cell in _cells_of(finding):
             by_cell.setdefault(cell.label, []).append(sentence(finding))
     for cell, names in contents.cached.items():
-        line = f"{cell}: from the host's page cache in {names_of(names)}."
+        line = f"{cell}: from the host's page cache in {named(names, FEATURED)}."
         by_cell.setdefault(cell.label, []).append(line)
     return {label: tuple(lines) for label, lines in by_cell.items()}
-
-
-def names_of(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(names[:FEATURED])
-    more = len(names) - FEATURED
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:
@@ -229,7 +223,7 @@ def published_parts(contents: Contents) -> list[dict[str, Any]]:
     """Each published series with a counterpart here, as text."""
     parts = []
     for answer in contents.published:
-        first, rows = answer.comparison.tables[0], compared_rows(answer)
+        first, rows = answer.table, compared_rows(answer)
         parts.append(
             {
                 "title": answer.title,

@@ -10,11 +10,7 @@ from vdisklab.errors import HostError
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.render.charts.vega import to_png, to_svg
-from vdisklab.render.documents.conversion import (
-    copy_fields,
-    diagnostic_entries,
-    to_json,
-)
+from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries, to_json
 from vdisklab.render.documents.reports import FigureEntry, ReportDocument
 from vdisklab.render.page.contents import (
     ReportFormat,

@@ -27,11 +27,10 @@ from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.tallies import Workings
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.render import numbers
-from vdisklab.render.charts.bar_rows import page_rows
 from vdisklab.render.charts.bars import answer_cell, choice_bars
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
-from vdisklab.render.charts.vega import Figure, harmless
+from vdisklab.render.charts.vega import Figure, harmless, page_rows
 from vdisklab.render.page.contents import (
     caution_of,
     claim_rows,

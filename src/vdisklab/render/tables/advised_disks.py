@@ -21,14 +21,9 @@ from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.tables.audited_disks import risk_sentence
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
-from vdisklab.render.wording import caution
+from vdisklab.render.wording import caution_notes
 from vdisklab.sanitise import sanitise_line
-from vdisklab.services.disk_advice import (
-    AdviceAnswer,
-    DiskAction,
-    DiskAdvice,
-    grouped_by_verdict,
-)
+from vdisklab.services.disk_advice import AdviceAnswer, DiskAction, DiskAdvice, grouped_by_verdict
 from vdisklab.units import counted, format_duration
 
 SHOWN = 12
@@ -52,14 +47,14 @@ def advice_headline(answer: AdviceAnswer) -> str:
 
 def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
     """One row per group; reasons follow as notes, and the lines to paste come last."""
-    columns = (
-        Column[DiskAdvice]("advice", lambda row: str(row.verdict)),
-        Column[DiskAdvice]("disks", _disks, folds=WORDS),
-        Column[DiskAdvice]("path", lambda row: str(row.group.path or "none"), folds=NAMES),
-        Column[DiskAdvice]("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
-        Column[DiskAdvice]("gain", lambda row: gain_text(row.gain) if row.to else "–"),
-        Column[DiskAdvice]("power cut now", lambda row: _safety(row.now), spare=1),
-        Column[DiskAdvice]("and then", lambda row: _safety(row.then), spare=1),
+    columns: tuple[Column[DiskAdvice], ...] = (
+        Column("advice", lambda row: str(row.verdict)),
+        Column("disks", _disks, folds=WORDS),
+        Column("path", lambda row: str(row.group.path or "none"), folds=NAMES),
+        Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
+        Column("gain", lambda row: gain_text(row.gain) if row.to else "–"),
+        Column("power cut now", lambda row: _safety(row.now), spare=1),
+        Column("and then", lambda row: _safety(row.then), spare=1),
     )
     return Table(
         advice_headline(answer),
@@ -156,9 +151,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             f"{counted(answer.unplaced, 'path')} of images that are not on this host: name a "
             "directory on the same kind of storage with --dir."
         )
-    warning = caution(answer.caveats)
-    if warning is not None:
-        yield f"Measured {warning}."
+    yield from caution_notes(answer.caveats)
 
 
 def _lines(answer: AdviceAnswer) -> Iterator[str]:

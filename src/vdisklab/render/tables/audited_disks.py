@@ -119,19 +119,15 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911, PLR0912 - a case p
 def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
     """One row per disk; the risks follow as notes."""
     columns: tuple[Column[AuditedDisk], ...] = (
-        Column[AuditedDisk]("domain", lambda row: row.disk.domain),
-        Column[AuditedDisk]("disk", lambda row: row.disk.target),
-        Column[AuditedDisk]("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
-        Column[AuditedDisk]("rank", _rank),
-        Column[AuditedDisk]("score", _score_text, right=True, spare=1),
-        Column[AuditedDisk]("power cut", _power_cut, spare=1),
-        Column[AuditedDisk]("worth changing to", _better, folds=NAMES),
-        Column[AuditedDisk](
-            "gain", lambda row: numbers.ratio(_gain(row).ratio), right=True, spare=1
-        ),
-        Column[AuditedDisk](
-            "source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=2
-        ),
+        Column("domain", lambda row: row.disk.domain),
+        Column("disk", lambda row: row.disk.target),
+        Column("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
+        Column("rank", _rank),
+        Column("score", _score_text, right=True, spare=1),
+        Column("power cut", _power_cut, spare=1),
+        Column("worth changing to", _better, folds=NAMES),
+        Column("gain", lambda row: numbers.ratio(_gain(row).ratio), right=True, spare=1),
+        Column("source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=2),
     )
     if answer.needs:
         columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),)

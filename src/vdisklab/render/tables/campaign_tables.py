@@ -28,7 +28,7 @@ from vdisklab.render.tables.program_texts import (
     bonnie_text,
     crystaldiskmark_text,
 )
-from vdisklab.render.wording import caution, sentence
+from vdisklab.render.wording import caution, caution_notes, sentence
 from vdisklab.results.model import Origin
 from vdisklab.services.places import Places, of_sysbench, sysbench_notes
 
@@ -121,10 +121,7 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
     notes += _losses(places)
     for loaded in places.loaded.values():
         notes += map(sentence, slow_diagnostics(loaded.observations))
-    warning = caution(places.caveats)
-    if warning is not None:
-        notes.append(f"Measured {warning}.")
-    return tuple(notes)
+    return (*notes, *caution_notes(places.caveats))
 
 
 def _losses(places: Places) -> tuple[str, ...]:

@@ -45,25 +45,21 @@ def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
     """One row per claim, in the order of the files; commands for missing cells follow."""
     warning = caution(answer.caveats)
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
-    columns = (
-        Column[ClaimAnswer]("article", lambda row: row.claim.article, spare=2),
-        Column[ClaimAnswer]("claim", lambda row: row.claim.name, folds=NAMES),
-        Column[ClaimAnswer]("claimed", lambda row: row.claim.sentence, folds=WORDS, spare=2),
-        Column[ClaimAnswer]("verdict", verdict_text, folds=WORDS),
-        Column[ClaimAnswer]("ratio", lambda row: numbers.ratio(row.ratio), right=True),
-        Column[ClaimAnswer](
+    columns: tuple[Column[ClaimAnswer], ...] = (
+        Column("article", lambda row: row.claim.article, spare=2),
+        Column("claim", lambda row: row.claim.name, folds=NAMES),
+        Column("claimed", lambda row: row.claim.sentence, folds=WORDS, spare=2),
+        Column("verdict", verdict_text, folds=WORDS),
+        Column("ratio", lambda row: numbers.ratio(row.ratio), right=True),
+        Column(
             "95 %\ninterval",
             lambda row: numbers.ratio_interval(row.low, row.high),
             right=True,
             spare=1,
         ),
-        Column[ClaimAnswer]("stated", lambda row: stated(row.claim), right=True, spare=1),
-        Column[ClaimAnswer](
-            "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
-        ),
-        Column[ClaimAnswer](
-            "n", lambda row: str(row.blocks or numbers.MISSING), right=True, spare=1
-        ),
+        Column("stated", lambda row: stated(row.claim), right=True, spare=1),
+        Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        Column("n", lambda row: str(row.blocks or numbers.MISSING), right=True, spare=1),
     )
     return Table(
         title, columns, answer.answers, tuple(_notes(answer)),

@@ -19,7 +19,15 @@ from vdisklab.render.documents.rankings import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences
-from vdisklab.render.wording import OTHER_VERB, WITH_STEP, caution, measure_name, sentence, verdict
+from vdisklab.render.wording import (
+    OTHER_VERB,
+    WITH_STEP,
+    caution,
+    caution_notes,
+    measure_name,
+    sentence,
+    verdict,
+)
 from vdisklab.services.advice import ComparisonAnswer
 from vdisklab.services.claim_answers import PublishedAnswer
 from vdisklab.units import counted
@@ -29,7 +37,7 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
     """A summary, and one row per main measure; with `everything` one per measure."""
     rows = [row for row in answer.comparisons if row.main or everything]
     rows = rows or list(answer.comparisons)
-    notes = [sentence(finding) for finding in answer.findings]
+    notes = [*caution_notes(answer.caveats), *map(sentence, answer.findings)]
     if not answer.comparisons:
         notes.append("The two cells have no measure in common.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
@@ -43,34 +51,29 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
     hidden = len(answer.comparisons) - len(rows)
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
-    warning = caution(answer.caveats)
-    if warning is not None:
-        notes.insert(0, f"Measured {warning}.")
-    columns = (
-        Column[Comparison]("measure", lambda row: measure_name(row.measure), folds=NAMES),
-        Column[Comparison](
+    columns: tuple[Column[Comparison], ...] = (
+        Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
+        Column(
             "A",
             lambda row: numbers.value(row.a.median, row.measure.quantity.unit),
             right=True,
             spare=1,
         ),
-        Column[Comparison](
+        Column(
             "B",
             lambda row: numbers.value(row.b.median, row.measure.quantity.unit),
             right=True,
             spare=1,
         ),
-        Column[Comparison]("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
-        Column[Comparison](
+        Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+        Column(
             "95 % interval",
             lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
             right=True,
         ),
-        Column[Comparison](
-            "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
-        ),
-        Column[Comparison]("n", lambda row: str(row.ratio.pairs), right=True, spare=1),
-        Column[Comparison]("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
+        Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        Column("n", lambda row: str(row.ratio.pairs), right=True, spare=1),
+        Column("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
     )
     return Table(
         f"A = {answer.a}\nB = {answer.b}",
@@ -162,27 +165,27 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     warning = caution(answer.caveats)
     if warning is not None:
         title = f"{title}; here {warning}"
-    columns = (
-        Column[ShapeRow]("path", lambda row: row.cell.path.canonical, folds=NAMES),
-        Column[ShapeRow]("page cache", lambda row: row.cell.page_cache.value, spare=2),
-        Column[ShapeRow]("measure", lambda row: str(row.number.measure), folds=NAMES),
-        Column[ShapeRow](
+    columns: tuple[Column[ShapeRow], ...] = (
+        Column("path", lambda row: row.cell.path.canonical, folds=NAMES),
+        Column("page cache", lambda row: row.cell.page_cache.value, spare=2),
+        Column("measure", lambda row: str(row.number.measure), folds=NAMES),
+        Column(
             "published",
             lambda row: numbers.value(row.number.value, row.number.unit),
             right=True,
             spare=1,
         ),
-        Column[ShapeRow]("÷ its\nbase", lambda row: numbers.ratio(row.published), right=True),
-        Column[ShapeRow]("yours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
-        Column[ShapeRow](
+        Column("÷ its\nbase", lambda row: numbers.ratio(row.published), right=True),
+        Column("yours\n÷ base", lambda row: numbers.ratio(row.ours.ratio), right=True),
+        Column(
             "95 %\ninterval",
             lambda row: numbers.ratio_interval(row.ours.low, row.ours.high),
             right=True,
             spare=1,
         ),
-        Column[ShapeRow]("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
-        Column[ShapeRow]("n", lambda row: str(row.ours.pairs), right=True, spare=1),
-        Column[ShapeRow]("shape", shape_text, folds=WORDS),
+        Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        Column("n", lambda row: str(row.ours.pairs), right=True, spare=1),
+        Column("shape", shape_text, folds=WORDS),
     )
     command = (answer.command,) if answer.command else ()
     return Table(

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from vdisklab.path.durability import (
-    Cuts,
-    FailureModel,
-)
+from vdisklab.path.durability import Cuts, FailureModel
 from vdisklab.render.documents.conversion import copy_fields
-from vdisklab.render.documents.records import (
-    PowerCutDocument,
-    VerdictEntry,
-    VerdictRow,
-)
+from vdisklab.render.documents.records import PowerCutDocument, VerdictEntry, VerdictRow
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.results.power_cut import DISK_LOG, PowerCut, ReplayedState, outcome_words
 from vdisklab.services.answers import judged_without_its_device
@@ -33,23 +26,23 @@ def verdict_word(cut: PowerCut) -> str:
 def power_cut_table(cuts: Sequence[PowerCut], notes: Sequence[str] = ()) -> Table[PowerCut]:
     """One row per verdict, in the order given; `notes` say how it was judged."""
     title = "Power cuts" if cuts else "No power cut has been judged yet: `vdisklab powercut PATHS…`"
-    columns = (
-        Column[PowerCut]("path", lambda cut: cut.path, folds=NAMES),
-        Column[PowerCut]("client", lambda cut: cut.client, spare=1),
-        Column[PowerCut]("through", _access, spare=1),
+    columns: tuple[Column[PowerCut], ...] = (
+        Column("path", lambda cut: cut.path, folds=NAMES),
+        Column("client", lambda cut: cut.client, spare=1),
+        Column("through", _access, spare=1),
         *([Column[PowerCut]("model", lambda cut: cut.model)] if _has_models(cuts) else []),
         *(
             [Column[PowerCut]("during", lambda cut: cut.during or "")]
             if any(cut.during for cut in cuts)
             else []
         ),
-        Column[PowerCut]("verdict", verdict_word),
-        Column[PowerCut]("states", lambda cut: str(cut.states), right=True),
-        Column[PowerCut]("of all", _possible, spare=1),
-        Column[PowerCut]("promises", lambda cut: str(cut.promises), right=True, spare=1),
-        Column[PowerCut]("flushes", lambda cut: str(cut.flushes), right=True, spare=2),
-        Column[PowerCut]("case", lambda cut: _case(cut) or "", spare=1),
-        Column[PowerCut]("detail", _detail, folds=WORDS),
+        Column("verdict", verdict_word),
+        Column("states", lambda cut: str(cut.states), right=True),
+        Column("of all", _possible, spare=1),
+        Column("promises", lambda cut: str(cut.promises), right=True, spare=1),
+        Column("flushes", lambda cut: str(cut.flushes), right=True, spare=2),
+        Column("case", lambda cut: _case(cut) or "", spare=1),
+        Column("detail", _detail, folds=WORDS),
     )
     return Table(title, columns, cuts, tuple(notes), kind=VerdictRow, record=_row)
 

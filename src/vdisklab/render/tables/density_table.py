@@ -1,13 +1,20 @@
-"""How many guests each path carries, as a table and as a document."""
+"""How many guests each path carries, and what a noisy neighbour does to one."""
 
 from __future__ import annotations
 
 from vdisklab.analysis.guest_groups import LimitedBy
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields
-from vdisklab.render.documents.densities import DensityDocument, DensityEntry, DensityRow
+from vdisklab.render.documents.densities import (
+    DensityDocument,
+    DensityEntry,
+    DensityRow,
+    NeighbourDocument,
+    NeighbourRow,
+)
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.services.density_answer import DensityAnswer, PathCapacity
+from vdisklab.services.noisy_neighbour import NeighbourAnswer
 
 EMULATED = (
     "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
@@ -30,19 +37,15 @@ def density_document(answer: DensityAnswer) -> DensityDocument:
 
 def density_table(answer: DensityAnswer) -> Table[DensityRow]:
     """One row per path, the one that carries most guests first."""
-    columns = (
-        Column[DensityRow]("path", lambda row: row.path, folds=NAMES),
-        Column[DensityRow]("guests", _guests, right=True),
-        Column[DensityRow]("95 %", _interval, right=True),
-        Column[DensityRow]("limited by", _limited, folds=WORDS),
-        Column[DensityRow]("IOPS", lambda row: numbers.value(row.iops, "1/s"), right=True, spare=2),
-        Column[DensityRow](
-            "worst guest", lambda row: numbers.value(row.worst, "s"), right=True, spare=1
-        ),
-        Column[DensityRow]("fairness", lambda row: _plain(row.fairness, 2), right=True, spare=3),
-        Column[DensityRow](
-            "CPUs each", lambda row: _plain(row.cpu_for_each, 2), right=True, spare=4
-        ),
+    columns: tuple[Column[DensityRow], ...] = (
+        Column("path", lambda row: row.path, folds=NAMES),
+        Column("guests", _guests, right=True),
+        Column("95 %", _interval, right=True),
+        Column("limited by", _limited, folds=WORDS),
+        Column("IOPS", lambda row: numbers.value(row.iops, "1/s"), right=True, spare=2),
+        Column("worst guest", lambda row: numbers.value(row.worst, "s"), right=True, spare=1),
+        Column("fairness", lambda row: _plain(row.fairness, 2), right=True, spare=3),
+        Column("CPUs each", lambda row: _plain(row.cpu_for_each, 2), right=True, spare=4),
     )
     rows = tuple(map(DensityRow.of, answer.paths))
     notes = [
@@ -83,9 +86,39 @@ def _interval(row: DensityRow) -> str:
     return f"{row.low}–{row.high}{' or more' if row.at_least else ''}"
 
 
-def _limited(row: DensityRow) -> str:
+def _limited(row: DensityRow | NeighbourRow) -> str:
+    if row.limited_by is None:
+        return numbers.MISSING
     return f"{row.limited_by} ({row.evidence})" if row.evidence else row.limited_by
 
 
 def _plain(number: float | None, places: int) -> str:
     return numbers.MISSING if number is None else f"{number:.{places}f}"
+
+
+def neighbour_document(answer: NeighbourAnswer) -> NeighbourDocument:
+    """The answer as JSON."""
+    return copy_fields(NeighbourDocument, answer)
+
+
+def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
+    """One row per path, the one on which the victim suffers least first."""
+    columns: tuple[Column[NeighbourRow], ...] = (
+        Column("path", lambda row: row.path, folds=NAMES),
+        Column("alone", lambda row: numbers.value(row.alone, "s"), right=True),
+        Column("beside", lambda row: numbers.value(row.beside, "s"), right=True),
+        Column("ratio", lambda row: numbers.ratio(row.ratio), right=True),
+        Column("95 %", lambda row: numbers.ratio_interval(row.low, row.high), right=True),
+        Column("limited by", _limited, folds=WORDS, spare=1),
+    )
+    rows = neighbour_document(answer).paths
+    return Table(
+        f"p99 of {answer.victim}, alone and beside {answer.neighbour}",
+        columns,
+        rows,
+        notes=(
+            "the ratio is paired within blocks; its interval needs three of them",
+            *(EMULATED for _ in range(answer.emulated)),
+            *(f"{row.path}: {row.failure}" for row in rows if row.failure),
+        ),
+    )

@@ -338,10 +338,10 @@ def explanations_about(word: str | None) -> tuple[Explanation, ...]:
 
 def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
     """One row per kind of number."""
-    columns = (
-        Column[Explanation]("number", lambda entry: entry.title, folds=NAMES),
-        Column[Explanation]("how it is computed", lambda entry: entry.how, folds=WORDS),
-        Column[Explanation]("source", lambda entry: entry.source, folds=WORDS, spare=2),
+    columns: tuple[Column[Explanation], ...] = (
+        Column("number", lambda entry: entry.title, folds=NAMES),
+        Column("how it is computed", lambda entry: entry.how, folds=WORDS),
+        Column("source", lambda entry: entry.source, folds=WORDS, spare=2),
     )
     note = (
         "Each block measures every cell once, in random order; differences are taken within "

@@ -13,14 +13,12 @@ from vdisklab.units import counted, format_duration
 
 def status_table(scheduler: str, members: Sequence[MemberEntry]) -> Table[MemberEntry]:
     """Which hosts are there, and what they do."""
-    columns = (
-        Column[MemberEntry]("host", lambda row: row.host),
-        Column[MemberEntry]("measuring since", _since),
-        Column[MemberEntry]("last line", lambda row: row.line or numbers.MISSING, folds=WORDS),
-        Column[MemberEntry](
-            "heard", lambda row: f"{format_duration(row.silent_seconds)} ago", spare=1
-        ),
-        Column[MemberEntry]("vdisklab", lambda row: row.vdisklab, spare=2),
+    columns: tuple[Column[MemberEntry], ...] = (
+        Column("host", lambda row: row.host),
+        Column("measuring since", _since),
+        Column("last line", lambda row: row.line or numbers.MISSING, folds=WORDS),
+        Column("heard", lambda row: f"{format_duration(row.silent_seconds)} ago", spare=1),
+        Column("vdisklab", lambda row: row.vdisklab, spare=2),
     )
     busy = sum(member.measuring_since is not None for member in members)
     title = f"{counted(len(members), 'host')} at {scheduler}, {busy} measuring"
@@ -35,16 +33,16 @@ def _since(row: MemberEntry) -> str:
 
 def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberCheck]:
     """What must be mended before a campaign, by host."""
-    columns = (
-        Column[MemberCheck]("host", lambda row: row.host),
-        Column[MemberCheck]("versions", lambda row: row.versions or "equal", folds=WORDS),
-        Column[MemberCheck]("database", lambda row: row.database or "reached", folds=WORDS),
-        Column[MemberCheck](
+    columns: tuple[Column[MemberCheck], ...] = (
+        Column("host", lambda row: row.host),
+        Column("versions", lambda row: row.versions or "equal", folds=WORDS),
+        Column("database", lambda row: row.database or "reached", folds=WORDS),
+        Column(
             "left behind",
             lambda row: numbers.MISSING if row.leftovers is None else str(row.leftovers),
             right=True,
         ),
-        Column[MemberCheck]("certificate until", lambda row: row.certificate_until, spare=1),
+        Column("certificate until", lambda row: row.certificate_until, spare=1),
     )
     wrong = [check.host for check in checks if check.versions or check.database or check.leftovers]
     note = f"Not ready: {', '.join(wrong)}." if wrong else "All hosts that are there are ready."

@@ -35,7 +35,7 @@ from vdisklab.render.fleet_sentences import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_word
-from vdisklab.render.wording import caution, mean_sentence, measure_name, verdict
+from vdisklab.render.wording import caution_notes, mean_sentence, measure_name, verdict
 from vdisklab.services.fleet_answers import (
     FleetClaim,
     FleetComparison,
@@ -48,23 +48,23 @@ from vdisklab.units import counted
 
 def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
     """The first sentence, a row for each cell, then outliers and classes as notes."""
-    columns = (
-        Column[FleetCell]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[FleetCell](
+    columns: tuple[Column[FleetCell], ...] = (
+        Column("rank", lambda row: row.rank or numbers.MISSING),
+        Column(
             "path", lambda row: MeasuredCell(row.path, row.page_cache).label
-            if row.page_cache else row.path, folds=NAMES,
+            if row.page_cache else row.path, folds=NAMES
         ),
-        Column[FleetCell]("vs the\nbaseline", lambda row: numbers.ratio(row.ratio), right=True),
-        Column[FleetCell](
+        Column("vs the\nbaseline", lambda row: numbers.ratio(row.ratio), right=True),
+        Column(
             "95 %\ninterval",
-            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True, spare=1,
+            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True, spare=1
         ),
-        Column[FleetCell](
+        Column(
             "on another\nhost",
-            lambda row: numbers.ratio_interval(row.next_low, row.next_high), right=True, spare=2,
+            lambda row: numbers.ratio_interval(row.next_low, row.next_high), right=True, spare=2
         ),
-        Column[FleetCell]("better\non", lambda row: _of(row.better_on, row.hosts), right=True),
-        Column[FleetCell]("best\non", lambda row: str(row.best_on), right=True, spare=1),
+        Column("better\non", lambda row: _of(row.better_on, row.hosts), right=True),
+        Column("best\non", lambda row: str(row.best_on), right=True, spare=1),
     )  # fmt: skip
     rows = _cells(answer)
     shown = rows if answer.top is None else rows[: answer.top]
@@ -73,7 +73,7 @@ def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
         f"baseline {answer.baseline}"
     )
     notes = (
-        *_warnings(answer),
+        *caution_notes(answer.caveats),
         *fleet_sentences(answer.fleet),
         *outlier_sentences(answer.outliers),
         *class_sentences(answer.classes),
@@ -125,13 +125,6 @@ def _of(count: int | None, hosts: int) -> str:
     return numbers.MISSING if count is None else f"{count} of {hosts}"
 
 
-def _warnings(
-    answer: FleetRanking | FleetComparison | FleetRecommendation,
-) -> tuple[str, ...]:
-    warning = caution(answer.caveats)
-    return () if warning is None else (f"Measured {warning}.",)
-
-
 def fleet_ranking_document(answer: FleetRanking) -> FleetRankDocument:
     """The JSON form."""
     return copy_fields(
@@ -158,26 +151,26 @@ def fleet_comparison_table(
     """A sentence on the first measure, one row per main measure, and each class's ratio."""
     rows = [row for row in answer.comparisons if row.main or everything] or answer.comparisons
     hidden = len(answer.comparisons) - len(rows)
-    columns = (
-        Column[Comparison]("measure", lambda row: measure_name(row.measure), folds=NAMES),
-        Column[Comparison]("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
-        Column[Comparison](
+    columns: tuple[Column[Comparison], ...] = (
+        Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
+        Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+        Column(
             "95 % interval",
-            lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high), right=True,
+            lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high), right=True
         ),
-        Column[Comparison](
+        Column(
             "A better\non", lambda row: _of(_a_better(answer, row), row.ratio.pairs), right=True
         ),
-        Column[Comparison](
+        Column(
             "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
         ),
-        Column[Comparison](
+        Column(
             "verdict",
-            lambda row: verdict(row.verdict, row.ratio).replace("block", "host"), folds=WORDS,
+            lambda row: verdict(row.verdict, row.ratio).replace("block", "host"), folds=WORDS
         ),
     )  # fmt: skip
     notes = (
-        *_warnings(answer),
+        *caution_notes(answer.caveats),
         *fleet_sentences(answer.fleet),
         *_class_ratios(answer),
         "A/B is taken within hosts; the hosts are the replications. p and verdicts are corrected "
@@ -245,26 +238,26 @@ def fleet_comparison_document(
 
 def fleet_recommendation_table(answer: FleetRecommendation) -> Table[FleetAlternative]:
     """The path, who disagrees, the next ones, and the classes."""
-    columns = (
-        Column[FleetAlternative]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[FleetAlternative]("path", lambda row: row.path.label, folds=NAMES),
-        Column[FleetAlternative](
+    columns: tuple[Column[FleetAlternative], ...] = (
+        Column("rank", lambda row: row.rank or numbers.MISSING),
+        Column("path", lambda row: row.path.label, folds=NAMES),
+        Column(
             "recommended\nvs this", lambda row: numbers.ratio(row.ratio), right=True
         ),
-        Column[FleetAlternative](
+        Column(
             "95 %\ninterval",
-            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True,
+            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True
         ),
-        Column[FleetAlternative](
+        Column(
             "worse\non", lambda row: _of(row.worse_on, row.hosts or 0), right=True
         ),
-        Column[FleetAlternative](
+        Column(
             "power cut", lambda row: power_cut_word(answer.durability[row.path]), spare=1
         ),
     )  # fmt: skip
     first, *others = _recommendation_sentences(answer)
     notes = (
-        *_warnings(answer),
+        *caution_notes(answer.caveats),
         *fleet_sentences(answer.fleet),
         *outlier_sentences(answer.outliers),
         *class_sentences(answer.classes),
@@ -344,16 +337,14 @@ def fleet_claims_table(
     fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
 ) -> Table[FleetClaimEntry]:
     """One row per claim: on how many hosts it holds, and where it fails."""
-    columns = (
-        Column[FleetClaimEntry]("article", lambda row: row.article, spare=2),
-        Column[FleetClaimEntry]("claim", lambda row: row.name, folds=NAMES),
-        Column[FleetClaimEntry]("holds", lambda row: str(row.holds), right=True),
-        Column[FleetClaimEntry]("fails", lambda row: str(row.fails), right=True),
-        Column[FleetClaimEntry]("incon-\nclusive", lambda row: str(row.inconclusive), right=True),
-        Column[FleetClaimEntry]("void", lambda row: str(row.void), right=True, spare=1),
-        Column[FleetClaimEntry](
-            "not\nmeasured", lambda row: str(row.not_measured), right=True, spare=1
-        ),
+    columns: tuple[Column[FleetClaimEntry], ...] = (
+        Column("article", lambda row: row.article, spare=2),
+        Column("claim", lambda row: row.name, folds=NAMES),
+        Column("holds", lambda row: str(row.holds), right=True),
+        Column("fails", lambda row: str(row.fails), right=True),
+        Column("incon-\nclusive", lambda row: str(row.inconclusive), right=True),
+        Column("void", lambda row: str(row.void), right=True, spare=1),
+        Column("not\nmeasured", lambda row: str(row.not_measured), right=True, spare=1),
     )
     notes = [
         f"{entry.claim.name} fails on {names(entry.hosts[ClaimStatus.FAILS])}."

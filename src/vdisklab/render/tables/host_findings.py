@@ -24,12 +24,12 @@ def doctor_document(findings: Sequence[HostFinding]) -> DoctorDocument:
 
 def findings_table(findings: Sequence[HostFinding]) -> Table[HostFinding]:
     """The findings, each with its cost and remedy, and the verdict."""
-    columns = (
-        Column[HostFinding]("piece", lambda finding: finding.topic),
-        Column[HostFinding](
+    columns: tuple[Column[HostFinding], ...] = (
+        Column("piece", lambda finding: finding.topic),
+        Column(
             "state", lambda finding: finding.state, style=lambda finding: _STYLES[finding.state]
         ),
-        Column[HostFinding]("seen", _seen, folds=WORDS),
+        Column("seen", _seen, folds=WORDS),
     )
     verdict = (
         "A guest's disk can be measured here."

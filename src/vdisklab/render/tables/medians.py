@@ -91,25 +91,21 @@ def measurements_table(medians: Medians, order: Sequence[str]) -> Table[Measurem
     ]
     with_syncs = any(metric == "sync_p99" for _, _, _, metric in medians.values)
     sync_column = Column[MeasurementRow]("sync p99", lambda row: _time(row.sync_p99), right=True)
-    columns = (
-        Column[MeasurementRow]("measurement", lambda row: row.measurement),
-        Column[MeasurementRow]("", lambda row: "" if row.direction == "none" else row.direction),
-        Column[MeasurementRow]("cell", lambda row: row.cell, folds=NAMES),
-        Column[MeasurementRow]("MB/s", lambda row: _mega(row.bandwidth), right=True),
-        Column[MeasurementRow]("IOPS", lambda row: _plain(row.iops), right=True),
-        Column[MeasurementRow]("mean", lambda row: _time(row.latency_mean), right=True, spare=1),
-        Column[MeasurementRow]("p50", lambda row: _time(row.latency_p50), right=True, spare=2),
-        Column[MeasurementRow]("p99", lambda row: _time(row.latency_p99), right=True, spare=1),
-        Column[MeasurementRow]("p99.9", lambda row: _time(row.latency_p99_9), right=True, spare=2),
-        Column[MeasurementRow]("max", lambda row: _time(row.latency_max), right=True, spare=2),
+    columns: tuple[Column[MeasurementRow], ...] = (
+        Column("measurement", lambda row: row.measurement),
+        Column("", lambda row: "" if row.direction == "none" else row.direction),
+        Column("cell", lambda row: row.cell, folds=NAMES),
+        Column("MB/s", lambda row: _mega(row.bandwidth), right=True),
+        Column("IOPS", lambda row: _plain(row.iops), right=True),
+        Column("mean", lambda row: _time(row.latency_mean), right=True, spare=1),
+        Column("p50", lambda row: _time(row.latency_p50), right=True, spare=2),
+        Column("p99", lambda row: _time(row.latency_p99), right=True, spare=1),
+        Column("p99.9", lambda row: _time(row.latency_p99_9), right=True, spare=2),
+        Column("max", lambda row: _time(row.latency_max), right=True, spare=2),
         *((sync_column,) if with_syncs else ()),
-        Column[MeasurementRow](
-            "worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1
-        ),
-        Column[MeasurementRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
-        Column[MeasurementRow](
-            "trans/s", lambda row: _plain(row.transactions), right=True, spare=1
-        ),
+        Column("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1),
+        Column("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
+        Column("trans/s", lambda row: _plain(row.transactions), right=True, spare=1),
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs}); MB/s = 1,000,000 bytes/s",
@@ -234,8 +230,8 @@ def grid_table(
         )
         for cell in medians.cells
     ]
-    columns = (
-        Column[GridRow](unit, lambda row: row.cell, folds=NAMES),
+    columns: tuple[Column[GridRow], ...] = (
+        Column(unit, lambda row: row.cell, folds=NAMES),
         *(column(*test) for test in tests),
     )
     notes = (f"{MEDIANS} (at most {medians.runs}); {unit} = {meaning}",)
@@ -257,20 +253,18 @@ def growth_table(medians: Medians, installations: Sequence[str]) -> Table[Growth
     if not names:
         return None
     rows = [_growth_row(medians, cell, name, names[-1]) for name in names for cell in medians.cells]
-    columns = (
-        Column[GrowthRow]("measurement", lambda row: row.measurement),
-        Column[GrowthRow]("cell", lambda row: row.cell, folds=NAMES),
-        Column[GrowthRow]("time", lambda row: _time(row.seconds), right=True),
-        Column[GrowthRow]("allocated", lambda row: _of("allocated", row.allocated), right=True),
-        Column[GrowthRow]("mapped", lambda row: _of("mapped", row.mapped), right=True, spare=2),
-        Column[GrowthRow]("flushes", _flushes, right=True, spare=1),
-        Column[GrowthRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=2),
-        Column[GrowthRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=2),
-        Column[GrowthRow]("÷ again", lambda row: numbers.ratio(row.to_again), right=True, spare=2),
-        Column[GrowthRow](
-            "÷ allocated", lambda row: numbers.ratio(row.to_allocated), right=True, spare=1
-        ),
-        Column[GrowthRow]("÷ raw", lambda row: numbers.ratio(row.to_raw), right=True, spare=1),
+    columns: tuple[Column[GrowthRow], ...] = (
+        Column("measurement", lambda row: row.measurement),
+        Column("cell", lambda row: row.cell, folds=NAMES),
+        Column("time", lambda row: _time(row.seconds), right=True),
+        Column("allocated", lambda row: _of("allocated", row.allocated), right=True),
+        Column("mapped", lambda row: _of("mapped", row.mapped), right=True, spare=2),
+        Column("flushes", _flushes, right=True, spare=1),
+        Column("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=2),
+        Column("stall", lambda row: _time(row.longest_stall), right=True, spare=2),
+        Column("÷ again", lambda row: numbers.ratio(row.to_again), right=True, spare=2),
+        Column("÷ allocated", lambda row: numbers.ratio(row.to_allocated), right=True, spare=1),
+        Column("÷ raw", lambda row: numbers.ratio(row.to_raw), right=True, spare=1),
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs}); ratios are of these times",
@@ -347,13 +341,13 @@ def boot_table(medians: Medians) -> Table[BootRow] | None:
     ]
     if not rows:
         return None
-    columns = (
-        Column[BootRow]("measurement", lambda row: row.measurement),
-        Column[BootRow]("cell", lambda row: row.cell, folds=NAMES),
-        Column[BootRow]("boot", lambda row: _time(row.boot_time), right=True),
-        Column[BootRow]("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1),
-        Column[BootRow]("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
-        Column[BootRow]("shutdown", lambda row: _time(row.shutdown_time), right=True),
+    columns: tuple[Column[BootRow], ...] = (
+        Column("measurement", lambda row: row.measurement),
+        Column("cell", lambda row: row.cell, folds=NAMES),
+        Column("boot", lambda row: _time(row.boot_time), right=True),
+        Column("worst s MB/s", lambda row: _mega(row.worst_second), right=True, spare=1),
+        Column("stall", lambda row: _time(row.longest_stall), right=True, spare=1),
+        Column("shutdown", lambda row: _time(row.shutdown_time), right=True),
     )
     notes = (
         f"{MEDIANS} (at most {medians.runs})",

@@ -11,7 +11,7 @@ from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import keeping_of, loss_sentences, power_cut_of
-from vdisklab.render.wording import WITH_STEP, caution
+from vdisklab.render.wording import WITH_STEP, caution_notes
 from vdisklab.results.model import METRICS
 from vdisklab.services.pareto_front import ParetoAnswer
 
@@ -42,27 +42,21 @@ def pareto_rows(answer: ParetoAnswer) -> tuple[ParetoRow, ...]:
 
 def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
     """One row per path: those that no other beats in all measures come first."""
-    columns = (
-        Column[ParetoRow]("path", lambda row: row.cell.label, folds=NAMES),
-        Column[ParetoRow]("in all", lambda row: WORDS[row.standing]),
-        *(
-            Column[ParetoRow](name, partial(_share, name), right=True, spare=1)
-            for name in answer.names
-        ),
-        Column[ParetoRow](
-            "power cut", lambda row: power_cut_of(row.cell, answer.verdicts), spare=1
-        ),
-        Column[ParetoRow](
+    columns: tuple[Column[ParetoRow], ...] = (
+        Column("path", lambda row: row.cell.label, folds=NAMES),
+        Column("in all", lambda row: WORDS[row.standing]),
+        *(Column(name, partial(_share, name), right=True, spare=1) for name in answer.names),
+        Column("power cut", lambda row: power_cut_of(row.cell, answer.verdicts), spare=1),
+        Column(
             "by", lambda row: row.beaten_by.label if row.beaten_by else "", folds=NAMES, spare=2
         ),
     )
     front = answer.front.of(Standing.FRONT)
-    warning = caution(answer.caveats)
     title = (
         f"No path beats {'this one' if len(front) == 1 else f'these {len(front)}'} in all of "
         f"{', '.join(answer.names)}: {', '.join(map(str, front))}"
     )
-    notes = tuple(_notes(answer, warning))
+    notes = (*_notes(answer), *caution_notes(answer.caveats))
     losses = loss_sentences(front, answer.verdicts)
     return Table(". ".join((title, *losses)), columns, pareto_rows(answer), notes, kind=ParetoRow)
 
@@ -81,7 +75,7 @@ def _share(name: str, row: ParetoRow) -> str:
     return numbers.value(row.shares[name], "1")
 
 
-def _notes(answer: ParetoAnswer, warning: str | None) -> Iterator[str]:
+def _notes(answer: ParetoAnswer) -> Iterator[str]:
     yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
     if any(share is None for placed in answer.front.cells for share in placed.shares):
         yield "–: the share is unknown, because its ratio is one to a rate (or of a time) of zero."
@@ -94,5 +88,3 @@ def _notes(answer: ParetoAnswer, warning: str | None) -> Iterator[str]:
         )
     if answer.front.left_out:
         yield f"Left out, as a measure is missing: {', '.join(map(str, answer.front.left_out))}."
-    if warning is not None:
-        yield f"Measured {warning}."

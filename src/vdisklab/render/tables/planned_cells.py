@@ -1,13 +1,20 @@
-"""The answer of `vdisklab plan`: a table of cells, and a JSON document."""
+"""The answers of `vdisklab plan` and `vdisklab profiles`: tables, and a JSON document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from vdisklab.plan.profile import Profile
 from vdisklab.render.documents.conversion import copy_fields
-from vdisklab.render.documents.records import PlanDocument, PlannedCell, PlannedCellRow
-from vdisklab.render.tables.layout import NAMES, Column, Table
-from vdisklab.services.planning import PlanDescription
+from vdisklab.render.documents.records import (
+    PlanDocument,
+    PlannedCell,
+    PlannedCellRow,
+    ProfileMeasurement,
+    ProfileRow,
+)
+from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
+from vdisklab.services.planning import EXAMPLE_PATH, PlanDescription
 from vdisklab.units import counted, format_bytes, format_duration
 
 
@@ -89,4 +96,69 @@ def _builds(description: PlanDescription) -> str:
     return (
         f"the stacks take turns on {names}: {description.builds} builds, about {seconds} of "
         "the time; cells of one stack follow each other within a block"
+    )
+
+
+def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
+    """One row for each profile."""
+    profiles = [description.plan.profile for description in plans]
+    untimed = {profile.name for profile in profiles if _has_untimed(profile)}
+
+    def duration(row: ProfileRow) -> str:
+        return f"{'> ' if row.profile in untimed else ''}{format_duration(row.seconds)}"
+
+    columns: tuple[Column[ProfileRow], ...] = (
+        Column("profile", lambda row: row.profile),
+        Column("what it measures", lambda row: row.title, folds=WORDS),
+        Column("programs", lambda row: row.programs, folds=WORDS, spare=1),
+        Column("measurements", lambda row: str(row.measurements), right=True, spare=2),
+        Column("blocks", lambda row: str(row.blocks), right=True, spare=1),
+        Column("time", duration, right=True),
+        Column("disk", lambda row: format_bytes(row.disk_bytes), right=True, spare=1),
+        Column("room", lambda row: format_bytes(row.room_bytes), right=True),
+    )
+    notes = (
+        f"time and space for {EXAMPLE_PATH} and the host as its baseline, at the profile's own "
+        "size and blocks",
+        "> : programs without a time limit take as long as the disk needs; --scale shortens them",
+    )
+    return Table("Profiles", columns, tuple(map(_profile_row, plans)), notes, kind=ProfileRow)
+
+
+def _profile_row(description: PlanDescription) -> ProfileRow:
+    measurements = description.plan.profile.measurements
+    return copy_fields(
+        ProfileRow,
+        description,
+        programs=", ".join(dict.fromkeys(measurement.program for measurement in measurements)),
+        measurements=len(measurements),
+    )
+
+
+def measurements_table(profile: Profile) -> Table[ProfileMeasurement]:
+    """One row for each measurement of a profile, with its settings."""
+    columns: tuple[Column[ProfileMeasurement], ...] = (
+        Column("measurement", lambda row: row.name),
+        Column("program", lambda row: row.program),
+        Column("on", lambda row: row.filesystem or "the disk itself"),
+        Column("settings", lambda row: row.settings, folds=WORDS),
+    )
+    rows = [
+        copy_fields(
+            ProfileMeasurement,
+            measurement,
+            settings=", ".join(f"{key}={value}" for key, value in measurement.settings.items()),
+        )
+        for measurement in profile.measurements
+    ]
+    notes = (" ".join(profile.description.split()),) if profile.description else ()
+    return Table(f"{profile.name}: {profile.title}", columns, rows, notes, kind=ProfileMeasurement)
+
+
+def _has_untimed(profile: Profile) -> bool:
+    """True when a program of the profile runs until its work is done, not for a fixed time."""
+    return any(
+        measurement.program in ("dd", "bonnie++", "sqlite", "dpkg")
+        or measurement.settings.get("time_based") is False
+        for measurement in profile.measurements
     )

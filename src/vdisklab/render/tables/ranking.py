@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
 from vdisklab.render.documents.rankings import BarRow, RankDocument, RankedCell
-from vdisklab.render.tables.layout import NAMES, Column, Table
+from vdisklab.render.tables.layout import NAMES, Column, Row, Table
 from vdisklab.render.tables.power_cuts import (
     disk_note,
     keeping_of,
@@ -55,18 +55,16 @@ _TITLES = {
 
 def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
     """One row per cell, best first; cells without a rank come last."""
-    columns = (
-        Column[RankedCell]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[RankedCell]("path", lambda row: row.path, folds=NAMES),
-        Column[RankedCell]("page\ncache", lambda row: row.page_cache or numbers.MISSING),
+    columns: tuple[Column[RankedCell], ...] = (
+        Column("rank", lambda row: row.rank or numbers.MISSING),
+        Column("path", lambda row: row.path, folds=NAMES),
+        Column("page\ncache", lambda row: row.page_cache or numbers.MISSING),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
-        Column[RankedCell]("vs\nbase", partial(_ratio_text, answer), right=True, spare=1),
-        Column[RankedCell]("vs base\n95 %", partial(_interval_text, answer), right=True, spare=2),
-        Column[RankedCell]("RAM", _cached_letters, spare=1, note=_RAM if answer.cached else ""),
-        Column[RankedCell](
-            "power cut", lambda row: power_cut_of(_cell(row), answer.verdicts), spare=1
-        ),
-        Column[RankedCell]("n", lambda row: str(row.blocks), right=True, spare=1),
+        Column("vs\nbase", partial(_ratio_text, answer), right=True, spare=1),
+        Column("vs base\n95 %", partial(_interval_text, answer), right=True, spare=2),
+        Column("RAM", _cached_letters, spare=1, note=_RAM if answer.cached else ""),
+        Column("power cut", lambda row: power_cut_of(_cell(row), answer.verdicts), spare=1),
+        Column("n", lambda row: str(row.blocks), right=True, spare=1),
     )
     table = Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
     return _headed(answer, table)
@@ -131,12 +129,12 @@ def ranking_bars(answer: RankingAnswer) -> Table[BarRow]:
         summary = summaries[row.cell]
         return scale.interval(summary.low, summary.high)
 
-    columns = (
-        Column[BarRow]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[BarRow]("cell", lambda row: row.cell.label, folds=NAMES),
-        Column[BarRow]("", lambda row: bar(row.value, longest)),
-        Column[BarRow](scale.suffix.strip(), lambda row: scale.value(row.value), right=True),
-        Column[BarRow]("95 %\ninterval", interval, right=True),
+    columns: tuple[Column[BarRow], ...] = (
+        Column("rank", lambda row: row.rank or numbers.MISSING),
+        Column("cell", lambda row: row.cell.label, folds=NAMES),
+        Column("", lambda row: bar(row.value, longest)),
+        Column(scale.suffix.strip(), lambda row: scale.value(row.value), right=True),
+        Column("95 %\ninterval", interval, right=True),
     )
     rows = [
         BarRow(rank=ranked.get(cell), cell=cell, value=summaries[cell].median) for cell in cells
@@ -151,24 +149,37 @@ def bar(value: float, longest: float) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def _metric_columns(answer: RankingAnswer, key: MeasureKey) -> Iterator[Column[RankedCell]]:
+def _metric_columns(answer: RankingAnswer, key: MeasureKey) -> Sequence[Column[RankedCell]]:
     scale = _scale(answer, key)
-    name = _TITLES.get(key, key.metric)
-    secondary = key != answer.ranking.measure
+    spare = 0 if key == answer.ranking.measure else 2
+    return summary_columns(
+        f"{_TITLES.get(key, key.metric)}\n{scale.suffix.strip()}",
+        scale,
+        lambda row: answer.summaries[key].get(_cell(row)),
+        spare=(spare, spare),
+    )
 
-    def summary_of(row: RankedCell) -> Summary | None:
-        return answer.summaries[key].get(_cell(row))
 
-    def interval(row: RankedCell) -> str:
+def summary_columns(
+    title: str,
+    scale: numbers.Scale,
+    summary_of: Callable[[Row], Summary | None],
+    spare: tuple[int, int],
+) -> Sequence[Column[Row]]:
+    """A column of medians, and one of their intervals."""
+
+    def interval(row: Row) -> str:
         summary = summary_of(row)
         return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
 
-    def median(row: RankedCell) -> str:
+    def median(row: Row) -> str:
         summary = summary_of(row)
         return scale.value(None if summary is None else summary.median)
 
-    yield Column(f"{name}\n{scale.suffix.strip()}", median, right=True, spare=2 if secondary else 0)
-    yield Column(f"{name}\n95 %", interval, right=True, spare=2 if secondary else 0)
+    return (
+        Column(title, median, right=True, spare=spare[0]),
+        Column(f"{title.partition(chr(10))[0]}\n95 %", interval, right=True, spare=spare[1]),
+    )
 
 
 def _metrics(answer: RankingAnswer, cell: MeasuredCell) -> dict[str, float | str | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from vdisklab.analysis.observations import MeasureKey
@@ -14,8 +14,9 @@ from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.reports import Alternative, AlternativeRow, RecommendDocument
 from vdisklab.render.tables.layout import NAMES, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_word
+from vdisklab.render.tables.ranking import summary_columns
 from vdisklab.render.verdict import reasons, verdict_sentences
-from vdisklab.render.wording import caution, mean_sentence, measure_name, sentence
+from vdisklab.render.wording import caution_notes, mean_sentence, measure_name, sentence
 from vdisklab.services.advice import RecommendationAnswer
 
 SHOWN = 6
@@ -30,19 +31,16 @@ def verdict_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
 
 def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
     """The verdict, the first alternatives with their numbers, and the reasons as notes."""
-    columns = (
-        Column[AlternativeRow]("rank", lambda row: row.rank or numbers.MISSING),
-        Column[AlternativeRow]("path", lambda row: row.path.label, folds=NAMES),
+    columns: tuple[Column[AlternativeRow], ...] = (
+        Column("rank", lambda row: row.rank or numbers.MISSING),
+        Column("path", lambda row: row.path.label, folds=NAMES),
         *(column for key in answer.summaries for column in _metric_columns(answer, key)),
-        Column[AlternativeRow](
-            "vs the\nfirst", lambda row: numbers.ratio(row.ratio), right=True, spare=1
-        ),
-        Column[AlternativeRow]("power cut", lambda row: row.power_cut, spare=1),
+        Column("vs the\nfirst", lambda row: numbers.ratio(row.ratio), right=True, spare=1),
+        Column("power cut", lambda row: row.power_cut, spare=1),
     )
-    warning = caution(answer.caveats)
     notes = (
         *reasons(answer),
-        *(() if warning is None else (f"Measured {warning}.",)),
+        *caution_notes(answer.caveats),
         *_explained(answer),
         *(sentence(finding) for finding in answer.findings),
     )
@@ -80,24 +78,19 @@ def _median(answer: RecommendationAnswer, key: MeasureKey, cell: MeasuredCell) -
 
 def _metric_columns(
     answer: RecommendationAnswer, key: MeasureKey
-) -> Iterator[Column[AlternativeRow]]:
+) -> Sequence[Column[AlternativeRow]]:
     """The median and its interval, in the scale of the best cell."""
     summaries = answer.summaries[key]
     best = next((summaries[cell].median for cell in answer.order if cell in summaries), None)
     scale = numbers.scale(best, key.quantity.unit)
     name = measure_name(key).removeprefix("weighted ")
 
-    def interval(row: AlternativeRow) -> str:
-        summary = summaries.get(row.path)
-        return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
-
-    yield Column(
+    return summary_columns(
         f"{name}\n{scale.suffix.strip()}",
-        lambda row: scale.value(_median(answer, key, row.path)),
-        right=True,
-        spare=0 if key == answer.recommendation.measure else 1,
+        scale,
+        lambda row: summaries.get(row.path),
+        spare=(0 if key == answer.recommendation.measure else 1, 2),
     )
-    yield Column("95 %\ninterval", interval, right=True, spare=2)
 
 
 def _explained(answer: RecommendationAnswer) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from vdisklab.analysis.diagnostics.kinds import Diagnostic, caveats_of
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, witnessed
+from vdisklab.analysis.guest_groups import jain
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
 from vdisklab.render.documents.records import (
@@ -22,16 +23,17 @@ from vdisklab.render.documents.records import (
     SampleEntry,
     SampleRow,
 )
-from vdisklab.render.tables.group_table import group_table
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.render.wording import caution, sentence
+from vdisklab.render.wording import caution_notes, sentence
 from vdisklab.results.model import (
     METRICS,
     Campaign,
     Check,
     Counted,
     Evidence,
+    GuestGroup,
     Measurement,
+    Member,
     Origin,
     Run,
     Sample,
@@ -60,15 +62,15 @@ def campaigns_table(
         )
         for campaign in campaigns
     ]
-    columns = (
-        Column[CampaignRow]("campaign", lambda row: row.campaign),
-        Column[CampaignRow]("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
-        Column[CampaignRow]("host", lambda row: row.hostname, folds=WORDS, spare=1),
-        Column[CampaignRow]("label", lambda row: row.label, folds=WORDS),
-        Column[CampaignRow]("cells", lambda row: str(row.cells), right=True, spare=1),
-        Column[CampaignRow]("blocks", lambda row: str(row.blocks), right=True, spare=1),
-        Column[CampaignRow]("measured", lambda row: str(row.measured), right=True),
-        Column[CampaignRow]("failed", lambda row: str(row.failed), right=True),
+    columns: tuple[Column[CampaignRow], ...] = (
+        Column("campaign", lambda row: row.campaign),
+        Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
+        Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
+        Column("label", lambda row: row.label, folds=WORDS),
+        Column("cells", lambda row: str(row.cells), right=True, spare=1),
+        Column("blocks", lambda row: str(row.blocks), right=True, spare=1),
+        Column("measured", lambda row: str(row.measured), right=True),
+        Column("failed", lambda row: str(row.failed), right=True),
     )
     title = "Campaigns" if rows else "No campaign has been measured yet: `vdisklab run PATHS…`"
     return Table(title, columns, rows, kind=CampaignRow)
@@ -81,13 +83,13 @@ def campaigns_document(table: Table[CampaignRow]) -> CampaignsDocument:
 
 def runs_table(campaign: Campaign, outlines: Iterable[RunOutline]) -> Table[RunOutline]:
     """One row per run, in the order in which they were measured."""
-    columns = (
-        Column[RunOutline]("run", lambda run: run.id),
-        Column[RunOutline]("cell", _cell, folds=NAMES),
-        Column[RunOutline]("block", lambda run: str(run.block), right=True),
-        Column[RunOutline]("started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", spare=2),
-        Column[RunOutline]("by", _accelerator, spare=1),
-        Column[RunOutline]("outcome", _outcome, folds=WORDS),
+    columns: tuple[Column[RunOutline], ...] = (
+        Column("run", lambda run: run.id),
+        Column("cell", _cell, folds=NAMES),
+        Column("block", lambda run: str(run.block), right=True),
+        Column("started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", spare=2),
+        Column("by", _accelerator, spare=1),
+        Column("outcome", _outcome, folds=WORDS),
     )
     rows = sorted(outlines, key=lambda run: (run.started, run.id))
     title = f"Runs of campaign {campaign.id} {campaign.label}".strip()
@@ -190,14 +192,12 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
     ]
     if run.failure is not None:
         facts.append(("failed", f"{run.failure.kind}: {run.failure.message}"))
-    warning = caution(caveats_of((run,)))
-    notes = [] if warning is None else [f"Measured {warning}."]
-    notes += [sentence(finding) for finding in run_diagnostics(run)]
-    columns = (
-        Column[tuple[str, str]]("", lambda fact: fact[0]),
-        Column[tuple[str, str]]("", lambda fact: fact[1], folds=WORDS),
+    notes = (*caution_notes(caveats_of((run,))), *map(sentence, run_diagnostics(run)))
+    columns: tuple[Column[tuple[str, str]], ...] = (
+        Column("", lambda fact: fact[0]),
+        Column("", lambda fact: fact[1], folds=WORDS),
     )
-    return Table(f"Run {run.id}", columns, facts, tuple(notes))
+    return Table(f"Run {run.id}", columns, facts, notes)
 
 
 def _duration(seconds: float | None) -> str:
@@ -205,11 +205,11 @@ def _duration(seconds: float | None) -> str:
 
 
 def _checks(run: Run) -> Table[Check]:
-    columns = (
-        Column[Check]("state", lambda check: check.name),
-        Column[Check]("requested", lambda check: check.asked or "", folds=WORDS),
-        Column[Check]("seen", lambda check: check.seen, folds=WORDS),
-        Column[Check]("confirmed", _confirmed),
+    columns: tuple[Column[Check], ...] = (
+        Column("state", lambda check: check.name),
+        Column("requested", lambda check: check.asked or "", folds=WORDS),
+        Column("seen", lambda check: check.seen, folds=WORDS),
+        Column("confirmed", _confirmed),
     )
     return Table("State" if run.checks else "State: no checks", columns, run.checks)
 
@@ -223,10 +223,10 @@ def _confirmed(check: Check) -> str:
 def _measurement(measured: Measurement) -> Iterator[Table[Any]]:
     seconds = measured.measured_seconds
     duration = _duration(seconds if seconds is not None else measured.wall_seconds)
-    columns = (
-        Column[Sample]("direction", lambda sample: sample.direction.value),
-        Column[Sample]("metric", lambda sample: sample.metric),
-        Column[Sample](
+    columns: tuple[Column[Sample], ...] = (
+        Column("direction", lambda sample: sample.direction.value),
+        Column("metric", lambda sample: sample.metric),
+        Column(
             "value", lambda sample: numbers.value(sample.value, _unit(sample.metric)), right=True
         ),
     )
@@ -241,8 +241,8 @@ def _evidence(measured: Measurement) -> Table[tuple[str, Counted]]:
     evidence = measured.evidence
     observers = (("guest", evidence.guest), ("QEMU", evidence.qemu), ("device", evidence.device))
     rows = [(name, counted) for name, counted in observers if counted is not None]
-    columns = (
-        Column[tuple[str, Counted]]("counted by", lambda row: row[0]),
+    columns: tuple[Column[tuple[str, Counted]], ...] = (
+        Column("counted by", lambda row: row[0]),
         _counted("read", lambda counted: format_bytes(counted.read_bytes)),
         _counted("reads", lambda counted: str(counted.read_operations)),
         _counted("written", lambda counted: format_bytes(counted.write_bytes)),
@@ -301,3 +301,41 @@ def cpu_per_operation(evidence: Evidence) -> float | None:
 def _unit(metric: str) -> str:
     """The metric's unit; empty for one that a newer version stored."""
     return METRICS[metric].unit if metric in METRICS else ""
+
+
+def group_table(name: str, group: GuestGroup) -> Table[Member]:
+    """One row for each guest."""
+    columns: tuple[Column[Member], ...] = (
+        Column("guest", lambda member: str(member.number), right=True),
+        Column("started", lambda member: f"+{member.start:.2f} s", right=True),
+        Column("IOPS", lambda member: numbers.value(member.iops, "1/s"), right=True),
+        Column("p50", lambda member: numbers.value(member.latency_p50, "s"), right=True),
+        Column("p99", lambda member: numbers.value(member.latency_p99, "s"), right=True),
+        Column("max", lambda member: numbers.value(member.latency_max, "s"), right=True),
+        Column("served", _served, right=True),
+        Column("host CPU", _cpu, right=True),
+    )
+    title = f"Guests of {name}: {group.seconds:.1f} s in which all ran"
+    return Table(title, columns, group.members, tuple(_notes(group)))
+
+
+def _served(member: Member) -> str:
+    if member.offered is None:
+        return str(member.served)
+    return f"{member.served} of {member.offered}"
+
+
+def _cpu(member: Member) -> str:
+    seconds = member.evidence.host_cpu_seconds
+    return numbers.MISSING if seconds is None else f"{seconds:.1f} s"
+
+
+def _notes(group: GuestGroup) -> Iterator[str]:
+    load = group.load
+    yield f"fairness (Jain): {jain([member.iops for member in group.members]):.3f}"
+    if load.cpu is not None and load.steal is not None:
+        yield f"the host's CPUs: {load.cpu:.0%} used, {load.steal:.0%} taken by the hypervisor"
+    if load.device is not None and load.queue is not None:
+        yield f"the device: busy {load.device:.0%} of the time, {load.queue:.1f} requests at once"
+    if load.thread_cpu is not None:
+        yield f"QEMU's busiest thread: {load.thread}, {load.thread_cpu:.0%} of a CPU"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vdisklab.render import numbers
-from vdisklab.render.tables.group_table import group_table
+from vdisklab.render.tables.stored_runs import group_table
 from vdisklab.results.model import Evidence, GuestGroup, HostLoad, Member
 
 MEMBERS = (

@@ -1,0 +1,258 @@
+"""What power cuts found, in the words of every verb."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST, answer, runs
+from tests.unit.stored import Database
+from vdisklab.cli.main import main
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import (
+    Cuts,
+    HostDisk,
+    Keeping,
+    PathVerdict,
+    Verdicts,
+    durability,
+)
+from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
+from vdisklab.results.power_cut import MODEL
+from vdisklab.services.answers import stored_verdicts, verdicts_of
+
+LOSS = "raw/unsafe loses flushed data in a power cut: cache mode unsafe drops flushes."
+
+
+@pytest.fixture
+def store(database: Database) -> Database:
+    database.write(runs())
+    return database
+
+
+def test_power_cuts_of_this_machine_decide(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts([CUT_KEPT])
+    found = answer(capsys, "recommend", "--need", "durable")
+    assert "raw/none kept all that was promised in all 100 power cuts" in " ".join(
+        found["sentences"]
+    )
+    store.add_power_cuts([CUT_LOST])
+    found = answer(capsys, "recommend", "--need", "durable")
+    assert found["path"] == "qcow2/none"
+    assert found["excluded"] == {"durable": 2}
+
+
+def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
+    never = replace(CUT_LOST, client="never")
+    found = verdicts_of([never])
+    assert durability(parse_path("raw/none"), found).keeping is Keeping.NOT_TESTED
+    found = verdicts_of([replace(never, path="raw/directsync")])
+    assert durability(parse_path("raw/directsync"), found).cuts.broken == 10
+    failed = replace(CUT_LOST, failure="no room", survives=None)
+    assert verdicts_of([failed]) == Verdicts()
+
+
+def test_a_verdict_under_another_model_says_nothing_about_a_power_cut() -> None:
+    spared = replace(CUT_KEPT, settings={**CUT_KEPT.settings, MODEL: "plp"})
+    assert (spared.model, CUT_KEPT.model) == ("plp", "power")
+    assert verdicts_of([spared]) == Verdicts()
+
+
+def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_above_any() -> None:
+    under_plp = {**CUT_KEPT.settings, MODEL: "plp"}
+    kept, lost = replace(CUT_KEPT, settings=under_plp), replace(CUT_LOST, settings=under_plp)
+    path = CUT_KEPT.path
+    for cuts, counted in (
+        ([kept], kept.states),
+        ([CUT_KEPT], CUT_KEPT.states),
+        ([CUT_LOST], None),  # a loss above a volatile disk says nothing about this one
+        ([replace(kept, settings={**under_plp, MODEL: "qemu-killed"})], None),
+    ):
+        found = verdicts_of(cuts, HostDisk.PLP).get(path)
+        assert (found and found.flushed.judged) == counted
+    broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
+    assert broken.keeping is Keeping.LOST_IN_TEST
+    assert "power cuts above a disk with power-loss protection" in durability_sentence(path, broken)
+
+
+def test_every_answer_says_which_disk_it_assumes(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts([replace(CUT_LOST, path="raw/none")])
+    strict = answer(capsys, "recommend", "--need", "durable")
+    assert (strict["path"], strict["host_disk"]) == ("qcow2/none", "volatile")
+    relaxed = answer(capsys, "recommend", "--need", "durable", "--disk", "plp")
+    assert (relaxed["path"], relaxed["host_disk"]) == ("raw/none", "plp")
+    assert answer(capsys, "rank", "--disk", "plp")["host_disk"] == "plp"
+    assert main(["rank", "--disk", "plp"]) == 0
+    assert "above a disk with power-loss protection (--disk plp)" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> None:
+    alone = replace(CUT_KEPT, path="ext4/raw/none/nvme", access="nbd")
+    assert verdicts_of([alone]) == Verdicts()
+    for told in (
+        replace(alone, access="guest"),
+        replace(alone, path="ext4/raw/none/nvme:write_cache=off"),
+        replace(alone, path="ext4/raw/none/virtio"),
+    ):
+        assert set(verdicts_of([told]).by_path) == {told.path}
+
+
+def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: Database) -> None:
+    older = replace(CAMPAIGN.host, qemu="6.0")
+    store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, host=older)])
+    with store.open() as results:
+        now, before = stored_verdicts(results, CAMPAIGN.host), stored_verdicts(results, older)
+    assert now.by_path["raw/none"].flushed == Cuts(100, 0, all_judged=True)
+    assert before.by_path["raw/none"].flushed == Cuts(100, 10, all_judged=True)
+
+
+def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts(
+        [
+            CUT_KEPT,
+            replace(CUT_LOST, id="cc", client="never"),
+            replace(CUT_LOST, id="dd", path="qcow2/none"),
+        ]
+    )
+    cells = {row["path"]: row for row in answer(capsys, "rank")["cells"]}
+    assert cells["raw/none"]["power_cut"] == "kept-flushed-only"
+    assert cells["raw/none"]["power_cut_states"] == 200
+    assert cells["qcow2/none"]["power_cut"] == "lost-flushed"
+    assert cells["raw/unsafe"]["power_cut"] is None  # it would lose, and nobody tried it
+    assert main(["rank"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("untested" in line for line in lines) == 3
+    assert sum("LOST FLUSHED" in line for line in lines) == 1
+    assert sum("loses data" in line for line in lines) == 1
+    assert cells["raw/unsafe"]["keeping"] == "lost-by-construction"
+    assert (cells["host"]["keeping"], cells["raw/none"]["keeping"]) == (None, "kept-in-test")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rank",),
+        ("rank", "--bars"),
+        ("rank", "--pareto", "read/write"),
+        ("compare", "raw/unsafe", "raw/none"),
+        ("recommend", "--unsafe"),
+        ("table",),
+        ("table", "--as", "grid"),
+        ("export", "raw/unsafe"),
+    ],
+)
+def test_every_verb_says_alike_which_paths_lose_data(
+    store: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert main([*words]) == 0
+    printed = capsys.readouterr()
+    assert LOSS in " ".join((printed.out + printed.err).split())
+
+
+@pytest.mark.parametrize(
+    "words", [("rank",), ("rank", "--pareto", "read/write"), ("recommend", "--unsafe")]
+)
+def test_the_column_of_power_cuts_has_the_same_words(
+    store: Database,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main([*words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (unsafe,) = [line for line in lines if "loses data" in line]
+    assert "raw/unsafe" in unsafe
+    assert any("untested" in line for line in lines)
+
+
+def test_the_reports_tables_have_the_column_of_power_cuts(store: Database, tmp_path: Path) -> None:
+    def report(form: str) -> str:
+        assert main(["report", "--format", form, "-o", str(tmp_path / form)]) == 0
+        return (tmp_path / form).read_text()
+
+    heading, *rows = [line for line in report("md").splitlines() if "|" in line]
+    place = heading.split("|").index(" power cut ")
+    words = {row.split("|")[2].strip(): row.split("|")[place].strip() for row in rows[1:8]}
+    assert words["raw/unsafe"] == "loses data"
+    assert words["raw/none"] == "untested"
+    assert words["host"] == ""
+    page = report("html")
+    assert "<td>loses data</td>" in page
+    assert "<td>untested</td>" in page
+    lines = report("csv").splitlines()
+    (unsafe,) = [line for line in lines if "raw/unsafe" in line and "weighted_overall" in line]
+    assert "lost-by-construction" in unsafe
+
+
+def test_a_tie_names_what_its_unsafe_paths_lose(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = {"host": 1.0, "raw/none": 0.8, "raw/unsafe": 0.8, "qcow2/unsafe": 0.8}
+    database.write(runs(3, alike, noise=0.3))
+    found = answer(capsys, "recommend", "--unsafe")
+    assert found["path"] == "raw/none"
+    (tied,) = [sentence for sentence in found["sentences"] if sentence.startswith("Tied")]
+    assert "lose flushed data in a power cut: cache mode unsafe drops flushes." in tied
+    assert {"raw/unsafe", "qcow2/unsafe"} <= set(tied.partition(" lose ")[0].replace(
+        ",", " ").split())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flushed", "unflushed", "word"),
+    [
+        (Cuts(), Cuts(), "untested"),
+        (Cuts(19), Cuts(), "too few"),
+        (Cuts(19, 0, all_judged=True), Cuts(), "kept flushed"),
+        (Cuts(19), Cuts(1, 1), "lost unflushed"),
+        (Cuts(60), Cuts(), "kept flushed"),
+        (Cuts(60), Cuts(60, 1), "kept flushed"),
+        (Cuts(60), Cuts(60), "kept all"),
+        (Cuts(), Cuts(60), "kept unflushed"),
+        (Cuts(), Cuts(60, 1), "lost unflushed"),
+        (Cuts(60, 1), Cuts(60), "LOST FLUSHED"),
+        (Cuts(60, 1), Cuts(), "LOST FLUSHED"),
+    ],
+)
+def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:
+    verdicts = Verdicts({"raw/none": PathVerdict("raw/none", flushed, unflushed)})
+    assert power_cut_word(durability(parse_path("raw/none"), verdicts)) == word
+
+
+@pytest.mark.parametrize(
+    ("path", "flushed", "unflushed", "word"),
+    [
+        ("raw/unsafe", Cuts(), Cuts(), "loses data"),
+        ("raw/unsafe", Cuts(60), Cuts(60), "loses data"),
+        ("raw/unsafe", Cuts(60, 1), Cuts(), "LOST FLUSHED"),
+        ("raw/none/nvme", Cuts(), Cuts(), "loses data"),
+        ("tmpfs/raw/none", Cuts(), Cuts(), "loses data"),
+        ("raw/directsync", Cuts(), Cuts(60, 1), "LOST DATA"),
+        ("raw/directsync", Cuts(60), Cuts(60), "kept all"),
+    ],
+)
+def test_a_rule_or_a_broken_promise_has_its_word(
+    path: str, flushed: Cuts, unflushed: Cuts, word: str
+) -> None:
+    verdicts = Verdicts({path: PathVerdict(path, flushed, unflushed)})
+    assert power_cut_word(durability(parse_path(path), verdicts)) == word
+
+
+def test_what_decides_durability_is_said(
+    store: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, id="cc", client="never")])
+    said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
+    assert "Durable: 1 of 5 paths by power cuts on this host, the others by rule" in said
+    assert "Unflushed data were lost in 10 of 100 power cuts" in said
