@@ -19,6 +19,7 @@ from tests.unit.stored import Database
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.render.page.html import FIRST_PAGE, render_page
+from vdisklab.results import model
 from vdisklab.results.model import Check, Origin, Run
 from vdisklab.services.report_contents import gather
 
@@ -78,12 +79,13 @@ def fill(database: Database, names: Sequence[str]) -> None:
     logs = np.tile(level, (BLOCKS, 1)) + rng.normal(0, 0.05, (BLOCKS * len(names), width))
     values = np.exp(logs).ravel().tolist()
     way = "CASE WHEN m.name LIKE '%write%' THEN 'write' ELSE 'read' END"
-    observers, known = json.dumps(["guest", "qemu", "device"]), ((name,) for name in METRICS)
+    observers = json.dumps(["guest", "qemu", "device"])
+    known = [(name, model.METRICS[name].unit, model.METRICS[name].better.value) for name in METRICS]
     with contextlib.closing(sqlite3.connect(database.file)) as connection, connection:
         connection.create_function(
             "value_of", 3, lambda run, m, k: values[(run - 1) * width + m * len(METRICS) + k]
         )
-        connection.executemany("INSERT INTO metric VALUES (?, '1', 'higher')", known)
+        connection.executemany("INSERT INTO metric VALUES (?, ?, ?)", known)
         connection.execute(
             "INSERT INTO measurement (run, ordinal, name, program, command, started, "
             "measured_seconds, host_cpu_seconds, raw) SELECT r.key, n.key, n.value, 'fio', 'fio "
