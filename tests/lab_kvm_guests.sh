@@ -13,7 +13,7 @@
 }
 measured "profile quick" 2 raw/none raw/writeback --profile quick --size 64M --runtime 1 --ramp 0 \
     --page-cache cold
-measured "profile sync-heavy, with SQLite" 1 raw/writeback --profile sync-heavy --size 64M \
+measured "profile sync-heavy, with SQLite" 1 raw/writeback --profile sync-heavy --size 160M \
     --runtime 1 --ramp 0 --page-cache cold
 echo "failed: $failed"
 [ $failed = 0 ]

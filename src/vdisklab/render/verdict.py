@@ -15,7 +15,7 @@ from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
 from vdisklab.render import numbers
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, loss_sentences
-from vdisklab.render.wording import measure_name, named
+from vdisklab.render.wording import measure_name, named, tie_advice
 from vdisklab.services.advice import RecommendationAnswer
 from vdisklab.units import counted
 
@@ -116,7 +116,7 @@ def _choice(answer: RecommendationAnswer) -> str:
     recommendation = answer.recommendation
     name = measure_name(recommendation.measure)
     if recommendation.ties:
-        return f" by {name}. Keep what you have, or take {answer.path}: it is the simplest."
+        return f" by {name}. {tie_advice(answer.path)}"
     count = len(answer.order)
     qualified = "path that qualifies" if count == 1 else "paths that qualify"
     considered = recommendation.considered

@@ -102,6 +102,11 @@ def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
     return lines
 
 
+def tie_advice(path: str) -> str:
+    """What to do when several paths tie, `path` being the simplest of them."""
+    return f"Keep what you have if it is one of them, or take {path}: it is the simplest."
+
+
 def measure_name(measure: MeasureKey) -> str:
     """`weighted overall` for a score, otherwise the measure's full name."""
     return measure.metric.replace("_", " ") if measure.name == "score" else str(measure)
@@ -442,7 +447,7 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         yield f"Compared in {MIN_BLOCKS} blocks or more: {_rivals(outcome)}."
     if outcome.as_good:
         simple = simplest((outcome.best, *outcome.as_good))
-        yield f"Keep what you have, or take {simple}: it is the simplest."
+        yield tie_advice(str(simple))
     if outcome.failed:
         yield (
             f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "

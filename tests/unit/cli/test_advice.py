@@ -74,7 +74,7 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
     assert price["without"] == "raw/unsafe (cold)"
     assert price["ratio"] == pytest.approx(1.4 / 0.8, rel=0.05)
     said = " ".join(found["sentences"])
-    assert "run `vdisklab powercut raw/none`" in said
+    assert "Not tested: `vdisklab powercut raw/none` simulates the cut." in said
     assert "×1.75 as good" in said or "×1.7" in said
 
 
@@ -119,8 +119,8 @@ def test_a_tie_has_no_winner_and_names_the_simplest(
     assert found["path"] == "raw/none"
     first, *others = found["sentences"]
     assert first == (
-        "No winner among 6 by weighted overall. Keep what you have, or take raw/none: it is the "
-        "simplest."
+        "No winner among 6 by weighted overall. Keep what you have if it is one of them, or take "
+        "raw/none: it is the simplest."
     )
     assert others[0].startswith("Tied, of 7 measured: ")
     assert any(

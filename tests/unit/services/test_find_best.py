@@ -133,7 +133,7 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
         "No winner: raw/none leads after 4 blocks. With a probability of more than 99% no other "
         "path is better by more than 3%, judged from 3 measured paths of 3 and the segments that "
         "they share. Compared in 3 blocks or more: raw/writeback (cold) better by less than 3%, if "
-        "at all. Keep what you have, or take raw/none: it is the simplest."
+        "at all. Keep what you have if it is one of them, or take raw/none: it is the simplest."
     )
     alone = dataclasses.replace(outcome, as_good=())
     assert "Best: raw/none, after 4 blocks." in search_sentences(alone)

@@ -45,7 +45,7 @@ from vdisklab.render.page.contents import (
     unmeasured_claims,
 )
 from vdisklab.render.tables.power_cuts import power_cut_of
-from vdisklab.render.wording import mean_sentence, measure_name
+from vdisklab.render.wording import mean_sentence, measure_name, tie_advice
 from vdisklab.results.outlines import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.services.report_contents import Contents
@@ -70,6 +70,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["harmless"] = lambda text: sanitise(str(text))
     environment.filters["coded"] = _coded
+    environment.filters["breakable"] = _breakable
     template = environment.from_string(_file("page.html"))
     return template.render(
         version=__version__,
@@ -82,6 +83,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         explanation=explanation(contents),
         path=str(answer.path) if answer else "",
         tied=bool(answer and answer.recommendation.ties),
+        advice=tie_advice(f"`{answer.path}`") if answer else "",
         configurations=configurations(contents),
         choice=_choice(contents),
         diagnostics=diagnostic_sentences(contents),
@@ -120,6 +122,12 @@ def _choice(contents: Contents) -> dict[str, Any] | None:
     described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
     rows = page_rows(bars, unit, shared=True)
     return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
+
+
+def _breakable(text: object) -> Markup:
+    """An escaped text whose paths may be broken after a slash or a colon, as on a phone."""
+    escaped = escape(sanitise(str(text)))
+    return escaped.replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
 
 
 def _coded(text: object) -> Markup:

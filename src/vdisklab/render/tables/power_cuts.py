@@ -90,6 +90,9 @@ def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
 def durability_sentence(path: str, durability: Durability) -> str:
     """What a power cut does to a path: as tested here, otherwise by rule."""
     condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
+    should = "what the guest has flushed should survive a power cut; the rest may be lost"
+    if durability.flush_free:
+        should = "what the guest has written should survive a power cut, even without a flush"
     cuts, above = durability.cuts, durability.disk.above
     match durability.keeping:
         case Keeping.LOST_BY_CONSTRUCTION:
@@ -100,10 +103,10 @@ def durability_sentence(path: str, durability: Durability) -> str:
             answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
         case Keeping.NOT_TESTED:
             few = cuts.judged
-            tested = f"tested in {few} power cuts, which is too few" if few else "not tested"
+            tested = f"Tested in {few} cuts, which is too few" if few else "Not tested"
             answer = (
-                f"{path} {_rule(durability)}, so data should be safe {condition}; {tested}: "
-                f"run `vdisklab powercut {path}{_model_option(durability.disk)}`."
+                f"{path} {_rule(durability)}, so {should}. {tested}: "
+                f"`vdisklab powercut {path}{_model_option(durability.disk)}` simulates the cut."
             )
         case _:
             assert_never(durability.keeping)
