@@ -261,7 +261,8 @@ def baseline_of(
     except PlanError:
         baseline = MeasuredCell(planned)
         imported = all(run.origin is Origin.IMPORTED for run in loaded.outlines)
-        instead = first_measure(loaded.observations) if imported else None
+        numbers = loaded.observations.used
+        instead = first_measure(loaded.observations) if imported and numbers else None
         return baseline, (NoBaseline(baseline, instead),)
 
 

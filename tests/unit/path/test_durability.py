@@ -58,7 +58,7 @@ def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
             is keeping
         )
     few = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(3))}))
-    assert "tested in 3 power cuts, which is too few" in durability_sentence("raw/none", few)
+    assert "Tested in 3 cuts, which is too few" in durability_sentence("raw/none", few)
     enough = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(60))}))
     assert "at most 5.0% of all lose data, 95 %" in durability_sentence("raw/none", enough)
 
@@ -125,7 +125,7 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
         assert known.keeping is Keeping.NOT_TESTED
         sentence = durability_sentence(text, known)
         assert "writes in place to a disk that keeps what it completed" in sentence
-        assert sentence.endswith("--model plp`.")
+        assert sentence.endswith("--model plp` simulates the cut.")
 
 
 @pytest.mark.parametrize(
