@@ -171,7 +171,8 @@ def main() -> int:
         print(json.dumps(measured(asked.one)))
         return 0
     if asked.beside:
-        kept = json.loads(asked.json.read_text(encoding="utf-8")) if asked.json else {}
+        earlier = asked.json is not None and asked.json.exists()
+        kept = json.loads(asked.json.read_text(encoding="utf-8")) if earlier else {}
         found = kept | {"beside": beside(asked.beside, asked.turns, max(asked.cells))}
     else:
         rows = [in_checkout(ROOT, cells) for cells in asked.cells]
