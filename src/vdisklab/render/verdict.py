@@ -163,7 +163,8 @@ def _to_settle(best: BestSet | None) -> Iterator[str]:
     if best is None or best.alone or best.shows is None:
         return
     blocks = best.blocks_for(WANTED_LEAD)
-    more = f"; {WANTED_LEAD:.0%} needs {blocks} blocks" if blocks else ""
+    again = f" (the same command with `--blocks {blocks}`)"
+    more = f"; {WANTED_LEAD:.0%} needs {blocks} blocks{again}" if blocks else ""
     if best.shows > WANTED_LEAD:
         yield (
             f"At the noise seen here ({best.noise:.0%}), {counted(best.blocks, 'block')} show a "
