@@ -107,8 +107,11 @@ def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.T
     Importing all verbs takes a second, so without a known verb (help, a misspelled one) the others
     are there by name and docstring only.
     """
-    completed = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
-    words = completed.split()[1:] if "_VDISKLAB_COMPLETE" in environment else arguments
+    words = arguments
+    if "_VDISKLAB_COMPLETE" in environment:
+        line = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
+        # A word at the end is not complete: `run` may become `runs`.
+        words = line.rpartition(" ")[0].split()[1:]
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb in VERBS:
         return build_app((verb,))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -70,7 +71,7 @@ def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
 _WORDS: Mapping[str, tuple[_Kind, Schema]] = _vocabulary()
 
 
-class _Segment:
+class _Segment(ABC):
     """The shared part of a layer, an image and a bus: options that fit the schema of its name."""
 
     __slots__ = ()
@@ -78,9 +79,9 @@ class _Segment:
     options: Options
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The word before the options."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         schema = _WORDS[self.name][1]

@@ -62,7 +62,8 @@ def find_stored(results: Store, name: str) -> StoredResult:
         outlines = results.outlines([campaign.id])
     except DamagedError:
         return StoredResult(None, (), (), campaign_id, run_id)
-    return StoredResult(campaign, outlines, tuple(run for run in outlines if run.id == run_id))
+    chosen = tuple(run for run in outlines if run.id == run_id)
+    return StoredResult(campaign, outlines, chosen, campaign_id, run_id)
 
 
 def _by_label(results: Store, name: str) -> StoredResult:
@@ -97,10 +98,13 @@ def _require_one(name: str, matches: Sequence[str]) -> None:
 
 def delete_stored(results: Store, stored: StoredResult) -> None:
     """Deletes a campaign with all its runs, or some runs."""
-    for run_id in [run.id for run in stored.chosen] or filter(None, (stored.run_id,)):
+    runs = [run.id for run in stored.chosen]
+    if stored.run_id is not None:
+        runs = [stored.run_id]
+    for run_id in runs:
         results.delete_run(run_id)
     campaign_id = stored.campaign_id if stored.campaign is None else stored.campaign.id
-    if campaign_id is not None and not stored.chosen:
+    if campaign_id is not None and not runs:
         results.delete_campaign(campaign_id)
 
 

@@ -360,3 +360,7 @@ def test_a_verb_to_complete_is_loaded() -> None:
     assert isinstance(group, typer.core.TyperGroup)
     assert list(group.commands) == ["rank"]
     assert group.commands["rank"].params
+    app = app_for([], {"_VDISKLAB_COMPLETE": "complete_bash", "COMP_WORDS": "vdisklab run"})
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    assert {"run", "runs"} < set(group.commands)

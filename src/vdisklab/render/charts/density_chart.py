@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vdisklab.render import numbers
 from vdisklab.render.charts.svg import Palette
-from vdisklab.render.charts.vega import WIDTH, Figure, finished, layer, nominal, quantitative
+from vdisklab.render.charts.vega import WIDTH, Figure, finished, layer, line_styles, quantitative
 from vdisklab.render.page.contents import caution_of
 from vdisklab.render.tables.density_table import capacity_text
 from vdisklab.services.density_answer import DensityAnswer
@@ -33,13 +33,9 @@ def _figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Fig
         for step in path.steps
     ]  # fmt: skip
     unit = scale.suffix.strip()
-    names = [path.path for path in drawn]
-    colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
-    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]]
-    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500}
+    styles = line_styles([path.path for path in drawn], palette)
     guests = {"x": quantitative("guests", title="guests", axis={"tickMinStep": 1, "grid": False})}
-    colour = {"color": nominal("label", scale={"domain": names, "range": colours}, legend=legend)}
-    dash = {"strokeDash": nominal("label", scale={"domain": names, "range": dashes}, legend=None)}
+    colour = {"color": styles["color"]}
     worst = quantitative("value", title=f"slowest guest, {unit}", scale={"type": "log"})
     fair = quantitative("fairness", title="fairness", scale={"domain": [0, 1]})
     panels = [
@@ -50,14 +46,14 @@ def _figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Fig
                 [
                     layer("rule", {"strokeDash": [4, 4], "color": palette.ink},
                           {"y": quantitative("limit", aggregate="min")}),
-                    layer("line", {}, guests, colour, dash,
+                    layer("line", {}, guests, styles,
                           {"y": {**worst, "aggregate": "median"}}),
                     layer("point", {"filled": True}, guests, colour, {"y": worst}),
                 ],
             ),
             (
                 80,
-                [layer("line", {"point": True}, guests, colour, dash,
+                [layer("line", {"point": True}, guests, styles,
                        {"y": {**fair, "aggregate": "median"}})],
             ),
         )
@@ -74,5 +70,4 @@ def _figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Fig
         note=f"Each guest has a load of {answer.load} requests a second. Above the dashed line "
         f"({answer.criterion}) a guest is too slow. Dots are runs, lines their medians. Fairness "
         f"is 1 if all guests got the same. Guests carried (95 % interval): {carried}.{more}",
-        cells=(),
     )

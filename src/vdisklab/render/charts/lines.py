@@ -18,6 +18,7 @@ from vdisklab.render.charts.vega import (
     faceted,
     finished,
     layer,
+    line_styles,
     nominal,
     quantitative,
 )
@@ -237,15 +238,11 @@ def percentiles(
     values = [asdict(row) for row in rows]
     order = list(dict.fromkeys(row.percentile for row in rows))
     names = list(dict.fromkeys(row.label for row in rows))
-    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][: len(names)]
-    colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
-    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500}
     scale = {"type": "log"}
     channels = {
         "x": nominal("percentile", sort=order, title=level, axis={"labelAngle": 0}),
         "y": quantitative("value", title=unit, scale=scale, axis={"tickCount": 4}),
-        "color": nominal("label", scale={"domain": names, "range": colours}, legend=legend),
-        "strokeDash": nominal("label", scale={"domain": names, "range": dashes}, legend=None),
+        **line_styles(names, palette),
     }
     chart = {**layer("line", {"point": True}, channels), "width": WIDTH, "height": 240}
     return finished(chart, values, palette, caution)

@@ -37,6 +37,17 @@ def labels(field: str, *, sort: Sequence[str] | None = None, **more: object) -> 
     return nominal(field, sort=sort, title=None, axis=axis, **more)
 
 
+def line_styles(names: Sequence[str], palette: Palette) -> Spec:
+    """The channels that tell up to five lines apart by colour and dashes, with a legend below."""
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4]][: len(names)]
+    colours = [palette.highlight, palette.bar, palette.muted, palette.ink, palette.bar]
+    legend = {"title": None, "orient": "bottom", "columns": 1, "labelLimit": 500}
+    return {
+        "color": nominal("label", scale={"domain": names, "range": colours}, legend=legend),
+        "strokeDash": nominal("label", scale={"domain": names, "range": dashes}, legend=None),
+    }
+
+
 def layer(mark: str, style: Encoding, *encodings: Encoding, only: str | None = None) -> Spec:
     """One layer: marks in a style, of the values for which the expression `only` is true."""
     channels = {name: channel for encoding in encodings for name, channel in encoding.items()}

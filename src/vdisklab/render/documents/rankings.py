@@ -45,7 +45,7 @@ Emulation = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaveatKeys:
-    """Why the numbers are no measure of a machine's speed; keys of most documents."""
+    """Why the numbers do not measure a machine's speed; keys of most documents."""
 
     emulation: Annotated[Emulation, At("emulated")]
     emulated_host: Annotated[
