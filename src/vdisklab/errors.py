@@ -7,7 +7,8 @@
     │   └── CommandTimeoutError  a program did not end in time
     ├── DirtyHostError       4   something that vdisklab created is still there
     ├── GuestError           5   the virtual machine or its agent failed
-    │   └── GuestTimeoutError    a program in the guest did not end in time
+    │   ├── GuestTimeoutError    a program in the guest did not end in time
+    │   └── SilentGuestError     QEMU or the guest's agent did not answer in time
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
     │   └── TooSlowError         it did not end in time
     ├── DatabaseError        7   the results cannot be read or written
@@ -106,6 +107,10 @@ class GuestError(VdisklabError):
 
 class GuestTimeoutError(GuestError, TimeoutError):
     """A program in the guest did not end before its deadline, and was killed."""
+
+
+class SilentGuestError(GuestError):
+    """QEMU or the guest's agent did not answer before the deadline."""
 
 
 class RefusedError(GuestError):

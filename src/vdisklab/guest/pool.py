@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from vdisklab.errors import SilentGuestError
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.read_back import QemuTraces, read_process
 from vdisklab.guest.system.guest_system import GuestDisk, UnfitGuestError
 from vdisklab.path.segments import Aio, Bus
-from vdisklab.progress import Progress, Step
+from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import Check
 
 
@@ -74,14 +76,21 @@ class GuestPool:
 
     @contextmanager
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
-        """Starts a guest.
+        """Starts a guest, and another if the first one stays silent while it boots.
 
-        If one was unfit before, raises the same error without another attempt.
+        Nothing has been measured by then, and an emulated guest hangs once in some hundred boots on
+        a busy machine. If one was unfit before, raises the same error without another attempt.
         """
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)
         try:
-            with self._begin(machine, disks, qemu) as started:
+            with ExitStack() as stack:
+                begin = partial(self._begin, machine, disks, qemu)
+                try:
+                    started = stack.enter_context(begin())
+                except SilentGuestError as error:
+                    self._progress(Note(_silence(error)))
+                    started = stack.enter_context(begin())
                 yield started
         except UnfitGuestError as error:
             self._unfit = error
@@ -159,3 +168,10 @@ class GuestPool:
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)
         with self.guest(key) as other:
             return other.at_start
+
+
+def _silence(error: SilentGuestError) -> str:
+    """Why another guest is booted, with the last line of the silent one's console."""
+    lines = "\n".join(getattr(error, "__notes__", ())).splitlines()
+    last = f" (its console ends with: {lines[-1].strip()})" if lines else ""
+    return f"{error}{last}; booting another guest"

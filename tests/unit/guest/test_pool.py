@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, SilentGuestError
 from vdisklab.guest.agent import Agent, CompletedInGuest
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestKey, GuestPool
@@ -17,7 +17,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.system.guest_system import MicroGuest, UnfitGuestError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio
-from vdisklab.progress import silent
+from vdisklab.progress import Note, silent
 
 ONE = GuestKey("q35", Aio.THREADS)
 TWO = GuestKey("q35", Aio.NATIVE)
@@ -59,6 +59,7 @@ class Stable:
     def __init__(self) -> None:
         self.trace: list[str] = []
         self.drivers = True
+        self.hanging = 0  # so many guests stay silent from now on
         self._count = 0
 
     @contextmanager
@@ -67,6 +68,11 @@ class Stable:
         name = f"{machine}-{self._count}"
         self.trace.append(f"start {name}")
         try:
+            if self.hanging:
+                self.hanging -= 1
+                error = SilentGuestError("no answer of the guest's agent within 90 s")
+                error.add_note("its console:\n  [    0.1] Booting\n  [    0.4] clock")
+                raise error
             yield cast(Machine, FakeMachine(name, self.trace, drivers=self.drivers))
         finally:
             self.trace.append(f"end {name}")
@@ -187,3 +193,22 @@ def test_an_unfit_guest_is_not_booted_again(
             with pytest.raises(UnfitGuestError, match="has no fio"), pool.guest(ONE):
                 pytest.fail("not reached")
     assert stable.trace == ["start q35-1", "drivers q35-1", "end q35-1"]
+
+
+def test_a_guest_that_stays_silent_while_it_boots_gets_one_successor(stable: Stable) -> None:
+    stable.hanging = 1
+    steps: list[object] = []
+    with GuestPool(stable.start, steps.append) as pool, pool.guest(ONE):
+        pass
+    assert stable.trace[:3] == ["start q35-1", "end q35-1", "start q35-2"]
+    assert [step.text for step in steps if isinstance(step, Note)] == [
+        "no answer of the guest's agent within 90 s (its console ends with: [    0.4] clock); "
+        "booting another guest"
+    ]
+
+
+def test_two_silent_guests_in_a_row_are_an_error(stable: Stable) -> None:
+    stable.hanging = 2
+    with GuestPool(stable.start, silent) as pool, pytest.raises(SilentGuestError), pool.guest(ONE):
+        pass
+    assert [step for step in stable.trace if "end" in step] == ["end q35-1", "end q35-2"]

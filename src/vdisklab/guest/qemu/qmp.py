@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
 
-from vdisklab.errors import GuestError, RefusedError
+from vdisklab.errors import GuestError, RefusedError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import QmpCommand
 from vdisklab.host.waiting import patience
 
@@ -121,7 +121,7 @@ class Channel:
             work.close()  # or Python warns about a task that was cancelled before it began
             raise
         except TimeoutError as error:
-            raise GuestError(
+            raise SilentGuestError(
                 f"no {what} within {timeout:g} s",
                 hint="the guest may hang, its agent may have been stopped, or the machine may "
                 "be too busy: the guest's console is in the message or in the run's "
@@ -159,7 +159,7 @@ def open_channel(
     try:
         loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:
-        raise GuestError(f"QEMU's {name} sent no greeting within {timeout:g} s") from error
+        raise SilentGuestError(f"QEMU's {name} sent no greeting within {timeout:g} s") from error
     except (QMPError, EOFError, OSError, AssertionError) as error:
         # qemu.qmp asserts that the connection, which may be lost by then, is established.
         raise GuestError(f"QEMU ended before its {name} could be used") from error
