@@ -187,12 +187,13 @@ class Agent:
         expected: float = 0.0,
         watch: Callable[[], None] | None = None,
     ) -> CompletedInGuest:
+        deadline = self._channel.deadline(timeout * patience() - (time.monotonic() - started))
         while True:
             state = self._state(pid, argv)
             elapsed = time.monotonic() - started
             if state.exited:
                 return _ended(argv, state, elapsed, allowed)
-            if elapsed > timeout * patience():
+            if deadline() <= 0:
                 self._kill(pid)
                 raise GuestTimeoutError(
                     f"`{shlex.join(argv)}` did not end within {timeout:g} s",

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import select
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from vdisklab.guest.system.guest_system import (
 from vdisklab.guest.system.linux import LinuxGuest
 from vdisklab.guest.system.windows import WindowsGuest
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.host.waiting import patience
+from vdisklab.host.waiting import clock_of, patience
 from vdisklab.plan.guest import Accelerator
 
 SHUT_DOWN = "/usr/lib/vdisklab/shutdown"
@@ -82,7 +81,7 @@ class Machine:
         QEMU goes on with all that it holds. `-no-reboot` would end it: so the action is changed
         meanwhile (qapi/run-state.json, set-action). Raises GuestError.
         """
-        left = _countdown(_boot_seconds(self.config))
+        left = _countdown(_boot_seconds(self.config), self.monitor.clock)
         self.monitor.execute("set-action", {"reboot": "reset"})
         _await_agent_port(
             self.monitor,
@@ -143,10 +142,9 @@ def start_machine(
     `watch` is called with QEMU's monitor as soon as it answers, and while the guest boots.
 
     Raises GuestError with the console's last lines when it dies or does not answer within `timeout`
-    seconds. The process is killed at the end: its disks have been detached or are discarded, so an
-    orderly shutdown is unnecessary.
+    seconds, not counting those in which QEMU waits for a CPU of a busy host. The process is killed
+    at the end: its disks have been detached or are discarded, so an orderly shutdown is not needed.
     """
-    left = _countdown(timeout or _boot_seconds(config))
     console = directory / f"{config.marker}.console"
     errors = directory / f"{config.marker}.stderr"
     with ExitStack() as stack:
@@ -159,14 +157,16 @@ def start_machine(
         process = stack.enter_context(qemu_process(argv, (monitor_far, agent_far), errors))
         monitor_far.close()
         agent_far.close()
+        clock = clock_of(process.pid)
+        left = _countdown(timeout or _boot_seconds(config), clock)
         loop = stack.enter_context(event_loop())
         monitor = stack.enter_context(
-            open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left())
+            open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left(), clock=clock)
         )
         meanwhile = None if watch is None else partial(watch, monitor)
         _await_agent_port(monitor, left(), config.accelerator, begin=meanwhile, meanwhile=meanwhile)
         channel = stack.enter_context(
-            open_channel(loop, agent_end, "agent", negotiate=False, timeout=left())
+            open_channel(loop, agent_end, "agent", negotiate=False, timeout=left(), clock=clock)
         )
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
@@ -176,15 +176,15 @@ def start_machine(
         yield Machine(config, argv, process.pid, monitor, agent, system)
 
 
-def _countdown(seconds: float) -> Callable[[], float]:
+def _countdown(seconds: float, clock: Callable[[], float]) -> Callable[[], float]:
     """A function that returns how much is left of `seconds`, in tenths rounded up.
 
     Each wait multiplies its seconds by `patience`, so the clock's are divided by it.
     """
-    started = time.monotonic()
+    started = clock()
 
     def left() -> float:
-        passed = (time.monotonic() - started) / patience()
+        passed = (clock() - started) / patience()
         return max(0.1, math.ceil((seconds - passed) * 10) / 10)
 
     return left

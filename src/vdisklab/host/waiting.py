@@ -45,6 +45,18 @@ def seconds_without_cpu(pid: int, proc: Path = Path("/proc")) -> float:
     return max(waited) / 1e9
 
 
+def clock_of(pid: int) -> Callable[[], float]:
+    """A clock in seconds that stands still while a busy host lets the process wait for a CPU."""
+    waited = 0.0
+
+    def clock() -> float:
+        nonlocal waited
+        waited = max(waited, seconds_without_cpu(pid))  # it is 0 again when the process has ended
+        return time.monotonic() - waited
+
+    return clock
+
+
 class Clock(Protocol):
     """Monotonic time and sleep: the module `time`, or a fake in tests."""
 

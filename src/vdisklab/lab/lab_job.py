@@ -15,7 +15,7 @@ from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.waiting import PATIENCE, patience, seconds_without_cpu
+from vdisklab.host.waiting import PATIENCE, clock_of, patience
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -170,7 +170,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
             file.touch()
         process = stack.enter_context(qemu_process(argv, (far,), files.errors))
         far.close()
-        clock = _clock_of(process.pid)
+        clock = clock_of(process.pid)
         lines, runs, pulse = (
             stack.enter_context(_new_lines(file, clock))
             for file in (files.stream, files.runs, files.pulse)
@@ -198,18 +198,6 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
             pulse.read()
             deadlines.check(lines, pulse, up=up is not None)
             time.sleep(0.2)
-
-
-def _clock_of(pid: int) -> Callable[[], float]:
-    """A clock in seconds that stands still while a busy host lets the process wait for a CPU."""
-    waited = 0.0
-
-    def clock() -> float:
-        nonlocal waited
-        waited = max(waited, seconds_without_cpu(pid))  # it is 0 again when the process has ended
-        return time.monotonic() - waited
-
-    return clock
 
 
 @contextmanager

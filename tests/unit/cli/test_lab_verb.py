@@ -14,6 +14,7 @@ import pytest
 from tests.unit.results.values import a_campaign, a_run
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError
+from vdisklab.host import waiting
 from vdisklab.host.command import LocalHost
 from vdisklab.lab import lab_image as image
 from vdisklab.lab import lab_job, payload
@@ -207,7 +208,7 @@ def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
     assert "measured nothing" in capsys.readouterr().err, "nor one that an interrupt wakes"
     began = time.monotonic()
     with monkeypatch.context() as busy:
-        busy.setattr(lab_job, "seconds_without_cpu", lambda _pid: time.monotonic() - began)
+        busy.setattr(waiting, "seconds_without_cpu", lambda _pid: time.monotonic() - began)
         assert lab("up(); time.sleep(2); done(); time.sleep(1)") == GuestError.exit_code
     assert "measured nothing" in capsys.readouterr().err, "nor one that waits for a CPU"
     assert lab("up(); time.sleep(60)") == GuestError.exit_code

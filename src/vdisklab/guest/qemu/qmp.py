@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 _LOST_CONNECTION_POLL = 0.25
 _MEANWHILE = 0.5
+_SLOWEST = 4  # a clock that stands still while QEMU waits for a CPU must not wait for ever
 _LINE_LIMIT = 64 << 20  # fio's JSON comes as one line of base64
 
 
@@ -39,9 +41,16 @@ class _QuietClient(QMPClient):
 class Channel:
     """One connection to QEMU or to the agent, driven by its machine's event loop."""
 
-    def __init__(self, client: QMPClient, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        client: QMPClient,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` measures the deadlines, in seconds."""
         self._client = client
         self._loop = loop
+        self.clock = clock
 
     def execute(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
@@ -97,6 +106,11 @@ class Channel:
                 if self._client.runstate is not Runstate.RUNNING:
                     raise EOFError from None
 
+    def deadline(self, seconds: float) -> Callable[[], float]:
+        """A function that returns how many of `seconds` of the channel's clock are left."""
+        end, latest = self.clock() + seconds, time.monotonic() + _SLOWEST * seconds
+        return lambda: min(end - self.clock(), latest - time.monotonic())
+
     def pause(self, seconds: float) -> None:
         """Sleeps, but continues to receive messages."""
         self._loop.run_until_complete(asyncio.sleep(seconds))
@@ -108,19 +122,18 @@ class Channel:
         what: str,
         meanwhile: Callable[[], None] | None = None,
     ) -> T:
-        task = self._loop.create_task(asyncio.wait_for(work, timeout * patience()))
+        task = self._loop.create_task(work)
         try:
-            while meanwhile is not None and not self._is_done(task, _MEANWHILE):
-                meanwhile()
-            return self._loop.run_until_complete(task)
-        except (KeyboardInterrupt, GuestError):
+            self._await(task, timeout * patience(), meanwhile)
+            return task.result()
+        except (KeyboardInterrupt, GuestError, TimeoutError) as error:
             # Otherwise the task fails when the connection is closed, and asyncio prints a
             # traceback.
             task.cancel()
             self._is_done(task, 1)
             work.close()  # or Python warns about a task that was cancelled before it began
-            raise
-        except TimeoutError as error:
+            if not isinstance(error, TimeoutError):
+                raise
             raise SilentGuestError(
                 f"no {what} within {timeout:g} s",
                 hint="the guest may hang, its agent may have been stopped, or the machine may "
@@ -131,6 +144,20 @@ class Channel:
             raise RefusedError(f"{self._who} refused: {error}") from error
         except (QMPError, EOFError, OSError) as error:
             raise GuestError(f"no {what}: the connection was lost") from error
+
+    def _await(
+        self, task: asyncio.Task[Any], seconds: float, meanwhile: Callable[[], None] | None
+    ) -> None:
+        """Waits for the task. Raises TimeoutError after `seconds` of the channel's clock."""
+        left = self.deadline(seconds)
+        interval = seconds if meanwhile is None else _MEANWHILE
+        while not self._is_done(task, interval):
+            if left() <= 0:
+                raise TimeoutError
+            if meanwhile is None:
+                interval = max(_LOST_CONNECTION_POLL, left())
+            else:
+                meanwhile()
 
     def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
         """Waits up to `seconds` for the task; True if it is done."""
@@ -146,8 +173,11 @@ def open_channel(
     *,
     negotiate: bool,
     timeout: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Channel]:
     """A channel over one end of a socket pair. The agent's protocol has no greeting.
+
+    `clock` measures its deadlines.
 
     Raises GuestError when the other side does not greet within `timeout` seconds.
     """
@@ -164,7 +194,7 @@ def open_channel(
         # qemu.qmp asserts that the connection, which may be lost by then, is established.
         raise GuestError(f"QEMU ended before its {name} could be used") from error
     try:
-        yield Channel(client, loop)
+        yield Channel(client, loop, clock)
     finally:
         with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
             loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))

@@ -1,15 +1,17 @@
-"""Ctrl-C while QEMU is asked something leaves nothing behind that asyncio would complain of."""
+"""Waits for QEMU: a Ctrl-C leaves nothing that asyncio would complain of, and each has an end."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import warnings
 from typing import Any, cast
 
 import pytest
 from qemu.qmp import QMPClient
 
+from vdisklab.errors import SilentGuestError
 from vdisklab.guest.qemu.process import event_loop
 from vdisklab.guest.qemu.qmp import Channel
 
@@ -63,3 +65,15 @@ def test_a_ctrl_c_within_a_task_is_no_warning_when_the_loop_is_closed() -> None:
             ask()
         gc.collect()
     assert [str(each.message) for each in said] == []
+
+
+@pytest.mark.parametrize(("speed", "least"), [(1.0, 0.2), (0.5, 0.4), (0.0, 0.8)])
+def test_seconds_in_which_qemu_waits_for_a_cpu_do_not_count(speed: float, least: float) -> None:
+    """Its clock runs slower then; if it stands still, the wait ends all the same."""
+    with event_loop() as loop:
+        silent = cast("QMPClient", SilentClient())
+        channel = Channel(silent, loop, lambda: speed * time.monotonic())
+        began = time.monotonic()
+        with pytest.raises(SilentGuestError, match=r"within 0\.2 s"):
+            channel.execute("query-status", timeout=0.2)
+        assert time.monotonic() - began >= least
