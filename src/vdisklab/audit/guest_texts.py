@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePath
@@ -28,10 +28,14 @@ _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
 
 @dataclass(frozen=True, slots=True)
 class GuestText:
-    """A configuration of one or more guests, and where it comes from."""
+    """A configuration of one or more guests, and where it comes from.
+
+    A text that is not `required` may be anything, as a file of a directory is.
+    """
 
     text: str
     origin: str
+    required: bool = True
 
     @property
     def name(self) -> str:
@@ -39,23 +43,33 @@ class GuestText:
         return PurePath(self.origin).stem
 
 
-def read_guests(texts: Sequence[GuestText]) -> tuple[ConfiguredDisk, ...]:
+def read_guests(
+    texts: Sequence[GuestText], notes: list[str] | None = None
+) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of all guests in these texts: libvirt's XML, Proxmox's files, YAML, commands.
 
     Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
-    that is none of these.
+    that is none of these; if it is not required, `notes` gets the message instead.
     """
     storages: dict[str, Storage] = {}
-    for text in texts:
-        if _is_storages(text):
-            storages |= read_storages(text.text)
+    for text in filter(_is_storages, texts):
+        storages |= read_storages(text.text)
     disks: list[ConfiguredDisk] = []
     documents: list[tuple[GuestText, tuple[Tree, ...]]] = []
     for text in texts:
-        if _is_yaml(text):
-            documents.append((text, _documents(text)))
-        elif not _is_storages(text):
-            disks += _read(text, storages)
+        try:
+            if _is_xml(text.text):
+                disks += read_domain(text.text, text.origin)
+            elif (words := _command(text.text)) is not None:
+                disks += read_command(words, text.name)
+            elif is_proxmox(text.text) and not re.search(r"^apiVersion:", text.text, re.MULTILINE):
+                disks += read_proxmox(text.text, text.name, storages)
+            elif not _is_storages(text):
+                documents.append((text, _documents(text)))
+        except PlanError as error:
+            if text.required or notes is None:
+                raise
+            notes.append(f"{error}: skipped.")
     return (*disks, *_disks_of_documents(documents))
 
 
@@ -63,26 +77,8 @@ def _is_storages(text: GuestText) -> bool:
     return PurePath(text.origin).name == STORAGES
 
 
-def _is_yaml(text: GuestText) -> bool:
-    """True for what is none of the forms that are recognised by their text."""
-    others = (
-        _is_storages(text),
-        text.text.lstrip("\ufeff \t\r\n").startswith("<"),
-        _command(text.text) is not None,
-        is_proxmox(text.text) and not re.search(r"^apiVersion:", text.text, re.MULTILINE),
-    )
-    return not any(others)
-
-
-def _read(text: GuestText, storages: Mapping[str, Storage]) -> Iterable[ConfiguredDisk]:
-    if text.text.lstrip("\ufeff \t\r\n").startswith("<"):
-        return read_domain(text.text, text.origin)
-    words = _command(text.text)
-    return (
-        read_proxmox(text.text, text.name, storages)
-        if words is None
-        else read_command(words, text.name)
-    )
+def _is_xml(text: str) -> bool:
+    return text[:4096].lstrip("\ufeff \t\r\n").startswith("<")
 
 
 def _documents(text: GuestText) -> tuple[Tree, ...]:

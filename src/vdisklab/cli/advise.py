@@ -100,7 +100,7 @@ def advise(
     named = guests or ()
     sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
     request = merge(COLD if request.profile else merge(COLD, SHORT), request)
-    groups = group_disks(host, sources.disks, platform.machine(), request.directory)
+    groups = group_disks(sources.disks, platform.machine(), request.directory)
     status = 0
     with ExitStack() as stack:
         results = _results(stack, request.db, create=measure_now, needed=bool(campaign))

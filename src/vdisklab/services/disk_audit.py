@@ -5,8 +5,6 @@ Nothing is changed, neither guests nor images.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +19,6 @@ from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score, Scored, add_scores
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.audit.configured_disk import (
-    UNKNOWN_CONTEXT,
     ConfiguredDisk,
     DiskContext,
     Risk,
@@ -29,14 +26,13 @@ from vdisklab.audit.configured_disk import (
     risks,
     unknown_layers,
 )
-from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.mounts import free_bytes, mount_of
-from vdisklab.host.visible import header_format, is_visible_device, is_visible_file
+from vdisklab.host.visible import is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import (
     Need,
@@ -47,7 +43,6 @@ from vdisklab.path.needs import (
     unmet,
     with_default,
 )
-from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
 from vdisklab.results.store import Store
 from vdisklab.services.answers import (
     baseline_of,
@@ -56,9 +51,8 @@ from vdisklab.services.answers import (
     open_results,
     stored_verdicts,
 )
-from vdisklab.storage.image import data_file_of
+from vdisklab.services.disk_context import read_contexts
 
-_MOST_SNAPSHOTS = 100  # of a disk path
 _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 
@@ -154,7 +148,11 @@ def answer_audit(
 
     Raises DatabaseError if the caller named a database or campaign that cannot be read.
     """
-    placed = [(disk, replace(disk_context(host, disk), disk=host_disk)) for disk in disks]
+    disks = tuple(disks)
+    placed = [
+        (disk, replace(context, disk=host_disk))
+        for disk, context in zip(disks, read_contexts(disks), strict=True)
+    ]
     paths = [disk_path(disk, context) for disk, context in placed]
     try:
         known_paths = [path for path in paths if path is not None]
@@ -302,27 +300,6 @@ def shown_better(
     return best if best in better else next(iter(better), None)
 
 
-def disk_context(host: Host, disk: ConfiguredDisk) -> DiskContext:
-    """Facts about a disk's source on this host: its image, file system and free space.
-
-    All are unknown if the source is not a file on this host, or cannot be read.
-    """
-    if disk.source is None or disk.path is None or not disk.source.startswith("/"):
-        return UNKNOWN_CONTEXT
-    source = Path(disk.source)
-    if disk.path.is_share:
-        return DiskContext(layers=_layers(source)) if source.is_dir() else UNKNOWN_CONTEXT
-    if not is_visible_file(source):
-        return UNKNOWN_CONTEXT
-    allocated = os.stat(source).st_blocks * 512  # noqa: PTH116 - st_blocks
-    size, image = _image(host, disk.path, source, allocated)
-    layers = _layers(source)
-    device = None if layers is None else device_of(source.parent)
-    below = device.describe() if device is not None and device.below else None
-    header = header_format(source)
-    return DiskContext(header, layers, below, image, size, allocated, free_bytes(source))
-
-
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:
     """The caches of the host's disks that hold a disk's source; none if it is not on this host."""
     if disk.source is None or not disk.source.startswith("/"):
@@ -334,45 +311,3 @@ def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:
         device = stacked_device(source) if is_visible_device(source) else None
     leaves = () if device is None else device.leaves()
     return tuple(ClaimedCache(leaf.name, leaf.write_cache, leaf.fua) for leaf in leaves)
-
-
-def _layers(source: Path) -> tuple[Layer, ...] | None:
-    """The file system that holds a file; None if vdisklab has no layer for it."""
-    mount = mount_of(source)
-    try:
-        return None if mount is None else (Layer(LayerKind(mount.filesystem)),)
-    except ValueError:
-        return None
-
-
-def _image(
-    host: Host, path: DiskPath, source: Path, allocated: int
-) -> tuple[int | None, Image | None]:
-    """Virtual size and format options according to qemu-img; None if it cannot read them."""
-    form = ImageFormat.RAW if path.image is None else path.image.format
-    # -U: a running guest holds the image's lock, and only its header is read.
-    command = ("qemu-img", "info", "-U", "-f", form.value, "--output=json", str(source))
-    try:
-        info = json.loads(host.run(*command, timeout=20).stdout)
-    except (HostError, PlanError, ValueError):
-        return None, None
-    size = int(info["virtual-size"])
-    if form not in (ImageFormat.RAW, ImageFormat.QCOW2):
-        return size, None
-    options: list[tuple[str, OptionValue]] = []
-    if allocated < size:
-        options.append(("preallocation", "off"))
-    if form is ImageFormat.QCOW2:
-        data = info.get("format-specific", {}).get("data", {})
-        options += [
-            ("cluster_size", int(info.get("cluster-size", 65536))),
-            ("compat", str(data.get("compat", "1.1"))),
-            ("lazy_refcounts", bool(data.get("lazy-refcounts", False))),
-            ("data_file", data_file_of(data)),
-            ("extended_l2", bool(data.get("extended-l2", False))),
-            ("backing", int("backing-filename" in info)),  # one at least: its depth is not read
-            ("snapshots", min(len(info.get("snapshots", ())), _MOST_SNAPSHOTS)),
-            ("encrypt", "luks" if info.get("encrypted") else "off"),
-            ("bitmaps", min(len(data.get("bitmaps", ())), _MOST_SNAPSHOTS)),
-        ]
-    return size, Image(form, tuple(options))

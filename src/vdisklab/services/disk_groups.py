@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,16 +21,12 @@ from vdisklab.audit.configured_disk import (
     risks,
 )
 from vdisklab.errors import PlanError
-from vdisklab.host.command import Host
 from vdisklab.host.visible import is_visible_directory
 from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.neighbours import neighbours
 from vdisklab.path.rules import Impossible
-from vdisklab.services.disk_audit import disk_context
-
-_READERS = 8
-"""Number of images whose headers are read at a time; each starts a qemu-img."""
+from vdisklab.services.disk_context import read_contexts
 
 _MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
 """Architectures that a host of another name runs."""
@@ -62,22 +57,23 @@ _READ_ONLY = "it is read-only: no power cut loses its data, and vdisklab measure
 
 
 def group_disks(
-    host: Host, disks: Sequence[ConfiguredDisk], machine: str, directory: Path | None = None
+    disks: Sequence[ConfiguredDisk], machine: str, directory: Path | None = None
 ) -> tuple[DiskGroup, ...]:
     """The disks grouped by path and file system, the largest groups first.
 
     `machine` is this host's architecture as uname(2) names it. A named `directory` is the place to
     measure for all.
     """
-    with ThreadPoolExecutor(_READERS) as pool:
-        contexts = tuple(pool.map(lambda disk: disk_context(host, disk), disks))
-    groups: dict[tuple[object, ...], DiskGroup] = {}
-    for disk, context in zip(disks, contexts, strict=True):
+    groups: dict[tuple[object, ...], list[DiskGroup]] = {}
+    for disk, context in zip(disks, read_contexts(disks), strict=True):
         group = _group_of(disk, context, machine, directory)
         key = (disk.manager, group.path, device_of(group.directory), group.problem)
-        known = groups.get(key)
-        groups[key] = group if known is None else replace(known, disks=(*known.disks, disk))
-    return tuple(sorted(groups.values(), key=lambda group: -len(group.disks)))
+        groups.setdefault(key, []).append(group)
+    together = (
+        replace(alike[0], disks=tuple(group.disks[0] for group in alike))
+        for alike in groups.values()
+    )
+    return tuple(sorted(together, key=lambda group: -len(group.disks)))
 
 
 def _group_of(

@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
@@ -27,6 +27,10 @@ LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
 _ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline")
+_END = "\n</domain>"
+_DUMPED_TOGETHER = 500
+"""Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
+
 _WHAT = (
     "`virsh dumpxml`, VMID.conf of Proxmox VE, `kubectl get vm,pvc -o yaml`, `incus list "
     "--format yaml`"
@@ -67,9 +71,10 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += _libvirt_domains(host, uri)
     elif not texts and not notes:
         raise PlanError("no guest is named", hint=f"name files: {_WHAT}; or --libvirt URI")
-    disks = read_guests(texts)
+    disks = read_guests(texts, notes)
     if not disks:
-        raise PlanError("the guests have no hard disk", hint="name other guests")
+        why = f" ({notes[0].rstrip('.')})" if notes else ""
+        raise PlanError(f"there is no guest with a hard disk{why}", hint=f"name others: {_WHAT}")
     return ExistingGuests(disks, tuple(notes))
 
 
@@ -82,7 +87,7 @@ def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
     notes: list[str] = []
     disks: list[ConfiguredDisk] = []
     if is_visible_directory(where.proxmox / "qemu-server"):
-        disks += read_guests(_directory(where.proxmox / "qemu-server", notes))
+        disks += read_guests(_directory(where.proxmox / "qemu-server", notes), notes)
     disks += _libvirt_guests(host, where.libvirt, notes)
     if host.which("incus") is not None:
         disks += _incus_guests(host, notes)
@@ -109,14 +114,11 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
         ) from error
     for file in files:
         try:
-            text = _text(file)
-            read_guests([*texts[:1], text])
+            texts.append(replace(_text(file), required=False))
         except PlanError as error:
             notes.append(f"{error}: skipped.")
-        else:
-            texts.append(text)
-    if not texts:
-        notes.append(f"{directory} holds no guest.")
+    if not files:
+        notes.append(f"{directory} holds no configuration of a guest ({', '.join(_ENDINGS)}).")
     return texts
 
 
@@ -147,9 +149,13 @@ def _libvirt_domains(host: Host, uri: str) -> Iterator[GuestText]:
             hint=f"check that `virsh -c {uri} list --all` works: libvirtd must run, and you need "
             "access to it",
         ) from error
-    for uuid in listed.stdout.split():
-        dumped = host.run("virsh", "-q", "-c", uri, "dumpxml", "--inactive", uuid)
-        yield GuestText(dumped.stdout, f"{uri} {uuid}")
+    uuids = listed.stdout.split()
+    for start in range(0, len(uuids), _DUMPED_TOGETHER):
+        together = uuids[start : start + _DUMPED_TOGETHER]
+        commands = "; ".join(f"dumpxml --inactive {uuid}" for uuid in together)
+        dumped = host.run("virsh", "-q", "-c", uri, commands).stdout
+        for xml in dumped.split(_END)[:-1]:
+            yield GuestText(xml + _END, uri)
 
 
 def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[ConfiguredDisk]:
@@ -161,7 +167,7 @@ def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[C
         if is_visible_directory(directory):
             notes.append(f"{error}; its files in {directory} are read instead.")
     has_files = is_visible_directory(directory) and any(directory.glob("*.xml"))
-    return read_guests(_directory(directory, notes)) if has_files else ()
+    return read_guests(_directory(directory, notes), notes) if has_files else ()
 
 
 def _incus_guests(host: Host, notes: list[str]) -> Iterable[ConfiguredDisk]:

@@ -298,28 +298,6 @@ def test_an_argument_that_cannot_be_read_is_said(
     assert "the JSON after -device cannot be read, and may be a part of a disk" in out
 
 
-def test_an_image_is_read_with_its_data_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recorded = Path(__file__).parents[2] / "data/qemu/qemu-img-7.2.22-info-data-file.json"
-    program = tmp_path / "qemu-img"
-    program.write_text(f"#!/bin/sh\nexec cat {recorded}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    image = tmp_path / "a.qcow2"
-    image.touch()
-    text = re.sub(r"type=.raw.", 'type="qcow2"', AUDITED).replace(
-        "/nonexistent/web.img", str(image)
-    )
-    (tmp_path / "web.xml").write_text(text.replace("/nonexistent/web.img", str(image)))
-    with open_store(str(tmp_path / "results.sqlite")):
-        pass
-    words = (str(tmp_path / "web.xml"), "--db", str(tmp_path / "results.sqlite"))
-    (disk,) = audited(capsys, *words, "--need", "snapshots")
-    assert "qcow2:data_file=on:preallocation=off/none" in disk["path"]
-    assert disk["needs"][0]["met"] is not True
-
-
 @pytest.mark.parametrize(
     ("cache", "assumed", "words"),
     [

@@ -14,7 +14,6 @@ from vdisklab.audit.yaml_documents import read_documents
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest, NotExpressibleError
 from vdisklab.export.platforms import Platform, configure
-from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
 from vdisklab.services.disk_groups import group_disks
 
@@ -94,5 +93,5 @@ def test_incus_reads_back_as_the_same_path(path: str) -> None:
 
 def test_no_advice_is_given_on_a_directory() -> None:
     disk = ConfiguredDisk("web", "share0", "/nowhere", parse_path("virtiofs"))
-    (group,) = group_disks(LocalHost(), [disk], "x86_64")
+    (group,) = group_disks([disk], "x86_64")
     assert "it is a directory of the host's" in (group.problem or "")

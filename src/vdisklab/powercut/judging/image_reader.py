@@ -32,7 +32,11 @@ PARSED_FORMATS = ("raw", "qcow2")
 _HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _HEADER_V3 = struct.Struct(">QQQII")
 _MAGIC = b"QFI\xfb"
-_DIRTY, _CORRUPT, _EXTERNAL_DATA, _EXTENDED_L2 = 1, 2, 4, 16
+HEAD = 4096
+"""Bytes at the start of an image that hold its header and extensions."""
+
+_DIRTY, _CORRUPT, _EXTERNAL_DATA, _EXTENDED_L2 = 1, 2, 4, 16  # incompatible features
+_LAZY_REFCOUNTS, _RAW_DATA = 1, 2  # a compatible and an autoclear feature
 _OFFSET_MASK = np.uint64(0x00FFFFFFFFFFFE00)
 _COPIED = np.uint64(1 << 63)
 _COMPRESSED = np.uint64(1 << 62)
@@ -148,8 +152,12 @@ class Qcow2Header:
     refcount_table_clusters: int
     refcount_order: int
     features: int
+    compatible_features: int
+    autoclear_features: int
     snapshots: int
     snapshots_offset: int
+    crypt_method: int
+    has_backing: bool
     extensions: Extensions
 
     @property
@@ -168,9 +176,29 @@ class Qcow2Header:
         return bool(self.features & _EXTERNAL_DATA)
 
     @property
+    def raw_data(self) -> bool:
+        """True if the data file is a raw image by itself."""
+        return bool(self.autoclear_features & _RAW_DATA)
+
+    @property
+    def lazy_refcounts(self) -> bool:
+        """True if the reference counts may be written late."""
+        return bool(self.compatible_features & _LAZY_REFCOUNTS)
+
+    @property
+    def extended_l2(self) -> bool:
+        """True if clusters have subclusters."""
+        return bool(self.features & _EXTENDED_L2)
+
+    @property
+    def is_luks(self) -> bool:
+        """True if its clusters are encrypted with LUKS."""
+        return self.crypt_method == _LUKS
+
+    @property
     def words_per_entry(self) -> int:
         """The 64-bit words of an L2 entry; the second holds the bits of its subclusters."""
-        return 2 if self.features & _EXTENDED_L2 else 1
+        return 2 if self.extended_l2 else 1
 
     @property
     def entries_per_table(self) -> int:
@@ -180,7 +208,7 @@ class Qcow2Header:
     @property
     def unit_bits(self) -> int:
         """The unit of the mapping: a subcluster, or a cluster."""
-        return self.cluster_bits - (5 if self.features & _EXTENDED_L2 else 0)
+        return self.cluster_bits - (5 if self.extended_l2 else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +236,8 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
     and QEMU rebuilds them when it opens the image for writing. Only post-recovery writes show
     whether that succeeds. Raises BadImageError when the tables cannot be read.
     """
-    header = parse_header(os.pread(descriptor, 4096, 0))
+    header = parse_header(os.pread(descriptor, HEAD, 0))
+    _require_supported(header)
     file_size = os.fstat(descriptor).st_size
     active = _read_tables(descriptor, header, header.l1_offset, header.l1_entries)
     mapping, mapping_problems = _mapping(header, active)
@@ -230,36 +259,42 @@ def read_metadata(descriptor: int) -> Qcow2Metadata:
 
 
 def parse_header(head: bytes) -> Qcow2Header:
-    """The header in the first cluster. Raises BadImageError for an unsupported image."""
+    """The header in the first cluster. Raises BadImageError for what QEMU does not open."""
     if len(head) < _HEADER.size or head[:4] != _MAGIC:
         raise BadImageError("its header is not a qcow2 header")
     (
-        _, version, _backing, _backing_length, cluster_bits, size, encrypted,
+        _, version, backing, _backing_length, cluster_bits, size, crypt_method,
         l1_entries, l1_offset, table_offset, table_clusters, snapshots, snapshots_at,
     ) = _HEADER.unpack_from(head)  # fmt: skip
-    features, autoclear, order, length = 0, 0, 4, _HEADER.size
+    features, compatible, autoclear, order, length = 0, 0, 0, 4, _HEADER.size
     if version == 3 and len(head) >= _V3_LENGTH:
-        features, _, autoclear, order, length = _HEADER_V3.unpack_from(head, _HEADER.size)
-    if version not in (2, 3) or not 9 <= cluster_bits <= 21 or not 3 <= order <= 6:
+        features, compatible, autoclear, order, length = _HEADER_V3.unpack_from(head, _HEADER.size)
+    if version not in (2, 3) or not 9 <= cluster_bits <= 21 or order > 6:
         raise BadImageError("its header has impossible values")
-    if encrypted not in (0, _LUKS) or features & ~(
-        _DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2
-    ):
-        raise BadImageError("it uses features that images made by vdisklab do not have")
-    if snapshots > _MOST_SNAPSHOTS:
-        raise BadImageError(f"its header has {snapshots} snapshots")
-    entry_bits = 4 if features & _EXTENDED_L2 else 3
-    needed = -(-size // (1 << (2 * cluster_bits - entry_bits)))
-    if l1_entries < needed or l1_entries * 8 > _TABLE_LIMIT:
-        raise BadImageError(f"its L1 table has {l1_entries} entries, but {needed} are needed")
     try:
         extensions = parse_extensions(head, length, autoclear)
     except struct.error as error:
         raise BadImageError("an extension of its header is cut off") from error
     return Qcow2Header(
         version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
-        features, snapshots, snapshots_at, extensions,
+        features, compatible, autoclear, snapshots, snapshots_at, crypt_method, backing != 0,
+        extensions,
     )  # fmt: skip
+
+
+def _require_supported(header: Qcow2Header) -> None:
+    """Raises BadImageError for an image unlike those that vdisklab makes."""
+    unknown = header.features & ~(_DIRTY | _CORRUPT | _EXTERNAL_DATA | _EXTENDED_L2)
+    if unknown or header.crypt_method not in (0, _LUKS) or header.refcount_order < 3:
+        raise BadImageError("it uses features that images made by vdisklab do not have")
+    if header.snapshots > _MOST_SNAPSHOTS:
+        raise BadImageError(f"its header has {header.snapshots} snapshots")
+    entry_bits = 4 if header.extended_l2 else 3
+    needed = -(-header.size // (1 << (2 * header.cluster_bits - entry_bits)))
+    if header.l1_entries < needed or header.l1_entries * 8 > _TABLE_LIMIT:
+        raise BadImageError(
+            f"its L1 table has {header.l1_entries} entries, but {needed} are needed"
+        )
 
 
 def _table(descriptor: int, offset: int, length: int, name: str) -> Words:
