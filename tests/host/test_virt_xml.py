@@ -6,12 +6,15 @@ import shlex
 import shutil
 import subprocess
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from vdisklab.audit.changes import change_of
 from vdisklab.audit.domain import read_domain
+from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
+from vdisklab.services.existing_guests import read_disks
 
 pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")
 
@@ -55,3 +58,16 @@ def test_the_lines_to_paste(tmp_path: Path, threads: str, wanted: str, lines: li
             assert done.returncode == 0, done.stderr
             shown += done.stdout
     assert [line for line in shown.splitlines() if line.startswith("+ ")] == lines
+
+
+def test_many_guests_of_a_libvirt_are_printed_together(tmp_path: Path) -> None:
+    domains = "".join(
+        f"<domain type='test'><name>g{number}</name><uuid>{UUID(int=number + 1)}</uuid>"
+        "<memory>1</memory><os><type>hvm</type></os>"
+        f"<devices><disk type='file'><source file='/{number}'/><target dev='vda'/></disk></devices>"
+        "</domain>"
+        for number in range(3)
+    )
+    (tmp_path / "node.xml").write_text(f"<node>{domains}</node>")
+    guests = read_disks(LocalHost(), (), f"test://{tmp_path}/node.xml")
+    assert sorted(disk.domain for disk in guests.disks) == ["g0", "g1", "g2"]

@@ -179,6 +179,17 @@ class OtherFormat:
     configured: ImageFormat
     header: ImageFormat
 
+    def __str__(self) -> str:
+        begins = (
+            f"has no header of {self.configured}"
+            if self.header is ImageFormat.RAW
+            else f"begins like {self.header}"
+        )
+        return (
+            f"it is configured as {self.configured}, and its file {begins}: check it with "
+            "`qemu-img info` before the guest writes to it again"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FileVolume:

@@ -18,6 +18,8 @@ from defusedxml.ElementTree import fromstring
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.qemu_arguments import (
+    MAP_IT,
+    SCSI_PASSED,
     SERVED_ELSEWHERE,
     attachment_of,
     disks_of_arguments,
@@ -130,9 +132,8 @@ def _disk(
     try:
         _require_qemus_disk(domain, disk)
         if kind not in ("file", "block"):
-            raise ValueError(
-                f"its source is of type {kind}: vdisklab measures local files and block devices"
-            )
+            of_kind = " ".join((kind, location.get("protocol", ""))).strip()
+            raise ValueError(f"its source is of type {of_kind}: {MAP_IT}")
         path = _path(domain, disk, is_block=kind == "block")
     except ValueError as error:
         problem = str(error)
@@ -199,9 +200,9 @@ def _require_qemus_disk(domain: Element, disk: Element) -> None:
     """Raises ValueError for the disk of another hypervisor, and for one that QEMU only forwards."""
     kind = domain.get("type", "kvm")
     if kind not in _QEMU_TYPES:
-        raise ValueError(f"its guest is of type {kind}: vdisklab judges the disks of QEMU only")
+        raise ValueError(f"its guest is of type {kind}: name a guest of QEMU")
     if disk.get("device") == "lun":
-        raise ValueError("the guest's SCSI commands go straight to the device (device='lun')")
+        raise ValueError(SCSI_PASSED)
 
 
 def _attributes(element: Element, child: str) -> Mapping[str, str]:

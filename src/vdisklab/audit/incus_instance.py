@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.qemu_arguments import attachment_of, one_of
+from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of
 from vdisklab.audit.yaml_documents import Tree, tree, word
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager
@@ -84,7 +84,7 @@ def _share(device: Tree) -> DiskPath:
     """A directory. Raises ValueError where Incus decides between virtiofs and 9p."""
     if (word(device, "io.bus") or "auto") == "auto":
         raise ValueError(
-            "it is a directory, and Incus offers it by virtiofs and by 9p unless io.bus names one"
+            "it is a directory, which Incus offers by virtiofs and by 9p: set io.bus to one"
         )
     bus = Bus(one_of(word(device, "io.bus") or "", (Bus.VIRTIOFS, Bus.P9), "bus"))
     cache = {"unsafe": "always"}.get(word(device, "io.cache") or "none", "none")
@@ -106,7 +106,7 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
     elif driver in ("dir", "btrfs") or not (word(device, "source") or "").startswith("/dev/"):
         image = Image(ImageFormat.RAW)
     if driver not in ("", "dir", "btrfs", *_BLOCK_LAYERS):
-        raise ValueError(f"its pool {pool!r} is of type {driver}: vdisklab builds local ones only")
+        raise ValueError(f"its pool {pool!r} is of type {driver}: {MAP_IT}")
     bus = _BUSES[one_of(word(device, "io.bus") or "virtio-scsi", tuple(_BUSES), "bus")]
     usual = CacheMode.WRITEBACK if driver == "btrfs" else CacheMode.NONE
     cache = CacheMode(one_of(word(device, "io.cache") or usual, tuple(CacheMode), "cache mode"))

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.qemu_arguments import attachment_of, one_of, parsed_options
+from vdisklab.audit.qemu_arguments import SCSI_PASSED, attachment_of, one_of, parsed_options
 from vdisklab.audit.yaml_documents import Tree, branches, tree, word
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.managers import Manager
@@ -122,10 +122,10 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
         return "Filesystem"
     if "containerDisk" in volume or "ephemeral" in volume or "emptyDisk" in volume:
         kind = next(key for key in ("containerDisk", "ephemeral", "emptyDisk") if key in volume)
-        raise ValueError(f"its volume is a {kind}, which is thrown away with the guest")
+        raise ValueError(f"its volume is a {kind}, thrown away with the guest: name its claims")
     claim = _claim(volume)
     if claim is None:
-        raise ValueError("it has no volume that vdisklab knows")
+        raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")
     mode = modes.get((namespace, claim)) or modes.get(("", claim))
     if not mode:
         raise ValueError(
@@ -137,7 +137,7 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
 
 def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
     if "lun" in disk:
-        raise ValueError("the guest's SCSI commands go straight to the device (lun)")
+        raise ValueError(SCSI_PASSED)
     buses = tuple(bus for bus in Bus if not bus.is_share)
     bus = Bus(one_of(word(disk, "disk", "bus") or "sata", buses, "bus"))
     cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.qemu_arguments import attachment_of, one_of, parsed_options, queues_of
+from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of, parsed_options, queues_of
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
@@ -149,15 +149,16 @@ def _place(
     name, _, rest = volume.partition(":")
     storage = storages.get(name)
     if storage is None:
-        raise ValueError(f"its storage {name!r} is not in storage.cfg, so its layers are not known")
+        raise ValueError(
+            f"its storage {name!r} is not in storage.cfg, so its layers are not known: put "
+            "/etc/pve/storage.cfg beside the guest's file, or name its directory"
+        )
     if storage.type in _DIRECTORIES:
         file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{rest}"
         return (), _image(rest, options), file
     kind = _BLOCK_LAYERS.get(storage.type)
     if kind is None:
-        raise ValueError(
-            f"its storage {name!r} is of type {storage.type}: vdisklab builds local storage only"
-        )
+        raise ValueError(f"its storage {name!r} is of type {storage.type}: {MAP_IT}")
     image = _image(rest, options)
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)

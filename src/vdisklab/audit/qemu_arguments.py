@@ -68,7 +68,8 @@ def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
 def one_of(word: str, words: tuple[str, ...], what: str) -> str:
     """The word. Raises ValueError if it is not one of `words`."""
     if word not in words:
-        raise ValueError(f"vdisklab does not measure its {what} {word!r}")
+        known = ", ".join(words)
+        raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {known}")
     return word
 
 
@@ -93,8 +94,17 @@ class DiskArguments:
 
 SERVED_ELSEWHERE = (
     "another process serves it (vhost-user), so its image and cache mode are not in this "
-    "configuration"
+    "configuration: look at that process's options"
 )
+SCSI_PASSED = (
+    "the guest's SCSI commands go straight to the device (lun), which is not measured; a spare one "
+    "as a disk is: `vdisklab run none/scsi --on DEVICE`"
+)
+MAP_IT = (
+    "vdisklab measures local files and block devices; map one of its kind on this host and measure "
+    "that: `vdisklab run none --on DEVICE`"
+)
+"""The way out for a disk on the network."""
 
 
 def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
@@ -220,7 +230,8 @@ def _path_of_arguments(
     devices: Sequence[Settings],
     objects: Mapping[str, Settings],
 ) -> DiskPath:
-    one_of(str(below.get("driver", "file")), ("file", "host_device"), "storage")
+    if (storage := str(below.get("driver", "file"))) not in ("file", "host_device"):
+        raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
     is_block = below.get("driver") == "host_device"
     driver = str(top.get("driver"))
     if driver != "luks":

@@ -52,8 +52,12 @@ class DiskGroup:
         return self.disks[0].manager
 
 
-_SHARE = "it is a directory of the host's, not a disk: nothing that could replace it is measured"
-_READ_ONLY = "it is read-only: no power cut loses its data, and vdisklab measures with writes"
+_SHARE = (
+    "it is a directory of the host's, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
+)
+_READ_ONLY = (
+    "it is read-only, and vdisklab measures with writes: keep it, no power cut loses its data"
+)
 
 
 def group_disks(
@@ -121,15 +125,18 @@ def _problem(
     """Why a disk cannot be measured here, as a clause; None if it can."""
     arch = disk.architecture
     if arch is not None and _MACHINES.get(arch, arch) != _MACHINES.get(machine, machine):
-        return f"its guest is {arch} and this host is {machine}"
+        return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
     for risk in disk_risks:
         match risk:
-            case OtherFormat(configured, header):
-                return f"it is configured as {configured}, and its file begins like {header}"
+            case OtherFormat():
+                return str(risk)
             case AioConflict(cache):
-                return f"QEMU does not start with io=native and cache mode {cache}"
-            case Impossible(reason, _):
-                return f"it cannot work: {reason}"
+                return (
+                    f"QEMU does not start with io=native and cache mode {cache}: use cache none, "
+                    "or io threads"
+                )
+            case Impossible(reason, instead):
+                return f"it cannot work: {reason}; {instead}"
             case _:
                 pass
     if path is not None and path.image is None and not path.layers:

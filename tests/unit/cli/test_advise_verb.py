@@ -149,10 +149,10 @@ def test_each_reason_why_a_disk_cannot_be_measured(
     lies, wrong, device = sorted(
         advised(capsys, *files)["groups"], key=lambda group: group["disks"][0]["domain"] != "lies"
     )
-    assert lies["reason"] == "it is configured as raw, and its file begins like qcow2"
+    assert lies["reason"].startswith("it is configured as raw, and its file begins like qcow2: ")
     assert {group["advice"] for group in (lies, wrong, device)} == {"cannot be measured"}
     reasons = " ".join(group["reason"] for group in (wrong, device))
-    assert f"its guest is {other} and this host is" in reasons
+    assert f"its guest is {other} and this host is {platform.machine()}: ask on a host" in reasons
     assert "block device whose layers are not known" in reasons
 
 
@@ -163,7 +163,7 @@ def test_a_read_only_disk_gets_no_advice(
     xml.write_text(xml.read_text().replace("</disk>", "<readonly/></disk>"))
     (group,) = advised(capsys, str(xml))["groups"]
     assert group["advice"] == "cannot be measured"
-    assert group["reason"].startswith("it is read-only")
+    assert "it is read-only, and vdisklab measures with writes: keep it" in group["reason"]
 
 
 def test_no_guest_file_is_opened_for_writing(
@@ -175,6 +175,16 @@ def test_no_guest_file_is_opened_for_writing(
     image.chmod(0o400)
     advised(capsys, guest(tmp_path, "raw/default"))
     assert image.stat().st_mtime == 1
+
+
+def test_a_directory_without_a_guest_says_what_is_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", str(tmp_path)]) == PlanError.exit_code
+    assert "holds no configuration of a guest (.xml" in capsys.readouterr().err
+    (tmp_path / "net.xml").write_text("<network/>")
+    assert main(["advise", str(tmp_path)]) == PlanError.exit_code
+    assert "not a libvirt domain: its root is <network>" in capsys.readouterr().err
 
 
 def test_a_directory_skips_what_is_no_guest(

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.audit.configured_disk import FileVolume, OtherFormat
+from vdisklab.audit.configured_disk import FileVolume
 from vdisklab.path.durability import Durability, Keeping
 from vdisklab.plan.settings import Request, command_words
 from vdisklab.render import numbers
@@ -137,7 +137,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
                 f"{gain_text(entry.over_default)}."
             )
         for risk in entry.group.risks:
-            if isinstance(risk, OtherFormat | FileVolume):
+            if isinstance(risk, FileVolume):
                 yield f"{name}: {risk_sentence(risk)}"
     yield from answer.notes
     for planned in answer.planned:

@@ -96,11 +96,8 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911, PLR0912 - a case p
             )
         case Impossible(reason, instead):
             return f"It cannot work: {reason}; {instead}."
-        case OtherFormat(configured, header):
-            return (
-                f"The configuration says {configured}, and the file begins like {header}: check it "
-                "with `qemu-img info` before the guest writes to it again."
-            )
+        case OtherFormat():
+            return f"The disk does not fit its file: {risk}."
         case FileVolume():
             return (
                 "The claim has volumeMode Filesystem: QEMU opens an image file on it. In one "
