@@ -19,6 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src" / PACKAGE
 VOCABULARY = {
     "errors",
     "units",
+    "validation",
     "progress",
     "sanitise",
     "path",
@@ -30,10 +31,11 @@ VOCABULARY = {
 ALLOWED = {
     "errors":   set(),
     "units":    {"errors"},
+    "validation": set(),
     "progress": set(),
     "sanitise": set(),
     "path":     {"errors", "units"},  # the pure core: every rule about a disk path, once
-    "plan":     {"errors", "units", "path"},
+    "plan":     {"errors", "units", "validation", "path"},
     "host":     {"errors", "units", "progress", "path", "plan", "results.model"},
     "storage":  VOCABULARY | {"host"},
     "guest":    VOCABULARY | {"host"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, time
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -14,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from vdisklab.errors import PlanError
 from vdisklab.units import format_bytes
+from vdisklab.validation import refusal
 
 Location = Sequence[str | int]
 
@@ -83,23 +83,14 @@ def _explain(error: ValidationError, origin: str, model: type[TomlTable]) -> tup
             cause = reason.__cause__
             hint = cause.hint if isinstance(cause, PlanError) else _description(model, location)
             return f"{where}: {reason}", hint
-        case kind:
-            wanted = _WANTED.get(kind) or first["msg"].removeprefix("Input ")
-            shown = _shown(first["input"])
-            return f"{where} {wanted}, not {shown}", _description(model, location)
+        case _:
+            return f"{where} {refusal(first, _WANTED)}", _description(model, location)
 
 
-# Messages with TOML's names of types instead of Python's.
+# TOML's names of types, and what the patterns of its keys mean.
 _WANTED: Mapping[str, str] = {
-    "int_type": "should be a whole number",
-    "float_type": "should be a number",
-    "bool_type": "should be true or false",
     "string_type": "should be a text in quotes",
-    "list_type": "should be a list",
     "model_type": "should be a table",
-    "string_too_short": "should not be empty",
-    "too_short": "should not be an empty list",
-    "greater_than_equal": "should be larger",
     "string_pattern_mismatch": "should have only lower-case letters, digits, dots, dashes and "
     "underscores",
 }
@@ -165,18 +156,3 @@ def _nearest(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
     start = f"did you mean {close[0]}? " if close else ""
     return f"{start}Possible here: {', '.join(known)}"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case "" | [] | {}:
-            return "nothing"
-        case dict():
-            return "a table"
-        case date() | time():
-            text = value.isoformat()
-        case _:
-            text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,8 +1,10 @@
+# ruff: noqa: S608 - the names in the queries are vdisklab's, and repairs are only shown
 """Finds the row that makes a database unusable. SQLite has no checksums and checks few values."""
 
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from vdisklab.results import schema
-from vdisklab.results.model import METRICS
+from vdisklab.results.model import METRICS, Metric
 
 
 def require_references(connection: sa.Connection, *tables: sa.Table) -> None:
@@ -54,11 +56,15 @@ def first_damage(connection: sa.Connection) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Damage:
-    """A damaged row; None for one that cannot be read on its own."""
+    """A damaged row; None for one that cannot be read on its own.
+
+    `repair` is the SQL statement that mends it or removes it.
+    """
 
     table: sa.Table
     row: Any
     problem: str
+    repair: str
 
 
 def _strange_metric(row: Any) -> bool:  # noqa: ANN401 - a row of `metric`
@@ -76,7 +82,25 @@ def _wrong_metrics(connection: sa.Connection) -> Iterator[_Damage]:
                 else f"this vdisklab has {known.unit} ({known.better} is better)"
             )
             stored = f"{row.unit!r:.40} ({row.better!r:.40} is better)"
-            yield _Damage(schema.metric, row, f"it has {stored}; {expected}")
+            repair = _metric_repair(row.name, known)
+            yield _Damage(schema.metric, row, f"it has {stored}; {expected}", repair)
+    used = "SELECT metric AS name FROM sample UNION SELECT metric FROM series"
+    for row in connection.exec_driver_sql(f"{used} EXCEPT SELECT name FROM metric"):
+        known = METRICS.get(row.name)
+        if known is not None:
+            values = ", ".join(map(_quoted, (known.name, known.unit, known.better.value)))
+            repair = f"INSERT INTO metric VALUES ({values})"
+            yield _Damage(schema.metric, row, "it is missing", repair)
+
+
+def _metric_repair(name: object, known: Metric | None) -> str:
+    """Restores what this vdisklab stores for a metric, or removes one that it does not know."""
+    quoted = _quoted(name)
+    if known is not None:
+        values = f"unit = {_quoted(known.unit)}, better = {_quoted(known.better.value)}"
+        return f"UPDATE metric SET {values} WHERE name = {quoted}"
+    users = (f"DELETE FROM {table} WHERE metric = {quoted}" for table in ("sample", "series"))
+    return "; ".join((*users, f"DELETE FROM metric WHERE name = {quoted}"))
 
 
 def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator[_Damage]:
@@ -87,9 +111,12 @@ def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator
         for _, rowid, parent, _ in connection.exec_driver_sql(
             f"PRAGMA foreign_key_check({table.name})"
         ):
-            query = f"SELECT * FROM {table.name} WHERE rowid = {rowid}"  # noqa: S608 - our names
+            query = f"SELECT * FROM {table.name} WHERE rowid = {rowid}"
             row = None if rowid is None else connection.exec_driver_sql(query).first()
-            yield _Damage(table, row, f"its {parent} does not exist")
+            known = "name" if parent == "metric" else "key"
+            strays = f"{table.name} WHERE {parent} NOT IN (SELECT {known} FROM {parent})"
+            repair = f"PRAGMA foreign_keys = ON; DELETE FROM {strays}"
+            yield _Damage(table, row, f"its {parent} does not exist", repair)
 
 
 def _wrong_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damage]:
@@ -101,14 +128,26 @@ def _wrong_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damag
             connection.dialect, None)) is not None
     ]  # fmt: skip
     names = ", ".join(column.name for column in table.c)
-    for row in connection.exec_driver_sql(f"SELECT {names} FROM {table.name}"):  # noqa: S608 - our names
+    for row in connection.exec_driver_sql(f"SELECT {names} FROM {table.name}"):
         for place, name, reader in readers:
             try:
                 reader(row[place])
             except schema.WrongValueError as error:
-                yield _Damage(table, row, f"{name} is {error}")
+                problem = f"{name} {error}"
             except (ValueError, TypeError, RecursionError):
-                yield _Damage(table, row, f"{name} is {row[place]!r:.40} instead of JSON")
+                problem = f"{name} is {row[place]!r:.40} instead of JSON"
+            else:
+                continue
+            yield _Damage(table, row, problem, _value_repair(table, row, name))
+
+
+def _value_repair(table: sa.Table, row: Any, column: str) -> str:  # noqa: ANN401 - any row
+    keys = " AND ".join(
+        f"{key.name} IS {_quoted(getattr(row, key.name))}" for key in table.primary_key
+    )
+    if table is schema.host:
+        return f"UPDATE host SET {column} = … WHERE {keys}"
+    return f"DELETE FROM {table.name} WHERE {keys}"
 
 
 def _key(damage: _Damage) -> str:
@@ -120,15 +159,31 @@ def _key(damage: _Damage) -> str:
 
 
 def _way_out(connection: sa.Connection, damage: _Damage) -> str:
-    """The hint: the command that deletes the damaged run or campaign, if the row belongs to one."""
+    """The hint: the command that deletes the damaged run or campaign, if the row belongs to one.
+
+    Otherwise the one that mends or removes the row.
+    """
     table, row = damage.table, damage.row
     if table is schema.campaign:
         return f"`vdisklab runs --delete {row.id}` removes that campaign"
     for owner in (schema.measurement, schema.run):
         if row is not None and owner.name in table.c:
-            query = sa.text(f"SELECT * FROM {owner.name} WHERE key = :key")  # noqa: S608 - our names
+            query = sa.text(f"SELECT * FROM {owner.name} WHERE key = :key")
             row = connection.execute(query, {"key": getattr(row, owner.name)}).first()
             table = owner
     if table is schema.run and row is not None:
         return f"`vdisklab runs --delete {row.id}` removes that run, which can be measured again"
-    return "restore a copy of the database, or correct that row with an SQL program"
+    sqlite = connection.dialect.name == "sqlite"
+    program = ["sqlite3", connection.engine.url.database or ""] if sqlite else ["psql", "-c"]
+    command = shlex.join([*program, damage.repair])
+    way = "put the right value in place of …" if "…" in damage.repair else "repair it"
+    return f"restore a copy of the database, or {way}: {command}"
+
+
+def _quoted(value: object) -> str:
+    """A value as SQL writes it."""
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    if value is None or isinstance(value, int | float):
+        return "NULL" if value is None else repr(value)
+    return "'" + str(value).replace("'", "''") + "'"

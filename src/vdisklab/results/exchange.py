@@ -33,6 +33,7 @@ from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.rows import metric_row
 from vdisklab.results.store import Store
 from vdisklab.results.stored_plan import plan_error
+from vdisklab.validation import first_problem
 
 FORMAT = "vdisklab/1"
 
@@ -241,9 +242,7 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
     except (ValidationError, OverflowError) as error:
         if isinstance(error, OverflowError):
             _refuse(name, f"{part}: {error}")
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part_of_path) for part_of_path in (part, *first["loc"]))
-        _refuse(name, f"{place}: {first['msg']}")
+        _refuse(name, first_problem(error, part))
 
 
 def _campaign(plain: object, name: str) -> WholeCampaign:

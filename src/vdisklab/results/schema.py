@@ -44,7 +44,7 @@ class Mapped(TypeDecorator[Mapping[str, Any]]):
         del dialect
         if value is None or isinstance(value, dict):
             return value
-        raise WrongValueError(value, "a JSON object")
+        raise _unlike(value, "a JSON object")
 
 
 class Planned(Mapped):
@@ -57,7 +57,7 @@ class Planned(Mapped):
         plan = super().process_result_value(value, dialect)
         error = plan_error(plan)
         if error is not None:
-            raise WrongValueError(value, f"a campaign's plan ({error})")
+            raise WrongValueError(f"cannot be used: {error}")
         return plan
 
 
@@ -87,11 +87,11 @@ class Listed(TypeDecorator[Sequence[Any]]):
         if value is None:
             return None
         if not isinstance(value, list):
-            raise WrongValueError(value, "a JSON list")
+            raise _unlike(value, "a JSON list")
         if self.least is not None:
             for number in value:
                 if type(number) not in (float, int) or not self.least <= number < math.inf:
-                    raise WrongValueError(number, f"a number from {self.least:g}")
+                    raise _unlike(number, f"a number from {self.least:g}")
         return value
 
 
@@ -171,15 +171,16 @@ def _require(value: float, least: float) -> None:
 def _absent(value: object, expected: str) -> Any:  # noqa: ANN401 - fits every column
     """None for NULL; raises WrongValueError for any other value."""
     if value is not None:
-        raise WrongValueError(value, expected)
+        raise _unlike(value, expected)
     return None
 
 
 class WrongValueError(ValueError):
-    """A stored value of another kind than expected."""
+    """A stored value of another kind than expected; says so after the column's name."""
 
-    def __init__(self, value: object, expected: str) -> None:
-        super().__init__(f"{value!r:.40} instead of {expected}")
+
+def _unlike(value: object, expected: str) -> WrongValueError:
+    return WrongValueError(f"is {value!r:.40} instead of {expected}")
 
 
 class Whole(TypeDecorator[int]):
@@ -243,7 +244,7 @@ class Packed(TypeDecorator[str]):
             if isinstance(value, bytes):
                 return zlib.decompress(value).decode(errors="surrogatepass")
         except (zlib.error, UnicodeDecodeError) as error:
-            raise WrongValueError(value, "compressed text") from error
+            raise _unlike(value, "compressed text") from error
         _absent(value, "compressed text")
         return None
 
@@ -285,7 +286,7 @@ class UtcTime(TypeDecorator[datetime]):
             moment = datetime.fromisoformat(value) if isinstance(value, str) else value
             return moment.astimezone(UTC)
         except (ValueError, AttributeError, OverflowError) as error:
-            raise WrongValueError(value, "a time") from error
+            raise _unlike(value, "a time") from error
 
 
 metadata = sa.MetaData()

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import Request
+from vdisklab.validation import first_problem
 
 DEEPEST = 100
 """Maximum nesting of a plan; vdisklab's plans have five levels."""
@@ -42,11 +43,7 @@ def plan_error(plan: Any) -> str | None:  # noqa: ANN401 - any JSON value
         _Plan.model_validate(plan)
         request_alike(plan, Request)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(("plan", *map(str, first["loc"])))
-        if first["type"] == "missing":
-            return f"{place} is missing"
-        return f"{place}: {first['msg']}"
+        return first_problem(error)
     return None
 
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Counted, Direction, Sample
+from vdisklab.validation import first_problem
 from vdisklab.workload.program import ProgramResult
 
 _NANOSECOND = 1e-9
@@ -155,11 +156,7 @@ def read_report(output: str) -> FioReport:
             f"{error.msg}"
         ) from error
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise WorkloadError(
-            f"fio's report is not as expected at {where[:120]!r}: {first['msg'][:120]}"
-        ) from error
+        raise WorkloadError(f"fio's report is not as expected: {first_problem(error)}") from error
     except (RecursionError, ValueError) as error:
         # Endlessly nested brackets, or a number of thousands of digits.
         raise WorkloadError(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Counted, Sample, Series
+from vdisklab.validation import first_problem
 
 _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
 
@@ -159,11 +160,9 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
     try:
         return model.model_validate(dict(plan.settings))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         settings_names = ", ".join(model.model_fields) or "none"
         raise PlanError(
-            f"measurement {plan.name!r}: {plan.program} setting {where!r}: {first['msg']}",
+            f"measurement {plan.name!r}: {plan.program}'s setting {first_problem(error)}",
             hint=f"settings of a {plan.program} measurement: {settings_names}",
         ) from error
 

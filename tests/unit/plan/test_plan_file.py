@@ -94,7 +94,7 @@ def test_nothing_said_is_nothing_asked() -> None:
         ("blocks = 'x'", "key 'blocks' of plan.toml should be a whole number, not 'x'", "number"),
         ("blocks = true", "should be a whole number, not true", "number"),
         ("blocks = 2.5", "should be a whole number, not 2.5", "number"),
-        ("blocks = 0", "'blocks' of plan.toml should be larger, not 0", "from 1"),
+        ("blocks = 0", "'blocks' of plan.toml should be at least 1, not 0", "from 1"),
         ("block = 1", "key 'block' of plan.toml is unknown", "did you mean blocks?"),
         ("[guest]\nmemroy = 1", r"key 'memroy' in table \[guest\] of plan.toml", "mean memory?"),
         ("[geust]", "key 'geust' of plan.toml is unknown", "did you mean guest?"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -421,7 +422,15 @@ def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: st
 
 
 RUN = "`vdisklab runs --delete run0` removes that run, which can be measured again"
-COPY = "restore a copy of the database, or correct that row with an SQL program"
+
+
+def repair(statement: str) -> str:
+    return f"restore a copy of the database, or repair it: sqlite3 FILE {shlex.quote(statement)}"
+
+
+def strays(table: str, parent: str, key: str) -> str:
+    rows = f"{table} WHERE {parent} NOT IN (SELECT {key} FROM {parent})"  # noqa: S608 - of this test
+    return repair(f"PRAGMA foreign_keys = ON; DELETE FROM {rows}")  # noqa: S608 - of this test
 
 
 @pytest.mark.parametrize(
@@ -440,18 +449,31 @@ COPY = "restore a copy of the database, or correct that row with an SQL program"
         ("UPDATE run SET commands = '[not JSON'", "commands is '[not JSON' instead of JSON", RUN),
         ("UPDATE run SET campaign = 99", "row 1 of the table run: its campaign does not", RUN),
         ("UPDATE measurement SET run = 99",
-         "row 1 of the table measurement: its run does not exist", COPY),
+         "row 1 of the table measurement: its run does not exist",
+         strays("measurement", "run", "key")),
+        ("UPDATE sample SET measurement = 99",
+         "row ? of the table sample: its measurement does not exist",
+         strays("sample", "measurement", "key")),
+        ("DELETE FROM metric WHERE name = 'iops'", "row iops of the table metric: it is missing",
+         repair("INSERT INTO metric VALUES ('iops', '1/s', 'higher')")),
+        ("UPDATE sample SET metric = 'speed' WHERE metric = 'iops'",
+         "row ? of the table sample: its metric does not exist",
+         strays("sample", "metric", "name")),
         ("UPDATE metric SET better = 'sideways' WHERE name = 'iops'",
          "row iops of the table metric: it has '1/s' ('sideways' is better); this vdisklab has 1/s "
-         "(higher is better)", COPY),
-        ("UPDATE metric SET unit = 'ms' WHERE name = 'latency_p99'", "row latency_p99 of", COPY),
-        ("INSERT INTO metric VALUES ('speed', 'c', 'higher')", "does not know it", COPY),
-        ("UPDATE campaign SET plan = '{}'", "row 1 of the table campaign: plan is {} instead of a "
-         "campaign's plan (plan.measurements is missing)",
+         "(higher is better)",
+         repair("UPDATE metric SET unit = '1/s', better = 'higher' WHERE name = 'iops'")),
+        ("INSERT INTO metric VALUES ('it''s', 'c', 'higher')", "does not know it",
+         repair("DELETE FROM sample WHERE metric = 'it''s'; DELETE FROM series WHERE "
+                "metric = 'it''s'; DELETE FROM metric WHERE name = 'it''s'")),
+        ("UPDATE campaign SET plan = '{}'",
+         "row 1 of the table campaign: plan cannot be used: measurements is missing",
          "`vdisklab runs --delete campaign` removes that campaign"),
         ("UPDATE campaign SET host = 9", "row 1 of the table campaign: its host does not exist",
          "`vdisklab runs --delete campaign` removes that campaign"),
-        ("UPDATE host SET cpus = -1", "row 1 of the table host: cpus is -1 instead of", COPY),
+        ("UPDATE host SET cpus = -1", "row 1 of the table host: cpus is -1 instead of",
+         "restore a copy of the database, or put the right value in place of …: sqlite3 FILE "
+         "'UPDATE host SET cpus = … WHERE key IS 1'"),
     ],
 )  # fmt: skip
 def test_damage_names_the_row_and_the_way_out(
@@ -471,11 +493,18 @@ def test_damage_names_the_row_and_the_way_out(
             store.examples(campaigns)
             store.bandwidth_series(campaigns, {run.cell for run in store.outlines(campaigns)})
         assert problem in caught.value.message
-        assert caught.value.hint == hint
-        name = hint.split()[3].strip("`") if hint.startswith("`") else None
-        if name is not None:
-            delete_stored(store, find_stored(store, name))
-            store.campaigns()
+        assert caught.value.hint == hint.replace("FILE", str(file))
+        if hint.startswith("`"):
+            delete_stored(store, find_stored(store, hint.split()[3].strip("`")))
+        else:
+            statement = shlex.split(hint.partition(": ")[2])[2]
+            with sqlite3.connect(file) as connection:
+                connection.executescript(statement.replace("…", "4"))
+            connection.close()
+        campaigns = [campaign.id for campaign in store.campaigns()]
+        store.observations(campaigns)
+        store.tallies(campaigns)
+        list(store.runs())
 
 
 @pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])

@@ -65,9 +65,9 @@ def test_what_was_not_asked_for_is_left_to_fio() -> None:
     [
         ({"rw": "readwrite?", "bs": "4k"}, "'rw'"),
         ({"rw": "read"}, "'bs'"),
-        ({"rw": "read", "bs": "4k", "iodepth": 0}, "'iodepth'"),
-        ({"rw": "read", "bs": "4k", "iodepth": "8"}, "'iodepth'"),
-        ({"rw": "read", "bs": "4k", "io_depth": 8}, "'io_depth'"),
+        ({"rw": "read", "bs": "4k", "iodepth": 0}, "setting iodepth should be"),
+        ({"rw": "read", "bs": "4k", "iodepth": "8"}, "setting iodepth should be"),
+        ({"rw": "read", "bs": "4k", "io_depth": 8}, "setting io_depth is unknown"),
         ({"rw": "read", "bs": "4 parsecs"}, "4 parsecs"),
     ],
 )

@@ -13,6 +13,7 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.probe import QemuVersion
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.results.model import Counted
+from vdisklab.validation import first_problem
 
 
 class BlockLayer(Protocol):
@@ -150,7 +151,6 @@ def _query(machine: BlockLayer, query: str, kind: type[_Element]) -> list[_Eleme
     try:
         return _list_of(kind).validate_python(answer)
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
         raise GuestError(
-            f"QEMU's answer to {query} is not as expected: {where} {error.errors()[0]['msg']}"
+            f"QEMU's answer to {query} is not as expected: {first_problem(error)}"
         ) from error

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from vdisklab.errors import PowercutError
 from vdisklab.powercut.recording.write_log import LogEntry
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.validation import first_problem
 
 FILLED = 1
 """The version of every sector of an image that was filled when it was created."""
@@ -152,9 +153,7 @@ def trace_from_json(text: str | bytes) -> Trace:
     try:
         trace = _TRACE.validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "as a whole"
-        raise PowercutError(f"the recording is damaged: {place}: {first['msg']}") from error
+        raise PowercutError(f"the recording is damaged: {first_problem(error)}") from error
     contradiction = _contradiction(trace)
     if contradiction is not None:
         raise PowercutError(f"the recording is damaged: {contradiction}")

@@ -1,0 +1,83 @@
+"""Explains in plain words why pydantic refused a value from a file, a database or a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_LONGEST = 60
+
+_WANTED: Mapping[str, str] = {
+    "string_type": "should be text",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
+    "list_type": "should be a list",
+    "tuple_type": "should be a list",
+    "too_short": "should not be an empty list",
+    "string_too_short": "should not be empty",
+    "finite_number": "should be a finite number",
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_from_float", "int_parsing_size"),
+        "should be a whole number",
+    ),
+    **dict.fromkeys(("float_type", "float_parsing"), "should be a number"),
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type", "mapping_type", "dataclass_type"),
+        "should be an object with named values",
+    ),
+    **dict.fromkeys(
+        ("datetime_type", "datetime_parsing", "datetime_from_date_parsing", "timezone_aware"),
+        "should be a time with its zone, such as 2026-08-01T12:00:00+00:00",
+    ),
+}
+
+
+def first_problem(error: ValidationError, *parents: str) -> str:
+    """The first problem as one sentence, such as `runs.0.block should be a whole number, not 'x'`.
+
+    `parents` name where the refused value is; without them the value itself is `it`.
+    """
+    first = error.errors(include_url=False)[0]
+    place = ".".join((*parents, *map(str, first["loc"]))) or "it"
+    return f"{place[:120]} {refusal(first)}"
+
+
+def refusal(detail: ErrorDetails, wanted: Mapping[str, str] | None = None) -> str:
+    """What is wrong with a value; `wanted` has other words for some of pydantic's types."""
+    kind = detail["type"]
+    match kind:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return "is unknown"
+        case "value_error":
+            return f"is wrong: {detail['ctx']['error']}"
+    words = (wanted or {}).get(kind) or _WANTED.get(kind) or _reworded(detail["msg"])
+    return f"{words[:120]}, not {shown(detail['input'])}"
+
+
+def _reworded(message: str) -> str:
+    """Pydantic's message without its subject, such as `should be at least 1`."""
+    limits = message.replace("greater than or equal to", "at least")
+    return limits.replace("less than or equal to", "at most").removeprefix("Input ")
+
+
+def shown(value: object) -> str:
+    """A refused value as a user wrote it, shortened."""
+    match value:
+        case None | "" | []:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case dict():
+            return "an object"
+        case date() | time():
+            text = value.isoformat()
+        case _:
+            text = repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
