@@ -58,7 +58,7 @@ class Need:
     @property
     def way_out(self) -> str:
         """The hint for a user who also wants paths that do not meet this need."""
-        return "add --unsafe" if self.implied else "leave out this need"
+        return "add --unsafe" if self.implied else f"leave out --need {self}"
 
 
 DURABLE = Need(NeedKind.DURABLE, implied=True)

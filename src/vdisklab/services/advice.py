@@ -40,7 +40,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
-from vdisklab.path.needs import CONTRADICTION, Need, example_of
+from vdisklab.path.needs import Need, example_of, unmet
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
@@ -342,11 +342,11 @@ def recommendation_of(
     verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
     if not candidates(scored.observations.cells):
-        raise _nothing_to_recommend(scored.observations, needs, Score.OVERALL.key)
+        raise _nothing_to_recommend(scored.observations, needs, verdicts, Score.OVERALL.key)
     observations, measure, shown = weighted(scored, weights)
     best = recommend_path(observations, measure, needs, verdicts)
     if best is None:
-        raise _nothing_to_recommend(observations, needs, measure)
+        raise _nothing_to_recommend(observations, needs, verdicts, measure)
     order = [row.cell for row in best.ranking.rows] or [best.cell]
     if worked is None:
         worked = workings(results.tallies(loaded.ids), loaded.cells)
@@ -448,8 +448,9 @@ def _example(observations: Observations) -> str:
 
 
 def _nothing_to_recommend(
-    observations: Observations, needs: tuple[Need, ...], measure: MeasureKey
+    observations: Observations, needs: tuple[Need, ...], verdicts: Verdicts, measure: MeasureKey
 ) -> PlanError:
+    """Why no path is recommended, and what to do."""
     paths = candidates(observations.cells)
     if not paths:
         name = next((cell.name for cell in observations.cells if cell.path is None), None)
@@ -473,16 +474,22 @@ def _nothing_to_recommend(
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
             f"{_example(usable)}=1",
         )
-    if not needs:
+    lacking = [set(unmet(path, needs, verdicts)) for path in paths.values()]
+    wanted = " and ".join(map(str, needs))
+    if set() in lacking:
+        which = f"no path that meets {wanted}" if needs else "no path"
         return PlanError(
-            f"no path has the measure {measure} in {MIN_BLOCKS} blocks",
+            f"{which} has the measure {measure} in {MIN_BLOCKS} blocks",
             hint="see `vdisklab rank` for what is missing",
         )
     example = example_of(needs)
+    decisive = next((need.way_out for need in needs if {need} in lacking), None)
+    if example is None:
+        ways = [f"these needs contradict each other: {decisive or 'leave one out'}"]
+    else:
+        ways = [f"measure a path that qualifies: `vdisklab run {example} host`"]
+        ways[:0] = [] if decisive is None else [decisive]
     return PlanError(
-        f"none of the {len(paths)} measured paths can be ranked and meets: "
-        f"{', '.join(map(str, needs))}",
-        hint=CONTRADICTION
-        if example is None
-        else f"{needs[0].way_out}, or measure a path that qualifies: `vdisklab run {example} host`",
+        f"none of the {len(paths)} measured paths meets {wanted}",
+        hint=", or ".join(ways),
     )

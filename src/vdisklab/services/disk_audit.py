@@ -93,9 +93,9 @@ class AuditedDisk:
     """One disk with its risks, its speed, and the effect of a power cut on its data.
 
     `lacks` gives the reason for each requested need that the path does not meet, `undecided` for
-    each that depends on unknown layers; `instead` is the nearest path that meets all. `nearest` has
-    the measured path that differs least, for a disk without a `standing`. `caches` are those
-    of the host's disks that hold its source.
+    each that depends on unknown layers; `instead` is the nearest path that meets all, which keeps
+    flushed data if any does. `nearest` has the measured path that differs least, for a disk
+    without a `standing`. `caches` are those of the host's disks that hold its source.
     """
 
     disk: ConfiguredDisk
@@ -194,10 +194,15 @@ def _audited(
         None if disk.read_only else durability(path, measured.verdicts),
         lacks,
         reasons,
-        nearest(path, needs, measured.verdicts) if lacks else None,
+        _offered(path, needs, measured.verdicts) if lacks else None,
         measured.nearest.get(path),
         _caches_below(disk),
     )
+
+
+def _offered(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> DiskPath | None:
+    """The nearest path that meets all needs; one that drops flushes only if no other does."""
+    return nearest(path, with_default(needs), verdicts) or nearest(path, needs, verdicts)
 
 
 def _measured(

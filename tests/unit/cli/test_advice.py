@@ -260,6 +260,25 @@ def test_an_unmet_need_names_a_path_that_meets_it(
     assert hint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("needs", "hint"),
+    [
+        (["cache=unsafe"], "hint: these needs contradict each other: add --unsafe"),
+        (["format=qcow2", "discard"], "hint: leave out --need format=qcow2, or measure"),
+        (["bus=nvme", "format=vdi"], "hint: measure a path that qualifies"),
+    ],
+)
+def test_only_a_need_that_decides_is_to_be_left_out(
+    store: Database, capsys: pytest.CaptureFixture[str], needs: list[str], hint: str
+) -> None:
+    store.write(runs(speeds=SPEEDS | {"raw/unsafe": 1.4}))
+    words = [word for need in needs for word in ("--need", need)]
+    assert main(["recommend", *words]) == PlanError.exit_code
+    said = capsys.readouterr().err
+    assert f"none of the {len(SPEEDS) - 1} measured paths meets " in said
+    assert hint in said
+
+
 def test_the_only_one_with_blocks_enough_is_recommended(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:

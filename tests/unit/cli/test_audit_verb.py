@@ -65,6 +65,23 @@ def test_each_disk_says_which_need_it_lacks(
     assert [need["met"] for need in far["needs"]] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("need", "offer"),
+    [
+        ("discard", "The nearest path that meets all needs: raw/none/virtio:discard=unmap."),
+        ("cache=directunsafe", "The nearest path that meets all needs: raw/directunsafe, but it "
+         "loses flushed data in a power cut: cache mode directunsafe drops flushes."),
+    ],
+)  # fmt: skip
+def test_an_unsafe_path_is_offered_only_to_those_who_ask_for_it(
+    domains: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, need: str, offer: str
+) -> None:
+    with open_store(str(tmp_path / "results.sqlite")) as store:
+        store.add_campaign(CAMPAIGN)
+    assert main(["audit", *domains, "--need", need]) == 0
+    assert offer in " ".join(capsys.readouterr().out.split())
+
+
 def test_stored_power_cuts_decide(
     domains: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
     assert reasons["tmpfs/raw/none"] == "it does not meet --need durable: tmpfs is memory"
     assert reasons["ext4/qcow2/none"] == "it does not meet --need format=raw: its format is qcow2"
     assert len(planned.dropped) == 7
-    assert {path.instead for path in planned.dropped} == {"leave out this need"}
+    assert {path.instead for path in planned.dropped} == {"leave out --need durable"}
 
 
 def test_a_kernel_without_log_writes_is_told_before_any_control(

@@ -180,7 +180,7 @@ def test_unsafe_is_the_way_out_of_the_implied_need_only() -> None:
     (written,) = with_default(parse_needs(["durable"]))
     assert implied == written
     assert implied.way_out == "add --unsafe"
-    assert written.way_out == "leave out this need"
+    assert written.way_out == "leave out --need durable"
 
 
 @given(needs)

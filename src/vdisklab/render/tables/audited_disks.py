@@ -23,8 +23,9 @@ from vdisklab.audit.configured_disk import (
     StaleNote,
     backing_of,
 )
-from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import Need
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.needs import DURABLE, Need, lack
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
 from vdisklab.render import numbers
@@ -295,11 +296,7 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
     if audited.lacks:
-        yield (
-            "No path meets all these needs."
-            if audited.instead is None
-            else f"The nearest path that meets all needs: {audited.instead}."
-        )
+        yield _offer(audited.instead)
     keeps = audited.keeps
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
@@ -308,6 +305,14 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
             f"this very path was not measured; {audited.standing.cell} is shown instead, which "
             "looks the same to the guest."
         )
+
+
+def _offer(instead: DiskPath | None) -> str:
+    if instead is None:
+        return "No path meets all these needs."
+    reason = lack(instead, DURABLE, Verdicts())
+    but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
+    return f"The nearest path that meets all needs: {instead}{but}."
 
 
 def _way_to_measure(audited: AuditedDisk) -> str:
