@@ -157,7 +157,7 @@ def check_here(url: str) -> str:
     address = os.environ.get("VDISKLAB_DB") or url
     database = ""
     try:
-        with open_store(address, create=False, patience=5):
+        with open_store(address, create=False, patience=30):
             pass
     except VdisklabError as error:
         database = f"{error} ({error.hint})"
