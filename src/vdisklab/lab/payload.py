@@ -67,7 +67,8 @@ def payload_disk(
     for distribution in needed_distributions():
         _copy(distribution, packages)
     source = Path(vdisklab.__file__).parent
-    shutil.copytree(source, packages / "vdisklab", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, packages / "vdisklab")
+    # Compiles what is not yet: copies keep the times by which Python knows what is up to date.
     compileall.compile_dir(packages / "vdisklab", quiet=1)
     start = resources.files("vdisklab.lab").joinpath("start.sh").read_text()
     (tree / "start").write_text(start)
