@@ -77,7 +77,8 @@ def import_files(
             if name or into or measurement:
                 raise PlanError(
                     "a file of whole campaigns keeps its own names",
-                    hint="leave out --as, --into and --measurement",
+                    hint="leave out --as, --into and --measurement; unpack a program's compressed "
+                    "report first: gunzip FILE",
                 )
             for stored in import_campaigns(database_url(db, create=True), inputs):
                 print("\n".join(_stored_lines(stored)))

@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _plain(error.format_message())
         if message:  # otherwise no verb was named, and the help was shown
             print(f"error: {_shortened(message)}", file=sys.stderr)
-            print("hint: `vdisklab VERB --help` shows the possible options", file=sys.stderr)
+            print(f"hint: {_help_hint(arguments)}", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -178,6 +178,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def _help_hint(arguments: Sequence[str]) -> str:
+    """Where a user who made a mistake on the command line finds what is possible."""
+    verb = next((word for word in arguments if word in VERBS), None)
+    if verb is None:
+        return "`vdisklab --help` lists the verbs"
+    return f"`vdisklab {verb} --help` shows what it takes"
 
 
 def _plain(message: str) -> str:

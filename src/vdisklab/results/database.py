@@ -82,7 +82,7 @@ class Database:
             ) from error
 
 
-_SQLITE = b"SQLite format 3\0"
+SQLITE = b"SQLite format 3\0"
 """The first bytes of every SQLite file (fileformat2.html)."""
 _EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
 """The first bytes of files from `export-data`: gzip's, and those of JSON."""
@@ -176,7 +176,7 @@ def _require_no_other_file(file: Path) -> None:
     overwrite it."""
     try:
         with file.open("rb") as opened:
-            begin = opened.read(len(_SQLITE))
+            begin = opened.read(len(SQLITE))
     except OSError:
         return  # SQLite reports what is wrong with it
     if begin.startswith(_EXPORTS):
@@ -184,7 +184,7 @@ def _require_no_other_file(file: Path) -> None:
             f"{file} is not a database but looks like a file that `export-data` writes",
             hint=f"make a database of it: vdisklab import {file} --db NEW.sqlite",
         )
-    if begin and begin != _SQLITE:
+    if begin and begin != SQLITE:
         raise DatabaseError(f"the database {file} is not a database", hint="give --db another file")
 
 

@@ -299,7 +299,9 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
     try:
         path = parse_path(wanted.name).canonical
     except PlanError as error:
-        raise PlanError(f"{name!r} was not measured, and {error}", hint=error.hint) from None
+        raise PlanError(
+            f"{name!r} was not measured, and is not a path: {error}", hint=error.hint
+        ) from None
     cells = [
         cell
         for cell in observations.cells

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.database import SQLITE
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import open_store
@@ -121,6 +122,11 @@ def _decoded(file: Path, content: bytes) -> str:
     if len(content) > _LARGEST_FILE:
         raise WorkloadError(
             f"{file} is larger than {_LARGEST_FILE >> 20} MiB, more than any result file"
+        )
+    if content.startswith(SQLITE):
+        raise WorkloadError(
+            f"{file} is an SQLite database, not a file of results",
+            hint=f"if vdisklab wrote it, pass it on with: vdisklab export-data FILE --db {file}",
         )
     encoding = _encoding(content)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -13,6 +14,10 @@ from typing import IO
 from vdisklab.errors import HostError, ReaderGoneError
 
 STDOUT = Path("-")
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = "free some space on that file system, or name a file on another one"
+_NOT_WRITABLE = "name a file in a directory that you may write to"
 
 
 @contextmanager
@@ -39,7 +44,7 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
         name = "standard output" if path == STDOUT else str(path)
         raise HostError(
             f"{name} cannot be written: {error.strerror or error}",
-            hint="name a file in a directory that you may write to",
+            hint=_FULL if error.errno in _NO_ROOM else _NOT_WRITABLE,
         ) from error
 
 

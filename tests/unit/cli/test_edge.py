@@ -142,6 +142,14 @@ def test_a_wrong_number_is_told_in_our_words(
     said = capsys.readouterr().err
     assert expected in said
     assert "Input should" not in said
+    assert f"hint: `vdisklab {words[0]} --help` shows what it takes" in said
+
+
+def test_an_unknown_verb_is_answered_with_the_list_of_verbs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["frobnicate"]) == PlanError.exit_code
+    assert "hint: `vdisklab --help` lists the verbs" in capsys.readouterr().err
 
 
 # Calls whose standard output is closed, full or without a reader. Each is a process that begins

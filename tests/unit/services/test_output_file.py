@@ -62,8 +62,9 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
 def test_an_error_keeps_the_old_file(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"old")
-    with pytest.raises(HostError, match="cannot be written: No space"):
+    with pytest.raises(HostError, match="cannot be written: No space") as full:
         _write_until_full(file)
+    assert full.value.hint == "free some space on that file system, or name a file on another one"
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(HostError, match="cannot be written: Is a directory"):
