@@ -64,6 +64,10 @@ def runs(
 
       vdisklab runs --rename 81c0 'VM on the old disk'
     """
+    if rename is not None and rename[1].startswith("--"):
+        raise PlanError(
+            "--rename lacks the new name", hint="write both: --rename RUN|CAMPAIGN|NAME NEW"
+        )
     if sum(value is not None for value in (campaign, delete, rename)) > 1:
         raise PlanError(
             "CAMPAIGN, --delete and --rename cannot be combined", hint="give one at a time"

@@ -59,7 +59,7 @@ def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
     when = "--config" if attachment.bus in _COLD_BUSES else "--live --config"
     later = "; the guest sees it after its next start" if attachment.bus in _COLD_BUSES else ""
     yield f"attach it with: virsh attach-device GUEST FILE {when}{later}"
-    yield f"if the guest has a {target} already, change the target in the file"
+    yield f"if the guest already has {target}, change the target in the file"
     if attachment.bus is Bus.SCSI:
         threading = "".join(
             [f' queues="{attachment.queues}"' if attachment.queues is not None else "",

@@ -116,6 +116,7 @@ def test_nothing_is_deleted_or_renamed_by_mistake(
         (["--delete", ""], DatabaseError.exit_code, "no campaign and no run ''"),
         (["--delete", "0"], DatabaseError.exit_code, "'0' may be run "),
         (["--delete", CAMPAIGN.id], PlanError.exit_code, "add --yes"),
+        (["--rename", own, "--yes"], PlanError.exit_code, "--rename lacks the new name"),
         (["--rename", own, "mine"], PlanError.exit_code, "was measured as raw/none"),
         (["--rename", CAMPAIGN.id, " "], PlanError.exit_code, "not a usable name"),
         (["--yes"], PlanError.exit_code, "without --delete"),
