@@ -14,9 +14,12 @@ import jsonschema
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
+from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
+from vdisklab.cli import output
 from vdisklab.cli.main import main
 from vdisklab.render.documents.schemas import document_schema
+from vdisklab.render.tables.layout import Table
 from vdisklab.results.model import Campaign, Run
 
 HOSTS = 9
@@ -106,7 +109,6 @@ def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixtur
     assert re.search(r"kvm2 is \d+ % slower than its 5 peers", shown)
 
 
-@pytest.mark.parametrize("form", ["table", "csv"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -119,10 +121,19 @@ def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixtur
     ],
 )
 def test_every_form_is_printed(
-    fleet: Database, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], form: str
+    fleet: Database,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
 ) -> None:
-    assert main([*words, "--hosts", "all", "--format", form]) in (0, 10)
+    assert main([*words, "--hosts", "all", "--format", "csv"]) in (0, 10)
     assert capsys.readouterr().out.count("\n") > 2
+    tables: list[Table[Any]] = []
+    monkeypatch.setattr(output, "show", lambda table, _console: tables.append(table))
+    assert main([*words, "--hosts", "all"]) in (0, 10)
+    assert main([*words, "--hosts", "all", "--format", "json"]) in (0, 10)
+    assert tables
+    require_whole(tables, json.loads(capsys.readouterr().out))
 
 
 def test_a_comparison_has_a_ratio_for_each_class(

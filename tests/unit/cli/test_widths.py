@@ -128,6 +128,9 @@ def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa:
             show(table, Console(file=sink, width=width))
         return sink.getvalue()
 
+    for table in tables:
+        titles = [column.title for column in table.columns]
+        assert len(set(titles)) == len(titles), f"two columns of one heading: {titles}"
     whole = printed(WIDEST)
     known = set(spellings(document)) | set(NUMBER.findall(headings_of(whole)))
     made_up = set(NUMBER.findall(rows_of(whole))) - known

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.analysis.guest_groups import LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
@@ -81,9 +82,9 @@ class TestAnswer:
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
         assert answer.emulated
-        printed = as_csv(density_table(answer))
-        assert "raw/none,2,2,2" in printed
-        document = to_json(density_document(answer))
+        table, document = density_table(answer), to_json(density_document(answer))
+        require_whole([table], document)
+        assert "raw/none,2,2,2" in as_csv(table)
         assert document["paths"][0]["answer"]["guests"] == 2
         assert len(document["paths"][0]["steps"]) == len(runs)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -57,8 +58,10 @@ def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
     assert first.ratio.low is not None
     assert first.ratio.low > 2.5
     assert other.ratio.ratio is None
-    assert "raw/none,0.003" in as_csv(neighbour_table(answer))
-    assert to_json(neighbour_document(answer))["paths"][1]["failure"]
+    table, document = neighbour_table(answer), to_json(neighbour_document(answer))
+    require_whole([table], document)
+    assert "raw/none,0.003" in as_csv(table)
+    assert document["paths"][1]["failure"]
 
 
 def test_only_the_victim_keeps_its_profile() -> None:
