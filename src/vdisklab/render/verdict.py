@@ -117,10 +117,12 @@ def _choice(answer: RecommendationAnswer) -> str:
     name = measure_name(recommendation.measure)
     if recommendation.ties:
         return f" by {name}. {tie_advice(answer.path)}"
-    count = len(answer.order)
-    qualified = "path that qualifies" if count == 1 else "paths that qualify"
-    considered = recommendation.considered
-    return f". It is the best by {name} of {count} {qualified}, of {considered} measured."
+    count, considered = len(answer.order), recommendation.considered
+    if considered == 1:
+        return ". It is the only path measured."
+    if count == 1:
+        return f". It is the only path that qualifies, of {considered} measured."
+    return f". It is the best by {name} of {count} paths that qualify, of {considered} measured."
 
 
 def _rivals(answer: RecommendationAnswer) -> Iterator[str]:

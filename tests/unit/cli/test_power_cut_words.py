@@ -254,5 +254,7 @@ def test_what_decides_durability_is_said(
 ) -> None:
     store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, id="cc", client="never")])
     said = " ".join(answer(capsys, "recommend", "--need", "durable")["sentences"])
-    assert "Durable: 1 of 5 paths by power cuts on this host, the others by rule" in said
+    assert (
+        "1 of 5 durable paths passed power cuts on this host; in the stacks of the others" in said
+    )
     assert "Unflushed data were lost in 10 of 100 power cuts" in said

@@ -19,6 +19,7 @@ from vdisklab.path.durability import (
 from vdisklab.render import numbers
 from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.wording import named
+from vdisklab.units import counted
 
 _WORDS = {
     None: "untested",
@@ -184,9 +185,12 @@ def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
 
 def basis(tested: int, paths: int) -> str:
     """How many of the durable paths were judged by power cuts on this host."""
+    if tested == 0:
+        return (
+            "No power cut was simulated on this host: durable means that nothing in a path's stack "
+            "is configured to drop flushes."
+        )
+    passed = f"{tested} of {counted(paths, 'durable path')} passed power cuts on this host"
     if tested == paths:
-        return f"Durable: {tested} of {paths} paths by power cuts on this host."
-    return (
-        f"Durable: {tested} of {paths} paths by power cuts on this host, the others by rule alone: "
-        "nothing in their stacks is configured to drop flushes."
-    )
+        return f"{passed}."
+    return f"{passed}; in the stacks of the others, nothing is configured to drop flushes."
