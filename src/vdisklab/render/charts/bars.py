@@ -199,12 +199,13 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
-    """The largest group of usable cells with the same `key`; the key omits what may differ."""
+    """Usable cells with the same `key`, which omits what may differ: the answer's, else the most."""
     groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         groups.setdefault(key(path), []).append(cell)
-    best = max(groups.values(), key=len, default=[])
-    return best if len(best) > 1 else []
+    answer = answer_cell(contents)
+    several = [cells for cells in groups.values() if len(cells) > 1]
+    return max(several, key=lambda cells: (answer in cells, len(cells)), default=[])
 
 
 def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:

@@ -138,6 +138,7 @@
     by("metric-name").textContent = measures.get(state.metric).name;
     for (const button of table.tHead.querySelectorAll("button")) {
       const head = button.closest("th");
+      head.dataset.name = button.textContent; // a printed page repeats texts of a heading, but no buttons
       if (button.dataset.sort === state.sort) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     }
