@@ -19,6 +19,9 @@ from vdisklab.render.wording import measure_name, named, tie_advice
 from vdisklab.services.advice import RecommendationAnswer
 from vdisklab.units import counted
 
+MOST_SENTENCES = 5
+"""Maximum number of sentences of a verdict."""
+
 NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
@@ -74,9 +77,13 @@ def explanation(answer: RecommendationAnswer) -> tuple[str, ...]:
 
 
 def verdict_sentences(answer: RecommendationAnswer) -> tuple[str, ...]:
-    """What to do, how certain that is, what a power cut does to it, what safety costs, and what
-    would settle it: at most five sentences.
+    """What to do, how certain that is, what a power cut does to it, what safety costs, how it
+    compares with a new guest's disk, and what would settle it: at most five sentences.
     """
+    return _verdict(answer)[:MOST_SENTENCES]
+
+
+def _verdict(answer: RecommendationAnswer) -> tuple[str, ...]:
     recommendation = answer.recommendation
     durability = recommendation.durability[recommendation.cell]
     return (
@@ -84,6 +91,7 @@ def verdict_sentences(answer: RecommendationAnswer) -> tuple[str, ...]:
         *_rivals(answer),
         durability_sentence(answer.path, durability),
         *_price_of_safety(recommendation),
+        *_over_platforms(answer),
         *_to_settle(recommendation.ranking.best),
     )
 
@@ -91,9 +99,9 @@ def verdict_sentences(answer: RecommendationAnswer) -> tuple[str, ...]:
 def reasons(answer: RecommendationAnswer) -> Iterator[str]:
     """What power cuts decided, the gain over QEMU's default, the needs' prices, and counters."""
     recommendation = answer.recommendation
+    yield from _verdict(answer)[MOST_SENTENCES:]
     yield from basis_sentence(recommendation)
     yield from _over_default(recommendation)
-    yield from _over_platforms(answer)
     for price in recommendation.prices:
         if price.need != DURABLE:
             yield price_sentence(price, recommendation.cell)
@@ -205,13 +213,15 @@ def _over_default(recommendation: Recommendation) -> Iterator[str]:
 
 
 def _over_platforms(answer: RecommendationAnswer) -> Iterator[str]:
-    """The recommended path against what each platform gives a new guest."""
-    for manager, ratio in answer.over_platforms.items():
-        disk = f"a new guest's disk in {manager.full_name} ({NEW_GUEST_DISKS[manager].path})"
-        if ratio is None:
-            yield f"It is {disk}."
-        elif ratio.ratio is not None:
-            yield f"Compared with {disk} it is {_times(ratio)}."
+    """The recommended path against what each platform gives a new guest, in one sentence."""
+    compared = [
+        f"{manager.full_name} {NEW_GUEST_DISKS[manager].version}: "
+        + ("the same disk" if ratio is None else _times(ratio))
+        for manager, ratio in answer.over_platforms.items()
+        if ratio is None or ratio.ratio is not None
+    ]
+    if compared:
+        yield f"Compared with the disk of a new guest in {'; in '.join(compared)}."
 
 
 def _why(answer: RecommendationAnswer) -> Iterator[str]:

@@ -309,8 +309,11 @@ def test_the_recommendation_is_compared_with_new_guests_disks(
     assert found["over_platforms"]["proxmox"] is None
     assert found["over_platforms"]["openstack"] == pytest.approx(2, rel=0.05)
     said = " ".join(found["sentences"])
-    assert "It is a new guest's disk in Proxmox VE" in said
-    assert "Compared with a new guest's disk in OpenStack (qcow2:backing=1" in said
+    assert (
+        "Compared with the disk of a new guest in Proxmox VE 9.2 (qemu-server 9.2.6): the same"
+        in said
+    )
+    assert "; in OpenStack master of August 2026: ×" in said
 
 
 def test_a_platform_stands_for_its_path_in_other_verbs(

@@ -199,7 +199,7 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
 
 
 def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
-    """Usable cells with the same `key`, which omits what may differ: the answer's, else the most."""
+    """The usable cells with one `key`, which omits what may differ: the answer's, else the most."""
     groups: dict[object, list[MeasuredCell]] = {}
     for cell, path in candidates(contents.of(contents.measure)).items():
         groups.setdefault(key(path), []).append(cell)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.plan.profile import Profile
 from vdisklab.render.documents.conversion import copy_fields
 from vdisklab.render.documents.records import (
@@ -83,6 +86,13 @@ def _notes(description: PlanDescription) -> Iterator[str]:
         f"{plan.runtime:g} s per measurement after {plan.ramp:g} s of ramp, "
         f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"
     )
+    guests_own = {replace(cell.path, layers=()) for cell in plan.cells}
+    for manager, disk in NEW_GUEST_DISKS.items():
+        if parse_path(disk.path) in guests_own:
+            yield (
+                f"{disk.path} is the disk of a new guest in {manager.full_name} {disk.version} "
+                f"({disk.source}): {disk.note}"
+            )
 
 
 def _builds(description: PlanDescription) -> str:
