@@ -31,13 +31,26 @@ def require_metrics(connection: sa.Connection) -> None:
 def require_plausible(connection: sa.Connection, table: sa.Table) -> None:
     """Raises ValueError if a number in the table cannot have been counted.
 
-    Sums in SQL ignore text and add negative numbers; the extremes show both.
+    Sums in SQL ignore text and NULL and add negative numbers; the extremes and the number of values
+    show them.
     """
     columns = [
-        column for column in table.c if isinstance(column.type, schema.Whole | schema.Finite)
+        (column, column.type.least)
+        for column in table.c
+        if isinstance(column.type, schema.Whole | schema.Finite)
     ]
-    ends = [end(column) for column in columns for end in (sa.func.min, sa.func.max)]
+    ends = [
+        sa.func.coalesce(end(column), least)  # an empty table has none
+        for column, least in columns
+        for end in (sa.func.min, sa.func.max)
+    ]
     connection.execute(sa.select(*ends)).one()
+    required = [sa.func.count(column) for column, _ in columns if not column.nullable]
+    rows, *values = connection.execute(
+        sa.select(sa.func.count(), *required).select_from(table)
+    ).one()
+    if set(values) - {rows}:
+        raise ValueError(f"a row of {table.name} lacks a value")
 
 
 def first_damage(connection: sa.Connection) -> tuple[str, str] | None:

@@ -33,7 +33,20 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-class Mapped(TypeDecorator[Mapping[str, Any]]):
+class _Stored:
+    """What the column types have in common."""
+
+    required = False
+    """True in a column that has no NULL: SQLite checks that when it writes, not when it reads."""
+
+    def absent(self, value: object, expected: str) -> Any:  # noqa: ANN401 - fits every column
+        """None for NULL; raises WrongValueError for any other value, and if one is required."""
+        if value is None and not self.required:
+            return None
+        raise _unlike(value, expected)
+
+
+class Mapped(_Stored, TypeDecorator[Mapping[str, Any]]):
     """A JSON object."""
 
     impl = sa.JSON
@@ -42,9 +55,10 @@ class Mapped(TypeDecorator[Mapping[str, Any]]):
     def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
         """The stored object; raises WrongValueError for any other JSON value."""
         del dialect
-        if value is None or isinstance(value, dict):
+        if isinstance(value, dict):
             return value
-        raise _unlike(value, "a JSON object")
+        self.absent(value, "a JSON object")
+        return None
 
 
 class Planned(Mapped):
@@ -61,7 +75,7 @@ class Planned(Mapped):
         return plan
 
 
-class Listed(TypeDecorator[Sequence[Any]]):
+class Listed(_Stored, TypeDecorator[Sequence[Any]]):
     """A JSON array; with `least` one of numbers that are not smaller."""
 
     impl = sa.JSON
@@ -84,10 +98,9 @@ class Listed(TypeDecorator[Sequence[Any]]):
     def process_result_value(self, value: object, dialect: Dialect) -> Sequence[Any] | None:
         """The stored array; raises WrongValueError for any other JSON value."""
         del dialect
-        if value is None:
-            return None
         if not isinstance(value, list):
-            raise _unlike(value, "a JSON list")
+            self.absent(value, "a JSON list")
+            return None
         if self.least is not None:
             for number in value:
                 if type(number) not in (float, int) or not self.least <= number < math.inf:
@@ -95,7 +108,7 @@ class Listed(TypeDecorator[Sequence[Any]]):
         return value
 
 
-class Words(TypeDecorator[str]):
+class Words(_Stored, TypeDecorator[str]):
     """Text from outside; a name that is not UTF-8 must not prevent storing a run.
 
     With `known`, one of these words: SQLite would accept any.
@@ -113,9 +126,9 @@ class Words(TypeDecorator[str]):
         del dialect, coltype
         # A report reads 700,000 of them: a second call for each costs a tenth of its time.
         if self.known is None:
-            return lambda value: value if type(value) is str else _absent(value, "text")
+            return lambda value: value if type(value) is str else self.absent(value, "text")
         known, expected = frozenset(self.known), f"one of {', '.join(self.known)}"
-        return lambda value: value if value in known else _absent(value, expected)
+        return lambda value: value if value in known else self.absent(value, expected)
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """The text to store; raises UnstorableError for a word that is not known."""
@@ -128,7 +141,7 @@ class Words(TypeDecorator[str]):
         return None if value is None else storable(value)
 
 
-class Finite(TypeDecorator[float]):
+class Finite(_Stored, TypeDecorator[float]):
     """A finite number, not below `least`: SQLite would silently turn NaN into NULL."""
 
     impl = sa.Double
@@ -143,7 +156,7 @@ class Finite(TypeDecorator[float]):
         del dialect
         if isinstance(value, float | int) and self.least <= value < math.inf:
             return value
-        _absent(value, f"a number from {self.least:g}")
+        self.absent(value, f"a number from {self.least:g}")
         return None
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
@@ -168,22 +181,16 @@ def _require(value: float, least: float) -> None:
         )
 
 
-def _absent(value: object, expected: str) -> Any:  # noqa: ANN401 - fits every column
-    """None for NULL; raises WrongValueError for any other value."""
-    if value is not None:
-        raise _unlike(value, expected)
-    return None
-
-
 class WrongValueError(ValueError):
     """A stored value of another kind than expected; says so after the column's name."""
 
 
 def _unlike(value: object, expected: str) -> WrongValueError:
-    return WrongValueError(f"is {value!r:.40} instead of {expected}")
+    shown = "NULL" if value is None else f"{value!r:.40}"
+    return WrongValueError(f"is {shown} instead of {expected}")
 
 
-class Whole(TypeDecorator[int]):
+class Whole(_Stored, TypeDecorator[int]):
     """An integer, not below `least`, with a limited number of bits.
 
     Neither Python nor SQLite enforces them.
@@ -201,7 +208,7 @@ class Whole(TypeDecorator[int]):
         del dialect, coltype
         least, expected = self.least, f"a whole number from {self.least}"
         return lambda value: (
-            value if type(value) is int and value >= least else _absent(value, expected)
+            value if type(value) is int and value >= least else self.absent(value, expected)
         )
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
@@ -223,7 +230,7 @@ class Whole(TypeDecorator[int]):
         return value
 
 
-class Packed(TypeDecorator[str]):
+class Packed(_Stored, TypeDecorator[str]):
     """A program's output: UTF-8 compressed by zlib, a tenth of fio's JSON.
 
     Lone surrogates, which Python uses for invalid bytes, are preserved.
@@ -245,11 +252,11 @@ class Packed(TypeDecorator[str]):
                 return zlib.decompress(value).decode(errors="surrogatepass")
         except (zlib.error, UnicodeDecodeError) as error:
             raise _unlike(value, "compressed text") from error
-        _absent(value, "compressed text")
+        self.absent(value, "compressed text")
         return None
 
 
-class UtcTime(TypeDecorator[datetime]):
+class UtcTime(_Stored, TypeDecorator[datetime]):
     """A time: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC."""
 
     impl = sa.Text
@@ -281,6 +288,7 @@ class UtcTime(TypeDecorator[datetime]):
         """The stored time, in UTC."""
         del dialect
         if value is None:
+            self.absent(value, "a time")
             return None
         try:
             moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -529,3 +537,8 @@ power_cut = sa.Table(
     _words("failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )
+
+for _table in metadata.tables.values():
+    for _column in _table.columns:
+        if isinstance(_column.type, _Stored):
+            _column.type.required = not _column.nullable

@@ -22,7 +22,7 @@ from vdisklab.services.corrections import delete_stored, find_stored
 
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start
-from .values import a_campaign, a_measurement, a_run
+from .values import a_campaign, a_measurement, a_power_cut, a_run
 
 
 def refusal(url: str, *, create: bool = True, patience: float = 0.1) -> DatabaseError:
@@ -505,6 +505,54 @@ def test_damage_names_the_row_and_the_way_out(
         store.observations(campaigns)
         store.tallies(campaigns)
         list(store.runs())
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("metric", "unit"),
+        ("host", "more"),
+        ("campaign", "started"),
+        ("run", "commands"),
+        ("run", "block"),
+        ("state_check", "seen"),
+        ("measurement", "raw"),
+        ("counted", "read_operations"),
+        ("sample", "value"),
+        ("series", "direction"),
+        ("series", "points"),
+        ("guest_group", "seconds"),
+        ("member", "evidence"),
+        ("power_cut", "possible"),
+    ],
+)
+def test_a_missing_value_is_damage(tmp_path: Path, table: str, column: str) -> None:
+    """A damaged page can hold NULL in a column that SQLite would refuse to write it to."""
+    file = filled(tmp_path / "damaged.sqlite", 1)
+    with open_store(str(file)) as store:
+        store.add_power_cut(a_power_cut())
+    with sqlite3.connect(file) as connection:
+        (sql,) = connection.execute(
+            "SELECT sql FROM sqlite_master WHERE name = ?", (table,)
+        ).fetchone()
+        edit = "UPDATE sqlite_master SET sql = ? WHERE name = ?"
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(edit, (sql.replace("NOT NULL", ""), table))
+        connection.commit()
+    connection.close()
+    with sqlite3.connect(file) as connection:
+        connection.execute(f"UPDATE {table} SET {column} = NULL")  # noqa: S608
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(edit, (sql, table))
+    connection.close()
+    with open_store(str(file), create=False) as store, pytest.raises(DamagedError) as caught:  # noqa: PT012
+        campaigns = [campaign.id for campaign in store.campaigns()]
+        store.outlines(campaigns)
+        store.observations(campaigns)
+        store.tallies(campaigns)
+        list(store.runs())
+        store.power_cuts()
+    assert f"the table {table}: " in caught.value.message
 
 
 @pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])
