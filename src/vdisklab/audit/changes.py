@@ -108,12 +108,14 @@ def _kubevirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
         raise _refuse(disk.manager, f"cache mode {wanted.cache}")
     if wanted.attachment.aio is Aio.IO_URING:
         raise _refuse(disk.manager, "aio=io_uring")
+    before = json.loads(disk.text)
+    if before["kind"] != "VirtualMachine":
+        raise _refuse(disk.manager, f"one line that changes a {before['kind']}")
     fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}
-    if wanted.attachment.aio is not now.attachment.aio or "io" in json.loads(disk.text):
+    if wanted.attachment.aio is not now.attachment.aio or "io" in before:
         fields["io"] = wanted.attachment.aio.value
     if wanted.attachment.iothread != now.attachment.iothread:
         fields["dedicatedIOThread"] = wanted.attachment.iothread
-    before = json.loads(disk.text)
     place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
     forward = [{"op": "add", "path": f"{place}/{key}", "value": fields[key]} for key in fields]
     back = [

@@ -106,7 +106,7 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
             read_only=tree(disk, "disk").get("readonly") is True,
             manager=Manager.KUBEVIRT,
             guest=f"{namespace}/{name}" if namespace else name,
-            text=json.dumps({"at": number, **disk}, default=str),
+            text=json.dumps({"at": number, "kind": document["kind"], **disk}, default=str),
             architecture=_ARCHITECTURES.get(architecture or "", architecture),
             on_file_volume=mode == "Filesystem" and host_file is None,
         )

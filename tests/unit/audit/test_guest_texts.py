@@ -212,3 +212,15 @@ def test_a_text_that_is_nested_without_end_is_refused(text: str) -> None:
     """The C composer recurses for each level: 100,000 ended the process with a crash."""
     with pytest.raises(PlanError, match="not plain YAML"):
         read_documents(text, "deep.yaml")
+
+
+@pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"])
+def test_only_a_machine_of_kubevirt_is_patched(kind: str) -> None:
+    text = (GUESTS / "machine.yaml").read_text()
+    wanted = parse_path("none/virtio:discard=unmap")
+    (machine,) = (d for d in read_guests([GuestText(text, "m")]) if d.target == "data")
+    assert change_of(machine, wanted).paste.startswith("kubectl patch vm ")
+    instance = GuestText(text.replace("kind: VirtualMachine\n", f"kind: {kind}\n"), "m")
+    (other,) = (d for d in read_guests([instance]) if d.target == "data")
+    with pytest.raises(PlanError, match=f"changes a {kind}"):
+        change_of(other, wanted)
