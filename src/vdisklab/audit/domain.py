@@ -132,8 +132,8 @@ def _disk(
     try:
         _require_qemus_disk(domain, disk)
         if kind not in ("file", "block"):
-            of_kind = " ".join((kind, location.get("protocol", ""))).strip()
-            raise ValueError(f"its source is of type {of_kind}: {MAP_IT}")
+            protocol = f" ({location['protocol']})" if "protocol" in location else ""
+            raise ValueError(f"its source is of type {kind}{protocol}: {MAP_IT}")
         path = _path(domain, disk, is_block=kind == "block")
     except ValueError as error:
         problem = str(error)

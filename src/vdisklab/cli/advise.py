@@ -101,15 +101,18 @@ def advise(
     sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
     request = merge(COLD if request.profile else merge(COLD, SHORT), request)
     groups = group_disks(sources.disks, platform.machine(), request.directory)
-    status = 0
+    status, notes = 0, list(sources.notes)
     with ExitStack() as stack:
         results = _results(stack, request.db, create=measure_now, needed=bool(campaign))
         answer = advise_groups(results, host, groups, request, campaign)
         if measure_now and answer.planned and results is not None:
-            measured = _measure(results, answer)
+            failures, measured = _measure(results, answer)
             answer = advise_groups(results, host, groups, request, campaign)
-            status = _status(measured)
-    answer = replace(answer, notes=(*sources.notes, *answer.notes))
+            left = (plan for plan in answer.planned if plan.request.directory not in failures)
+            answer = replace(answer, planned=tuple(left))
+            notes += failures.values()
+            status = EXIT_CELLS_FAILED if failures else _status(measured)
+    answer = replace(answer, notes=(*notes, *answer.notes))
     emit(
         form,
         [advice_table(answer)],
@@ -131,21 +134,20 @@ def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) ->
         return None
 
 
-def _measure(results: Store, answer: AdviceAnswer) -> list[Measured]:
-    """Measures what is planned; a place that cannot be measured leaves the others."""
+def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[Path | None, str], list[Measured]]:
+    """Measures what is planned; says of each place that cannot be measured why."""
     measured: list[Measured] = []
-    console = Console(stderr=True)
-    with TerminalProgress(console) as progress:
+    failures: dict[Path | None, str] = {}
+    with TerminalProgress(Console(stderr=True)) as progress:
         for planned in answer.planned:
             try:
                 measured.append(measure(results, planned.request, progress))
             except (HostError, PlanError) as error:
                 place = planned.request.directory
-                console.print(f"{place} cannot be measured: {error}; {error.hint}", markup=False)
-                measured.append(Measured(failed=1))
-            if measured[-1].interrupted:
+                failures[place] = f"{place} cannot be measured: {error}; {error.hint}."
+            if measured and measured[-1].interrupted:
                 break
-    return measured
+    return failures, measured
 
 
 def _status(measured: Sequence[Measured]) -> int:

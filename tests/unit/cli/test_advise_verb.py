@@ -15,7 +15,7 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
 from vdisklab.cli.main import main
-from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, DatabaseError, PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
@@ -239,3 +239,14 @@ def test_bad_input_ends_in_a_sentence(
     file = guest(tmp_path, "raw/none")
     assert main(["advise", *(file if word == "GUEST" else word for word in words)]) == status
     assert said in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(place))
+    document = advised(capsys, *words, status=EXIT_CELLS_FAILED)
+    assert document["planned"] == []
+    assert f"{place} cannot be measured: the work directory" in " ".join(document["notes"])
