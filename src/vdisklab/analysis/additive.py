@@ -96,8 +96,16 @@ def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.
         label = lower
 
 
-def fit(logs: Floats, chosen: Usable, resolution: Floats | None = None) -> Fit:
+def fit(
+    logs: Floats,
+    chosen: Usable,
+    resolution: Floats | None = None,
+    known: npt.NDArray[np.bool_] | None = None,
+) -> Fit:
     """Least squares of the additive model over the usable cells; exact with missing values too.
+
+    Values that are not `known` stand for something worse (`Observations.ranked_logs`). They say
+    nothing about their block, so its effect comes from the others if these link all blocks.
 
     A standard error is never so small that a test at 5 % or less shows a difference of two cells
     that is smaller than their `resolution` together (`Observations.resolution`).
@@ -106,6 +114,12 @@ def fit(logs: Floats, chosen: Usable, resolution: Floats | None = None) -> Fit:
     measured = np.isfinite(table)
     count = measured.sum(axis=1)
     block = block_effects(table, measured)
+    if known is not None and (measured & ~known[np.ix_(chosen.rows, chosen.columns)]).any():
+        certain = np.where(known[np.ix_(chosen.rows, chosen.columns)], table, np.nan)
+        linked = usable(certain)
+        if len(linked.columns) == table.shape[1]:
+            certain = certain[linked.rows]
+            block = block_effects(certain, np.isfinite(certain))
     adjusted = np.where(measured, table - block, 0.0)
     effect = adjusted.sum(axis=1) / count
     residual = np.where(measured, adjusted - effect[:, None], 0.0)

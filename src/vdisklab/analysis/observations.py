@@ -142,14 +142,22 @@ class Observations:
         return sum((weight * self.resolution(part) for part, weight in parts.items()), zero)
 
     def ranked_logs(self, measure: MeasureKey) -> Floats:
-        """The logarithms for ranks: a cell that was too slow has its block's worst value.
+        """The logarithms for ranks: a cell that was too slow has its block's worst value, and a
+        rate of zero has half of its block's lowest other rate.
 
-        Its true value is censored: worse than what ended in time. The worst measured value is the
-        mildest number that says so, and a missing one would say nothing.
+        The true value of the former is censored: worse than what ended in time. The worst measured
+        value is the mildest number that says so, and a missing one would say nothing. A zero is
+        worse than the other rates, but its logarithm would be by far the largest noise of all.
         """
         logs = self.logs(measure)
-        worst = np.nanmin if measure.quantity.better is Better.HIGHER else np.nanmax
+        higher = measure.quantity.better is Better.HIGHER
+        worst = np.nanmin if higher else np.nanmax
         measured = np.isfinite(logs)
+        if higher and measure.quantity.step is None and (logs <= math.log(SMALLEST)).any():
+            zero = measured & (logs <= math.log(SMALLEST))
+            lowest = np.where(measured & ~zero, logs, np.inf).min(axis=0)
+            stands_for = np.where(np.isfinite(lowest), lowest - math.log(2), math.log(SMALLEST))
+            logs = np.where(zero, stands_for, logs)
         column_of = {block: column for column, block in enumerate(self.blocks)}
         for cell, block in self.too_slow:
             row, column = self.place.get(cell), column_of.get(block)
@@ -362,14 +370,17 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
 def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
     """`Observations.resolution` for each row of a grid with these `logs`; 0 without values.
 
-    A zero without a step counts as SMALLEST, and its true value may be `half`: the difference of
-    their logarithms is far less than the first-order estimate.
+    Rates of zero do not count: in ranks other numbers stand for them. Another zero without a step
+    counts as SMALLEST, and its true value may be `half`: the difference of their logarithms is far
+    less than the first-order estimate.
     """
     half = max(rounded_to(grid), quantity.step or 0.0) / 2
     seen = np.isfinite(logs)
+    if quantity.step is None and quantity.better is Better.HIGHER:
+        seen &= grid > 0
     mean = np.where(seen, logs, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
     resolution = np.where(seen.any(axis=1), half * np.exp(-mean), 0.0)
-    if quantity.step is None:
+    if quantity.step is None and quantity.better is Better.LOWER:
         resolution = np.where((grid == 0).any(axis=1), np.log1p(resolution), resolution)
     return np.asarray(resolution)
 

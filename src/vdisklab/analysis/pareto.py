@@ -90,7 +90,8 @@ def pareto_front(
     goodness, noises, columns = [], [], []
     for measure in measures:
         logs = part.ranked_logs(measure)
-        model = fit(logs, usable(logs), part.resolution(measure))
+        known = logs == part.logs(measure)
+        model = fit(logs, usable(logs), part.resolution(measure), known)
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
         goodness.append(sign * np.round(model.effect, 12))
         noises.append(pair_noise(model, np.arange(len(part.cells))))
@@ -148,6 +149,7 @@ def _shares(
     share = goodness - goodness[best]
     with np.errstate(over="ignore", under="ignore"):
         columns = np.exp([share, share - reach, share + reach]).T.tolist()
+    measured = np.asarray(np.isfinite(observations.grid(measure)).any(axis=1))
     zero = np.zeros(len(cells), dtype=np.bool_)
     if measure.quantity.step is None:
         zero = (observations.grid(measure) == 0).any(axis=1)
@@ -155,7 +157,9 @@ def _shares(
     answer: list[tuple[float | None, tuple[float, float] | None]] = []
     for place, (of_best, low, high) in enumerate(columns):
         above, below = (place, best) if higher else (best, place)
-        if place == best or not (zero[above] or zero[below]):
+        if not measured[place]:
+            answer.append((None, None))
+        elif place == best or not (zero[above] or zero[below]):
             answer.append((of_best, (low, high)))
         else:
             answer.append((None if zero[below] else 0.0, None))

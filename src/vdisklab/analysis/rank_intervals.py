@@ -96,7 +96,8 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     )
     if not len(chosen.rows):
         return Ranking(measure, alpha, (), missing, 0, 0)
-    model = fit(logs, chosen, observations.resolution(measure))
+    known = logs == observations.logs(measure)
+    model = fit(logs, chosen, observations.resolution(measure), known)
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     better, worse = separate(sign * model.effect, model, alpha)
     cells = len(model.rows)

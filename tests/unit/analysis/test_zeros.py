@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import cell, labelled, observed
+from tests.unit.analysis.made import cell, drifting, labelled, observed
 from vdisklab.analysis.candidates import ratio_of, recommend_path
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
@@ -75,6 +75,28 @@ def test_zeros_are_recommended() -> None:
 def test_a_run_in_which_nothing_was_done_is_the_worst() -> None:
     answer = rank(observed({IOPS: np.array([[0.0, 0.0, 0.0], [10, 11, 12], [20, 22, 24]])}), IOPS)
     assert [str(row.cell) for row in answer.rows] == ["c02", "c01", "c00"]
+
+
+def test_one_run_in_which_nothing_was_done_hides_no_other_difference() -> None:
+    """Its logarithm was noise in every cell, so that not even ×40 was shown."""
+    grid = drifting(np.random.default_rng(2), [40, 20, 19, 5, 4, 1], 5, noise=0.05)
+    whole = rank(observed({IOPS: grid}), IOPS)
+    grid[4, 2] = 0.0
+    answer = rank(observed({IOPS: grid}), IOPS)
+    assert answer.separated >= whole.separated - 4  # of 15 pairs, those with the cell itself
+    assert answer.best is not None
+    assert whole.best is not None
+    assert answer.best.leader == cell("c00")
+    assert answer.best.noise < 2 * whole.best.noise
+    assert answer.best.shared == 0
+    for row in (1, 2, 3):
+        assert np.isfinite(answer.rows[row].effect)
+
+
+def test_a_block_in_which_no_cell_did_anything_changes_no_order() -> None:
+    grid = np.array([[20.0, 0, 21, 20], [10, 0, 10.5, 10], [5, 0, 5.2, 5]])
+    answer = rank(observed({IOPS: grid}), IOPS)
+    assert [str(row.cell) for row in answer.rows] == ["c00", "c01", "c02"]
 
 
 def test_no_interval_is_narrower_than_the_digits_of_its_values() -> None:

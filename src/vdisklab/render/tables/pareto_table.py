@@ -78,7 +78,10 @@ def _share(name: str, row: ParetoRow) -> str:
 def _notes(answer: ParetoAnswer) -> Iterator[str]:
     yield "A number is the share of the best path that this one reaches: 0.5 is half as good."
     if any(share is None for placed in answer.front.cells for share in placed.shares):
-        yield "–: the share is unknown, because its ratio is one to a rate (or of a time) of zero."
+        yield (
+            "–: the share is unknown: the path was too slow to end, or its ratio is one to a rate "
+            "(or of a time) of zero."
+        )
     if any(key.quantity.step and key.metric in METRICS for key in answer.front.measures):
         yield WITH_STEP
     if answer.front.of(Standing.MAY_BE):
