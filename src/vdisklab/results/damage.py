@@ -168,7 +168,8 @@ def _key(damage: _Damage) -> str:
     if damage.row is None:
         return "?"
     columns = damage.table.primary_key
-    return "/".join(f"{getattr(damage.row, column.name)!s:.40}" for column in columns)
+    values = (getattr(damage.row, column.name) for column in columns)
+    return "/".join("NULL" if value is None else f"{value!s:.40}" for value in values)
 
 
 def _way_out(connection: sa.Connection, damage: _Damage) -> str:

@@ -209,6 +209,7 @@ def _one_host(host: FleetHost, left_out: Sequence[str]) -> PlanError:
             hint="run one command on every host, or name campaigns of one plan with --campaign",
         )
     return PlanError(
-        f"{host.name} is the only host",
-        hint="leave out --hosts for the answer of one host, or choose more: --hosts all",
+        f"{host.name} is the only host that matches",
+        hint="leave out --hosts for the answer of one host; to compare hosts, store their results "
+        "in one database and give --hosts all",
     )
