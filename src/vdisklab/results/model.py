@@ -25,6 +25,14 @@ class Better(StrEnum):
     LOWER = "lower"
 
 
+class Observer(StrEnum):
+    """Who counted requests; the fields of `Evidence` have the same names."""
+
+    GUEST = "guest"
+    QEMU = "qemu"
+    DEVICE = "device"
+
+
 class Direction(StrEnum):
     """The kind of the counted operations; `none` if the program does not separate them."""
 

@@ -161,6 +161,7 @@ def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]
 def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
     """The counters, summed by cell and measurement: for reports on many cells."""
     run, measurement, counted = schema.run, schema.measurement, schema.counted
+    connection.scalars(sa.select(counted.c.observer).distinct()).all()  # an unknown one is damage
     require_plausible(connection, counted)
     require_plausible(connection, measurement)
     qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))

@@ -25,6 +25,7 @@ from vdisklab.results.model import (
     Measurement,
     Member,
     Metric,
+    Observer,
     Origin,
     Run,
     Sample,
@@ -36,7 +37,6 @@ from vdisklab.results.power_cut import Counterexample, PowerCut
 
 Row = sa.RowMapping
 
-_OBSERVERS = ("guest", "qemu", "device")
 _EVIDENCE = (
     "host_cpu_seconds",
     "resident_before",
@@ -242,7 +242,7 @@ def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
 
 def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
     """One row for each observer that could count."""
-    observations = ((observer, getattr(evidence, observer)) for observer in _OBSERVERS)
+    observations = ((who.value, getattr(evidence, who.value)) for who in Observer)
     return [
         {"measurement": measurement_key, "observer": observer, **asdict(counts)}
         for observer, counts in observations
@@ -341,7 +341,7 @@ def group_value(row: Row, members: Iterable[Row]) -> GuestGroup:
 def _member_value(row: Row) -> Member:
     stored = row["evidence"]
     values = {name: stored.get(name) for name in _EVIDENCE}
-    values |= {name: Counted(**stored[name]) for name in _OBSERVERS if name in stored}
+    values |= {who.value: Counted(**stored[who]) for who in Observer if who in stored}
     return Member(**{name: row[name] for name in _MEMBER}, evidence=Evidence(**values))
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from vdisklab.errors import UnstorableError
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Better, Direction, FailureKind, Origin
+from vdisklab.results.model import Better, Direction, FailureKind, Observer, Origin
 from vdisklab.results.stored_plan import plan_error
 
 # PostgreSQL text cannot contain NUL, and UTF-8 has no lone surrogates.
@@ -442,7 +442,7 @@ counted = sa.Table(
     "counted",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    sa.Column("observer", Words, primary_key=True),
+    sa.Column("observer", Words(Observer), primary_key=True),
     _count("read_bytes"),
     _count("write_bytes"),
     _count("read_operations"),

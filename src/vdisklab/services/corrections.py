@@ -92,7 +92,7 @@ def _require_one(name: str, matches: Sequence[str]) -> None:
         more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
         raise DatabaseError(
             f"{name!r} may be {', '.join(matches[:_SHOWN])}{more}",
-            hint="give more letters of an id",
+            hint="name one by its id, or by more of its letters",
         )
 
 

@@ -440,6 +440,8 @@ def strays(table: str, parent: str, key: str) -> str:
          "row 1/qemu of the table counted: read_bytes is -7 instead of a whole number from 0", RUN),
         ("UPDATE counted SET flush_operations = 'x' WHERE observer = 'guest'",
          "row 1/guest of the table counted: flush_operations is 'x' instead of a whole", RUN),
+        ("UPDATE counted SET observer = 'moon' WHERE observer = 'guest'",
+         "counted: observer is 'moon' instead of one of guest, qemu, device", RUN),
         ("UPDATE measurement SET steal_seconds = -1",
          "row 1 of the table measurement: steal_seconds is -1.0 instead of a number from 0", RUN),
         ("UPDATE series SET points = '[1, -2]'",
