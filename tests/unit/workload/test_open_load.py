@@ -162,7 +162,7 @@ class TestScript:
         [
             ({"rw": "read", "bs": "4k", "rate_iops": 10}, "reads or writes at random"),
             ({"rw": "randread", "bs": "4k", "rate_iops": 10, "iodepth": 8}, "iodepth does not"),
-            ({"rw": "randread", "bs": "4k", "rate_iops": 0}, "greater than or equal to 1"),
+            ({"rw": "randread", "bs": "4k", "rate_iops": 0}, "should be at least 1"),
             ({"rw": "read", "bs": "4k", "time_based": False}, "does not run for a given time"),
         ],
     )

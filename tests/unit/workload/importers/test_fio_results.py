@@ -25,7 +25,7 @@ from vdisklab.workload.importers.formats import recognise
 def test_a_text_or_a_truth_is_no_number_of_fio(was: str, put: str, where: str) -> None:
     text = recorded("fio-3.33-plain.json")
     assert was in text
-    with pytest.raises(WorkloadError, match=f"not as expected at '{where}'"):
+    with pytest.raises(WorkloadError, match=f"not as expected: {where} "):
         recognise(text.replace(was, put, 1))
 
 
