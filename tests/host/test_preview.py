@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.campaign.plans import a_plan
 from vdisklab.campaign.host_stacks import HostStacks
-from vdisklab.campaign.preview import preview_cell
+from vdisklab.campaign.preview import GuestFiles, preview_cell
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.campaign import CampaignPlan
@@ -89,7 +89,7 @@ def compare(path: str, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     plan = replace(a_plan(path), directory=work)
-    shown = preview_cell(LocalHost(), plan, plan.cells[0], None, Accelerator.TCG).host
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG).host
     planned = [re.sub(r"/dev/loop-[\w.]+", "/dev/loop", line) for line in shown]
     real = built(plan, tmp_path / "state")
     if ":preallocation=off" in path or "metadata" in path:

@@ -88,6 +88,7 @@ def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[C
             ) as stacks,
             GuestPool(start, guest_context.progress, programs_of(plan)) as guests,
         ):
+            stacks.build_side_by_side()
             yield CampaignContext(
                 plan,
                 stacks,

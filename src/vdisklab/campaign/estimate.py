@@ -81,9 +81,27 @@ def planned_script(
         is_directory=measurement.filesystem is not None,
         memory=plan.guest.memory_bytes,
     )
+    grouped = has_groups(plan)
+    if grouped and measurement.neighbour is not None:
+        planned_script(plan, measurement.neighbour)
+    return script_for(plan, measurement, subject, grouped=grouped, in_windows=in_windows)
+
+
+def script_for(
+    plan: CampaignPlan,
+    measurement: MeasurementPlan,
+    subject: Subject,
+    *,
+    grouped: bool,
+    in_windows: bool,
+) -> Script:
+    """The script of a measurement, for one guest or, if `grouped`, for each of several at once.
+
+    Raises PlanError for settings that the program lacks.
+    """
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
     workload = workload_for(measurement, in_windows=in_windows)
-    if not has_groups(plan):
+    if not grouped:
         return workload.script(measurement, subject, timing)
     if not isinstance(workload, Fio):
         raise PlanError(
@@ -91,8 +109,6 @@ def planned_script(
             "at once",
             hint="choose a profile of fio measurements, or leave out --guests",
         )
-    if measurement.neighbour is not None:
-        planned_script(plan, measurement.neighbour)
     return workload.group_script(measurement, subject, timing, GroupStart(1.0, 1))
 
 

@@ -22,7 +22,7 @@ from vdisklab.campaign.measured_evidence import Snapshot, evidence_between
 from vdisklab.campaign.place import GuestPlace, Workspace
 from vdisklab.campaign.schedule import attach_groups
 from vdisklab.campaign.state import StateError, set_page_cache, writing_back
-from vdisklab.errors import GuestError, PlanError
+from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import load_between, snapshot
 from vdisklab.host.waiting import patience
@@ -47,7 +47,6 @@ from vdisklab.workload.common_window import (
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import GroupStart, GuestRequests
 from vdisklab.workload.program import Script, Timing
-from vdisklab.workload.registry import workload_for
 
 _FIO = Fio()
 
@@ -115,11 +114,6 @@ def _measure(
     context: CampaignContext, cell: Cell, disks: Sequence[AttachedDisk], plan: MeasurementPlan
 ) -> tuple[Measurement, tuple[Check, ...]]:
     """The measurement of all guests, and the states that were read back meanwhile."""
-    if not isinstance(workload_for(plan, in_windows=disks[0].in_windows), Fio):
-        raise PlanError(
-            f"measurement {plan.name!r} does not log its requests, so guests cannot run it at once",
-            hint="choose a profile of fio measurements, or leave out --guests",
-        )
     timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     with ExitStack() as opened:
         spaces = [opened.enter_context(disk.place.workspace(plan.filesystem)) for disk in disks]

@@ -204,11 +204,11 @@ class HostStacks:
     def _compressible_source(self) -> Path:
         """The bytes of compressed images, made when they are first needed."""
         if self._compressible is None:
-            source = compressible_source(self.site, self.source, self.plan.size_bytes)
-            self._compressible = self._teardown.enter_context(source)
+            made = compressible_source(self.site, self.source, self.plan.size_bytes)
+            self._compressible = source = self._teardown.enter_context(made)
             if self.write_system is not None:
-                self.write_system(self._compressible)
-                evict(self._compressible)
+                self.write_system(source)
+                self.site.check(lambda: evict(source))
         return self._compressible
 
     def build_side_by_side(self) -> None:
@@ -308,7 +308,7 @@ def open_host_stacks(
     progress: Progress,
     write_system: Callable[[Path], None] | None = None,
 ) -> Iterator[HostStacks]:
-    """The stacks of a plan; those that can exist side by side are built at once.
+    """The stacks of a plan, which are built when they are first needed.
 
     `write_system` writes a bootable system into a file, which every image then holds.
     """
@@ -319,12 +319,11 @@ def open_host_stacks(
         if write_system is not None:
             progress(Step("writing the system to boot"))
             write_system(source)
-            evict(source)
+            site.check(lambda: evict(source))
             thin_source = opened.enter_context(empty_source(site, plan.size_bytes))
             write_system(thin_source)
         stacks = HostStacks(site, plan, source, progress, thin_source, write_system)
         opened.callback(stacks.close)
-        stacks.build_side_by_side()
         yield stacks
 
 

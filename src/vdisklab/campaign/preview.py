@@ -5,15 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from vdisklab.campaign.attachment import daemon_commands, disk_for, plug_commands
+from vdisklab.campaign.context import Packages, carried_disks, host_places
+from vdisklab.campaign.estimate import script_for
 from vdisklab.campaign.guests import user_boot
-from vdisklab.campaign.host_stacks import HostStacks
+from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
+from vdisklab.guest.image.boot_disk import DiskSystem, write_disk
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.system.guest_system import MicroGuest, expected_device
@@ -28,20 +32,39 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import silent
-from vdisklab.storage.image import ImageFile, random_source
+from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import PlannedSite, site_directory
-from vdisklab.workload.program import Subject, Timing
-from vdisklab.workload.registry import workload_for
+from vdisklab.workload.program import Subject
 
 RUN = "RUN"
 """Placeholder for the identifiers that each run generates."""
+
+_CHOSEN_AT_START = ("--startdelay=", "--randseed=")
+"""Options of fio whose values are chosen when several guests start."""
 
 _NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 
 
 @dataclass(frozen=True, slots=True)
+class GuestFiles:
+    """What guests need that a campaign takes from the cache.
+
+    `boot` is the micro guest; None if no cell needs it. `system` is written to disks that guests
+    boot from.
+    """
+
+    boot: BootFiles | None = None
+    system: DiskSystem | None = None
+    packages: Packages = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class CellCommands:
-    """What a cell runs: on the host before, as QEMU and its monitor, and to measure."""
+    """What a cell runs: on the host before, as QEMU and its monitor, and to measure.
+
+    Guests that run at once follow each other in `qmp`. `qemu` has a line for each of them if its
+    disk is present at boot, else the line that they share.
+    """
 
     host: tuple[str, ...]
     qemu: str | None
@@ -50,9 +73,9 @@ class CellCommands:
 
 
 def preview_cell(
-    real: Host, plan: CampaignPlan, cell: Cell, boot: BootFiles | None, accelerator: Accelerator
+    real: Host, plan: CampaignPlan, cell: Cell, files: GuestFiles, accelerator: Accelerator
 ) -> CellCommands:
-    """All commands of one cell, as a run will execute them; `boot` is the micro guest's.
+    """All commands of one cell, as a run will execute them.
 
     The same builders as in a run are used, with a host that records commands and a site that reads
     no state.
@@ -60,58 +83,56 @@ def preview_cell(
     recording = RecordingHost(real)
     directory = site_directory(plan.directory, RUN)
     site = PlannedSite(recording, Ledger(Path("/dev/null"), RUN, -1), directory)
+    write_system = None if files.system is None else partial(write_disk, recording, files.system)
     with ExitStack() as opened:
-        source = opened.enter_context(random_source(site, plan.size_bytes))
-        stacks = HostStacks(site, plan, source, silent)
-        opened.callback(stacks.close)
-        image = opened.enter_context(stacks.image_for(cell.path))
-        user, micro = plan.guest.user, boot or _NOTHING
-        guest: BootFiles | UserBoot = micro
+        stacks = opened.enter_context(open_host_stacks(site, plan, silent, write_system))
+        images = [
+            opened.enter_context(stacks.image_for(cell.path, member))
+            for member in range(guests_of(cell.path))
+        ]
+        user = plan.guest.user
+        guest: BootFiles | UserBoot = files.boot or _NOTHING
         if user is not None and not cell.path.on_host:
             guest = opened.enter_context(user_boot(site, user, f"system-{RUN}"))
         commands = tuple(recording.commands)
-    if not any(str(source) in command for command in commands[1:]):
+    if not any(str(stacks.source) in command for command in commands[1:]):
         commands = commands[1:]  # this cell does not use the random bytes
-    host_commands = tuple(shlex.join(command) for command in commands)
+    host_commands = tuple(map(shlex.join, commands))
+    image = images[0]
     if isinstance(image, ImageFile) and cell.path.on_host:
         memory, on_device = plan.guest.memory_bytes, image.is_block
         subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=on_device)
-        subject = replace(subject, mark=f"-{RUN}")
-        measurements = _measurements(plan, cell.path, subject)
-        return CellCommands(host_commands, None, (), measurements)
-    subject = _guest_subject(plan, cell.path)
-    in_windows = plan.guest.is_windows
-    measurements = (
-        () if plan.profile.boots else _measurements(plan, cell.path, subject, in_windows=in_windows)
-    )
-    disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}")
-    plugged = cell.path.attachment.bus.hot_pluggable and not plan.profile.boots
+        subject = replace(subject, mark=f"-{RUN}", packages=host_places(files.packages))
+        return CellCommands(host_commands, None, (), _measurements(plan, cell.path, subject))
+    boots, attachment = plan.profile.boots, cell.path.attachment
+    disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
+    plugged = attachment.bus.hot_pluggable and not boots
+    others = [cell] if boots else plan.cells
     config = GuestConfig(
-        binary_of(plan.qemu(cell.path.attachment.qemu)),
+        binary_of(plan.qemu(attachment.qemu)),
         f"vdisklab-{RUN}",
-        cell.path.attachment.bus.machine,
+        attachment.bus.machine,
         accelerator,
         plan.guest,
         guest,
-        usb=any(other.path.attachment.bus is Bus.USB for other in plan.cells),
-        cold_disks=() if plugged else (disk,),
+        usb=any(other.path.attachment.bus is Bus.USB for other in others),
+        carried=carried_disks(files.packages),
     )
-    argv = build_argv(config, Channels(3, 4, directory / f"vdisklab-{RUN}.console"))
-    qmp = plug_commands(disk) if plugged else ()
-    host_commands = (*host_commands, *daemon_commands(disk))
-    return CellCommands(host_commands, spell_arguments(argv), qmp, measurements)
+    channels = Channels(3, 4, directory / f"vdisklab-{RUN}.console")
+    guests = [config] if plugged else [replace(config, cold_disks=(disk,)) for disk in disks]
+    return CellCommands(
+        (*host_commands, *(line for disk in disks for line in daemon_commands(disk))),
+        "\n".join(spell_arguments(build_argv(config, channels)) for config in guests),
+        tuple(line for disk in disks if plugged for line in plug_commands(disk)),
+        () if boots else _measurements(plan, cell.path, _guest_subject(plan, cell.path)),
+    )
 
 
-def _measurements(
-    plan: CampaignPlan, path: DiskPath, subject: Subject, *, in_windows: bool = False
-) -> tuple[str, ...]:
-    timing = Timing(plan.runtime, plan.ramp, plan.scale)
+def _measurements(plan: CampaignPlan, path: DiskPath, subject: Subject) -> tuple[str, ...]:
     return tuple(
         shlex.join(command)
         for measurement in plan.profile.measurements
-        for command in _measurement_commands(
-            measurement, path, subject, timing, in_windows=in_windows
-        )
+        for command in _measurement_commands(plan, measurement, path, subject)
     )
 
 
@@ -136,24 +157,30 @@ def _system(plan: CampaignPlan) -> type[MicroGuest | LinuxGuest | WindowsGuest]:
 
 
 def _measurement_commands(
-    plan: MeasurementPlan,
-    disk_path: DiskPath,
-    subject: Subject,
-    timing: Timing,
-    *,
-    in_windows: bool,
+    plan: CampaignPlan, measurement: MeasurementPlan, path: DiskPath, subject: Subject
 ) -> Iterator[tuple[str, ...]]:
-    """All programs of one measurement, in order."""
-    if plan.filesystem is not None:
-        path = MOUNT_POINT
+    """All programs of one measurement, in order; of several guests the first one's and, if it has
+    another load, the second one's."""
+    if measurement.filesystem is not None:
+        directory = MOUNT_POINT
         if subject.is_device:
-            bus = disk_path.attachment
-            kind = bus.guest_fs or plan.filesystem
+            bus = path.attachment
+            kind = bus.guest_fs or measurement.filesystem
             yield from make_commands(subject.path, kind, bus.guest_mount)
         else:
-            path = str(Path(subject.path).parent / f"files-{RUN}")
-        subject = replace(subject, path=path, is_device=False, is_directory=True)
-    script = workload_for(plan, in_windows=in_windows).script(plan, subject, timing)
-    yield from (step.command for step in script.prepare)
-    yield script.command
-    yield from (step.command for step in script.conclude)
+            directory = str(Path(subject.path).parent / f"files-{RUN}")
+        subject = replace(subject, path=directory, is_device=False, is_directory=True)
+    grouped = not path.on_host and path.attachment.guests is not None
+    in_windows = plan.guest.is_windows and not path.on_host
+    loads = (measurement, measurement.neighbour) if grouped else (measurement,)
+    for load in filter(None, loads):
+        script = script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
+        yield from (step.command for step in script.prepare)
+        yield tuple(map(_as_planned, script.command)) if grouped else script.command
+        yield from (step.command for step in script.conclude)
+
+
+def _as_planned(word: str) -> str:
+    """The word with a placeholder for a value that is chosen at the start."""
+    option = next((option for option in _CHOSEN_AT_START if word.startswith(option)), None)
+    return word if option is None else f"{option}{RUN}"

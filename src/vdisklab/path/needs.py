@@ -13,7 +13,7 @@ from enum import StrEnum
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability, needs_no_flush
-from vdisklab.path.rules import impossible
+from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 
 
@@ -253,12 +253,11 @@ def nearest(
     path: DiskPath,
     needs: Sequence[Need],
     verdicts: Verdicts,
-    admits: Callable[[DiskPath], bool] = lambda _path: True,
+    refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> DiskPath | None:
-    """The possible path closest to `path` that meets all needs and that `admits` accepts, or
-    None."""
+    """The possible path closest to `path` that meets all needs and has no `refusal`, or None."""
     for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):
-        possible = impossible(variation) is None and admits(variation)
+        possible = impossible(variation) is None and refusal(variation) is None
         if possible and not unmet(variation, needs, verdicts):
             return variation
     return None
@@ -271,14 +270,19 @@ def nearest_hint(
     path: DiskPath,
     needs: Sequence[Need],
     verdicts: Verdicts,
-    admits: Callable[[DiskPath], bool] = lambda _path: True,
+    refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> str:
-    """The hint for a refused path: the nearest path that meets all needs, or why there is none."""
-    instead = nearest(path, needs, verdicts, admits)
+    """The hint for a refused path: the nearest path that meets all needs, or why there is none.
+
+    A `refusal` says why the verb cannot use a path, as what follows the path's name.
+    """
+    instead = nearest(path, needs, verdicts, refusal)
     if instead is not None:
         return f"the nearest path that meets all needs: {instead}"
-    if nearest(path, needs, verdicts) is not None:
-        return "no path that can be chosen here meets all needs: leave one out"
+    other = nearest(path, needs, verdicts)
+    refused = None if other is None else refusal(other)
+    if refused is not None:
+        return f"{other} meets all needs, but it {refused.reason}; leave out a need"
     return CONTRADICTION
 
 

@@ -96,12 +96,12 @@ def narrow_to_needs(
     matrix: Matrix,
     needs: Sequence[Need],
     verdicts: Verdicts,
-    admits: Callable[[DiskPath], bool] = lambda _path: True,
+    refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> Matrix:
     """The matrix without the guests' paths that do not meet all needs; those are dropped.
 
     Paths on the host and the null device stay, as scores and ceilings relate to them. Raises
-    PlanError if no guest's path is left; its hint names the nearest path that `admits` accepts.
+    PlanError if no guest's path is left; its hint names the nearest path without a `refusal`.
     """
     cells: list[Cell] = []
     dropped = dict.fromkeys(matrix.dropped)
@@ -112,11 +112,11 @@ def narrow_to_needs(
             cells.append(cell)
             continue
         need, reason = next(iter(lacks.items()))
+        reasons.setdefault(cell.path, reason)
         sentence = f"it does not meet --need {need}: {reason}"
-        reasons.setdefault(cell.path, sentence)
         dropped[Dropped(str(cell.path), sentence, need.way_out)] = None
     if needs and not any(cell.path.is_guest_storage for cell in cells):
-        raise _no_path_meets(needs, reasons, verdicts, admits)
+        raise _no_path_meets(needs, reasons, verdicts, refusal)
     return Matrix(tuple(cells), tuple(dropped))
 
 
@@ -124,7 +124,7 @@ def _no_path_meets(
     needs: Sequence[Need],
     reasons: Mapping[DiskPath, str],
     verdicts: Verdicts,
-    admits: Callable[[DiskPath], bool],
+    refusal: Callable[[DiskPath], Impossible | None],
 ) -> PlanError:
     """Names the first path's reason, and the path nearest to it that meets all needs."""
     message = f"no path meets {', '.join(map(str, needs))}"
@@ -132,7 +132,7 @@ def _no_path_meets(
         return PlanError(message, hint="name a guest's path, such as raw/none")
     path, reason = next(iter(reasons.items()))
     return PlanError(
-        f"{message}: {path}: {reason}", hint=nearest_hint(path, needs, verdicts, admits)
+        f"{message}: {path}: {reason}", hint=nearest_hint(path, needs, verdicts, refusal)
     )
 
 

@@ -151,9 +151,7 @@ def _matrix(request: PowerCutRequest) -> Matrix:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(tuple(request.paths))
-    matrix = narrow_to_needs(
-        matrix, request.needs, Verdicts(), lambda path: not_judgeable(path) is None
-    )
+    matrix = narrow_to_needs(matrix, request.needs, Verdicts(), not_judgeable)
     for cell in matrix.cells:
         require_judgeable(cell.path)
     return matrix

@@ -19,11 +19,12 @@ from vdisklab.campaign.estimate import (
 )
 from vdisklab.campaign.guests import boot_from, requested_guest, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
-from vdisklab.campaign.preview import CellCommands, preview_cell
+from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
 from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.factory import boot_files, known_accelerator
+from vdisklab.guest.image.debian_packages import planned_packages
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
@@ -42,6 +43,7 @@ from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
+from vdisklab.workload.systems import systems_of
 
 EXAMPLE_PATH = "raw/none"
 """A path whose image bypasses the page cache, for the cost of a profile."""
@@ -191,15 +193,18 @@ def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
 def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
     """The exact commands of each cell, and whether KVM is only assumed in them."""
     buses = guest_buses(plan)
-    boot = None
+    cache, kernel = cache_directory(), plan.guest.kernel
+    boot = system = None
     if buses and plan.guest.user is None:
-        cache, kernel = cache_directory(), plan.guest.kernel
         if plan.profile.boots:
-            system, files = system_to_boot(host, cache, buses, kernel)
-            boot = boot_from(files, system, "vdlRUN")
+            system, micro = system_to_boot(host, cache, buses, kernel)
+            boot = boot_from(micro, system, f"vdl{RUN}")
         else:
             boot = boot_files(host, cache, buses, kernel)
-    known = known_accelerator(host, cache_directory(), plan.guest, qemus_of(plan), boot)
+    systems = systems_of(plan.profile)
+    packages = {system.name: planned_packages(host, cache, system) for system in systems}
+    files = GuestFiles(boot, system, packages)
+    known = known_accelerator(host, cache, plan.guest, qemus_of(plan), boot)
     accelerator = known or Accelerator.KVM
-    commands = {cell: preview_cell(host, plan, cell, boot, accelerator) for cell in plan.cells}
+    commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}
     return commands, bool(buses) and known is None

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.guest.fake_qemu import RECORDED, recorded
-from vdisklab.campaign.preview import CellCommands, preview_cell
+from vdisklab.campaign.preview import CellCommands, GuestFiles, preview_cell
+from vdisklab.guest.image.boot_disk import DiskSystem
+from vdisklab.guest.image.debian_packages import PackageSet
 from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.guest.system.guest_system import Family, expected_device
 from vdisklab.host.command import LocalHost
@@ -21,11 +23,12 @@ from vdisklab.plan.profile import MeasurementPlan
 from .plans import a_plan
 
 BOOT = BootFiles(Path("/c/kernel"), Path("/c/initrd"), Path("/c/root"), "console=ttyS0")
+FILES = GuestFiles(BOOT)
 
 
 def preview(path: str) -> CellCommands:
     plan = a_plan(path)
-    return preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
+    return preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
 
 
 def programs(commands: tuple[str, ...]) -> list[str]:
@@ -86,7 +89,7 @@ def test_a_windows_guest_gets_diskspd_and_the_host_beside_it_fio() -> None:
         plan = a_plan(path)
         guest = replace(plan.guest, user=user)
         plan = replace(plan, profile=replace(plan.profile, measurements=(fio,)), guest=guest)
-        shown = preview_cell(LocalHost(), plan, plan.cells[0], None, Accelerator.TCG)
+        shown = preview_cell(LocalHost(), plan, plan.cells[0], GuestFiles(), Accelerator.TCG)
         (words,) = map(shlex.split, shown.measurements)
         assert words[0] == program
         assert words[-1] == disk or program == "fio"
@@ -139,7 +142,7 @@ def test_what_is_filled_and_plugged_is_the_top_of_the_stack(path: str, top: str)
 
 def test_a_device_of_the_users_is_wiped_and_taken_whole() -> None:
     plan = replace(a_plan("xfs/raw/none"), backing=BackingDevices((Path("/dev/sdx"),)))
-    shown = preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
     assert shown.host[1] == "wipefs --all --quiet /dev/sdx"
     assert programs(shown.host)[:5] == ["dd", "wipefs", "mkdir", "mkfs.xfs", "mount"]
     assert shlex.split(shown.host[3])[-1] == "/dev/sdx"
@@ -153,7 +156,7 @@ def test_a_measurement_on_files_makes_its_file_system_first() -> None:
     ):
         plan = a_plan(path)
         plan = replace(plan, profile=replace(plan.profile, measurements=(files,)))
-        shown = preview_cell(LocalHost(), plan, plan.cells[0], BOOT, Accelerator.TCG)
+        shown = preview_cell(LocalHost(), plan, plan.cells[0], FILES, Accelerator.TCG)
         assert programs(shown.measurements) == programs_run
         assert "--directory=" in shown.measurements[-1]
 
@@ -166,3 +169,47 @@ def test_the_null_device_has_no_file() -> None:
     shown = preview("null")
     assert shown.host == ()
     assert "null-co" in shown.qmp[0]
+
+
+def test_each_guest_of_a_group_has_its_disk_and_they_share_one_measurement() -> None:
+    shown = preview("raw/none/virtio:guests=2")
+    names = [line.split("/")[-1].split()[0] for line in shown.host if "qemu-img create" in line]
+    assert names == ["image0.raw", "image0-1.raw"]
+    assert shown.qemu is not None
+    assert "\n" not in shown.qemu
+    plugged = ["blockdev-add", "blockdev-add", "device_add"]
+    assert [line.split('"')[3] for line in shown.qmp] == plugged * 2
+    (measurement,) = shown.measurements
+    assert "--startdelay=RUN" in measurement
+    assert "--write_lat_log=" in measurement
+
+
+def test_guests_with_disks_that_cannot_be_plugged_have_a_command_line_each() -> None:
+    shown = preview("raw/none/ide:guests=2")
+    assert shown.qemu is not None
+    first, second = shown.qemu.splitlines()
+    assert first.replace("image0.raw", "image0-1.raw") == second != first
+    assert shown.qmp == ()
+
+
+@pytest.mark.parametrize("path", ["raw/none", "qcow2:preallocation=off/none"])
+def test_a_disk_to_boot_from_gets_its_system(path: str, tmp_path: Path) -> None:
+    files = GuestFiles(BOOT, DiskSystem(tmp_path / "initrd", tmp_path / "tree"))
+    plan, boots = a_plan(path), MeasurementPlan("b", "boot", {})
+    plan = replace(plan, profile=replace(plan.profile, measurements=(boots,)))
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], files, Accelerator.TCG)
+    assert programs(shown.host).count("mke2fs") == 2
+    assert shown.qemu is not None
+    assert "virtio-blk-pci" in shown.qemu
+    assert shown.qmp == shown.measurements == ()
+
+
+def test_a_disk_carries_the_packages_that_are_installed(tmp_path: Path) -> None:
+    packages = PackageSet(tmp_path / "debs", tmp_path / "disk.ext4", "f", 1)
+    installs = MeasurementPlan("i", "dpkg", {"system": "short"}, filesystem="ext4")
+    plan = replace(a_plan("raw/none"), size_bytes=1 << 30)
+    plan = replace(plan, profile=replace(plan.profile, measurements=(installs,)))
+    files = GuestFiles(BOOT, packages={"short": packages})
+    shown = preview_cell(LocalHost(), plan, plan.cells[0], files, Accelerator.TCG)
+    assert shown.qemu is not None
+    assert f"filename={packages.disk}" in shown.qemu

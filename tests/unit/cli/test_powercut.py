@@ -53,13 +53,13 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         ),
         (
             ("ext4/raw/unsafe", "--need", "durable"),
-            "no path meets durable: ext4/raw/unsafe: it does not meet --need durable: ",
+            "no path meets durable: ext4/raw/unsafe: cache mode unsafe drops flushes",
             "the nearest path that meets all needs: ext4/raw/none",
         ),
         (
             ("ext4/raw/unsafe", "--need", "layer=lvm"),
             "no path meets layer=lvm",
-            "no path that can be chosen here meets all needs: leave one out",
+            "lvm/ext4/raw/unsafe meets all needs, but it cannot be judged: vdisklab does not know how",
         ),
         (
             ("ext4/raw/none", "--need", "discard", "--need", "layer=btrfs"),

@@ -179,6 +179,13 @@ def package_set(host: Host, cache: Path, system: System) -> PackageSet:
     )
 
 
+def planned_packages(host: Host, cache: Path, system: System) -> PackageSet:
+    """The packages in the cache; without them their places, with a placeholder."""
+    directory = cache / "packages"
+    kept = _kept(directory, _request(host, system))
+    return kept or _package_set(directory / "FINGERPRINT", 0)
+
+
 def _request(host: Host, system: System) -> dict[str, Any]:
     """What the package set depends on: the packages' names, and the distribution."""
     try:
