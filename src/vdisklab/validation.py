@@ -48,7 +48,7 @@ def first_problem(error: ValidationError, *parents: str) -> str:
 
 
 def refusal(detail: ErrorDetails, wanted: Mapping[str, str] | None = None) -> str:
-    """What is wrong with a value; `wanted` has other words for some of pydantic's types."""
+    """Why a value is refused; `wanted` has plain words for some of pydantic's types."""
     kind = detail["type"]
     match kind:
         case "missing":

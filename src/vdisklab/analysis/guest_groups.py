@@ -47,7 +47,7 @@ def parse_criterion(text: str) -> Criterion:
         )
     seconds = parse_duration(match[2])
     if seconds <= 0:
-        raise PlanError(f"{text!r}: no request takes no time", hint="write a time above zero")
+        raise PlanError(f"{text!r}: a request cannot take 0 s", hint="write a time above zero")
     return Criterion(match[1], seconds)
 
 

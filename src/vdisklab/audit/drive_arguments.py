@@ -1,4 +1,4 @@
-"""Reads QEMU's older arguments: `key=value,…`, and `-drive` as the nodes that it stands for."""
+"""Parses QEMU's older arguments: `key=value,…`, and `-drive`, which becomes block nodes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The opposite of `export.incus`. Defaults are those of Incus 7.3 (addDriveConfig in driver_qemu.go):
 virtio-scsi, cache none, io_uring, discards passed on; image files on ZFS and btrfs get writeback
-and threads. A pool's driver stands in `incus storage list --format yaml`.
+and threads. A pool's driver is in `incus storage list --format yaml`.
 """
 
 from __future__ import annotations

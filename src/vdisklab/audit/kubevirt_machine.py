@@ -122,7 +122,7 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
         return "Filesystem"
     if "containerDisk" in volume or "ephemeral" in volume or "emptyDisk" in volume:
         kind = next(key for key in ("containerDisk", "ephemeral", "emptyDisk") if key in volume)
-        raise ValueError(f"its volume is a {kind}, thrown away with the guest: name its claims")
+        raise ValueError(f"its volume is a {kind}, which is deleted with the guest: use a claim")
     claim = _claim(volume)
     if claim is None:
         raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")

@@ -208,7 +208,7 @@ def _following(words: Sequence[str], flag: str) -> Iterator[str]:
 
 
 def _json_object(text: str) -> Settings | None:
-    """The object in JSON; None for a text that is none."""
+    """The JSON object in a text; None if the text is not one."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):  # RecursionError: nested without end

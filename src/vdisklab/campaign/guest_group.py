@@ -238,7 +238,7 @@ def _finish(running: _RunningGuest, timing: Timing) -> tuple[GuestRequests, str]
 def require_together(
     guests: Sequence[GuestRequests], window: CommonWindow, ramp: float, runtime: float
 ) -> Check:
-    """The state that the guests started together, within the ramp.
+    """The check that all guests started within the ramp.
 
     Raises StateError if not all of them ran for `runtime` seconds at once.
     """

@@ -151,7 +151,7 @@ def _kubevirt(request: ExportRequest) -> Configuration:
     gaps = (
         ()
         if _cache(request) == "auto"
-        else (Gap(f"cache={_cache(request)}", "virtiofsd is started with auto"),)
+        else (Gap(f"cache={_cache(request)}", "KubeVirt starts virtiofsd with cache=auto"),)
     )
     domain: Node = {
         "cpu": {"cores": 2},

@@ -100,7 +100,7 @@ def usage(device: Device) -> str | None:
 
 
 def _loop_above(device: Device) -> str | None:
-    """A loop device above it. The kernel does not list loop devices as holders."""
+    """A loop device on top of it. The kernel does not list loop devices as holders."""
     numbers = device.numbers
     for file in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
         try:

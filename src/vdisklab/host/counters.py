@@ -178,7 +178,7 @@ _COUNTED = 8  # guest time, which follows, is in user time already
 
 @dataclass(frozen=True, slots=True)
 class BusySnapshot:
-    """Counters at one moment; empty where there is none.
+    """Counters at one moment; empty if the host has no such counter.
 
     `cpus` are ticks of all CPUs by kind, `devices` are milliseconds with a request and milliseconds
     times requests, `threads` are ticks by the thread's name and number and its process's name.

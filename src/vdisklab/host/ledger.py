@@ -149,8 +149,8 @@ PROGRAM_MARK = "VDISKLAB_PROGRAM="
 
 
 def pending(path: Path) -> list[Entry]:
-    """The entries of a ledger that are not struck, in the order of removal: processes, which may
-    still create or use other things, then everything else, each with the newest first.
+    """The entries of a ledger whose things still exist, in the order of removal: processes, which
+    may still create or use other things, then everything else, each with the newest first.
 
     An incomplete last line is skipped: its thing was never created, because the line is synced
     first.

@@ -427,7 +427,7 @@ def parse_path(text: str) -> DiskPath:
 
 
 def has_known_names(text: str) -> bool:
-    """True if each segment begins with a name of the vocabulary; False: it is not a path."""
+    """True if each segment begins with a known name; any other text is not a path."""
     return all(part.partition(":")[0] in _WORDS for part in text.split("/"))
 
 

@@ -124,7 +124,7 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
 
 
 def beside(profile: Profile, neighbour: Profile) -> Profile:
-    """The profile whose measurements are made beside guests that run the other's first one."""
+    """The profile in one guest, while the others run the first measurement of `neighbour`."""
     other = neighbour.measurements[0]
     return replace(
         profile,

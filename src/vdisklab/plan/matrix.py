@@ -148,7 +148,7 @@ def _without_state(
             f"{instead}, or choose a --dir on a disk",
         )
     return Impossible(
-        f"files on {where} are never out of the page cache, so it cannot be {page_cache}",
+        f"files on {where} are always in the page cache, so it cannot be {page_cache}",
         instead,
     )
 

@@ -169,7 +169,7 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
 
 
 def _to_settle(best: BestSet | None) -> Iterator[str]:
-    """What lead the blocks of a tie can show, and how many would show a smaller one."""
+    """The smallest lead that the blocks of a tie can show, and the blocks for a smaller one."""
     if best is None or best.alone or best.shows is None:
         return
     blocks = best.blocks_for(WANTED_LEAD)

@@ -373,7 +373,10 @@ def recommendation_of(
 def _over_platforms(
     observations: Observations, measure: MeasureKey, chosen: MeasuredCell
 ) -> Iterator[tuple[Manager, Ratio | None]]:
-    """The chosen cell's ratio to each platform's disk, on its own host layers if measured there."""
+    """The ratio of the chosen cell to each platform's default disk; None if they are the same.
+
+    A default that was measured on several host layers is taken on those of the chosen cell.
+    """
     paths = candidates(observations.cells)
     for manager, disk in NEW_GUEST_DISKS.items():
         default = parse_path(disk.path)

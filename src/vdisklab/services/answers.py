@@ -97,7 +97,7 @@ class Loaded:
 
     @cached_property
     def caveats(self) -> Caveats:
-        """What every answer from these numbers must say beside them."""
+        """The caveats that every answer from these numbers must state."""
         return caveats_of(self.outlines)
 
 

@@ -294,8 +294,8 @@ def shown_better(
     eligible: Collection[MeasuredCell],
     best: MeasuredCell | None,
 ) -> MeasuredCell | None:
-    """The one to use of the eligible cells if it is shown to be better than this one, else the
-    first that is."""
+    """The eligible cell that is shown to be better: `best` if it is, else the first in the ranking;
+    None if none is."""
     rows = {row.cell: row for row in ranking.rows}
     if cell not in rows:
         return None

@@ -1,4 +1,4 @@
-"""What noisy neighbours do to a guest: its latency beside them over its latency alone."""
+"""What noisy neighbours cost a guest: the ratio of its latency beside them to its latency alone."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from vdisklab.workload.open_load import GuestRequests, LoggedRequest
 
 @dataclass(frozen=True, slots=True)
 class CommonWindow:
-    """From the moment at which the last guest had started, or later, to the first guest's end."""
+    """A time in which all guests ran; it ends when the first guest ended."""
 
     begin: float
     end: float
@@ -25,7 +25,7 @@ class CommonWindow:
 
 
 def common_window(guests: Sequence[GuestRequests], runtime: float) -> CommonWindow:
-    """The last `runtime` seconds in which all guests ran, or as many as there were."""
+    """The last `runtime` seconds in which all guests ran; less if they ran together for less."""
     end = min(guest.end for guest in guests)
     return CommonWindow(max(end - runtime, *(guest.start for guest in guests)), end)
 

@@ -59,7 +59,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         (
             ("ext4/raw/unsafe", "--need", "layer=lvm"),
             "no path meets layer=lvm",
-            "lvm/ext4/raw/unsafe meets all needs, but it cannot be judged: vdisklab does not know how",
+            "lvm/ext4/raw/unsafe meets all needs, but it cannot be judged: ",
         ),
         (
             ("ext4/raw/none", "--need", "discard", "--need", "layer=btrfs"),

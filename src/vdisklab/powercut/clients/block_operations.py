@@ -137,7 +137,7 @@ class RunningOperation:
                 self._complete()
             case MidRunOperation.RESIZE:
                 if not isinstance(client, NbdDisk):
-                    raise PowercutError("a disk is only resized while its client is on NBD")
+                    raise PowercutError("--during resize needs a client on NBD")
                 self.daemon.resize(self.disk, 2 * self.disk.size)
                 client.go_on_with(self.daemon.connect(), self.disk.serial)
 

@@ -163,8 +163,8 @@ class Selection:
     """The cuts to judge, in order. `exhaustive` is True if they include every subset of every
     epoch.
 
-    `possible` counts all subsets of all epochs, or the candidates if they are more, because some
-    are torn.
+    `possible` is the number of cuts to choose from: all subsets of all epochs, or the number of
+    candidates if torn ones make it larger.
     """
 
     cuts: tuple[Cut, ...]
