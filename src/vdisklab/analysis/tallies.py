@@ -81,7 +81,7 @@ class BandwidthSeries:
 
     @property
     def knows_stalls(self) -> bool:
-        """False for counters that add reads and writes: without traffic, the program may be idle."""
+        """False for a sum of reads and writes: without traffic, the program may be idle."""
         return self.direction is not Direction.NONE
 
     @property

@@ -16,7 +16,7 @@ from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest, require_configurable
 from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.managers import Manager
+from vdisklab.path.managers import Manager, incus_aio
 from vdisklab.path.segments import Aio, Bus, CacheMode
 
 _CHANGEABLE = ("aio", "iothread")
@@ -54,6 +54,8 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
     if wanted.image is not None or wanted.layers:  # else a whole device of the guest's own
         require_configurable(wanted)
+    if wanted.cache.spelled_out not in disk.manager.cache_modes:
+        raise _refuse(disk.manager, f"cache mode {wanted.cache}")
     return _CHANGES[disk.manager](disk, disk.path, wanted)
 
 
@@ -63,8 +65,6 @@ def _refuse(manager: Manager, what: str) -> NotChangeableError:
 
 def _proxmox(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
-    if wanted.cache is CacheMode.DIRECTUNSAFE:
-        raise _refuse(disk.manager, f"cache mode {wanted.cache}")
     settings = {"cache": wanted.cache.spelled_out.value, "aio": wanted.attachment.aio.value}
     if wanted.attachment.iothread != now.attachment.iothread:
         settings["iothread"] = "1" if wanted.attachment.iothread else "0"
@@ -81,8 +81,6 @@ def _proxmox(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
 
 def _libvirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """virt-xml(1) edits the definition; the saved one restores it exactly."""
-    if wanted.cache is CacheMode.DIRECTUNSAFE:
-        raise _refuse(disk.manager, f"cache mode {wanted.cache}")
     settings = {"driver.cache": wanted.cache.value, "driver.io": wanted.attachment.aio.value}
     guest, before = shlex.quote(disk.guest), shlex.quote(f"{disk.guest}.before.xml")
     threads = ""
@@ -102,10 +100,6 @@ def _libvirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
 
 
 def _kubevirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
-    if wanted.cache.spelled_out not in (
-        CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH,
-    ):  # fmt: skip
-        raise _refuse(disk.manager, f"cache mode {wanted.cache}")
     if wanted.attachment.aio is Aio.IO_URING:
         raise _refuse(disk.manager, "aio=io_uring")
     before = json.loads(disk.text)
@@ -135,11 +129,8 @@ def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
 
 
 def _incus(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
-    """Incus has io.cache alone; aio follows it (driver_qemu.go, addDriveConfig)."""
-    if wanted.cache.spelled_out not in (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE):
-        raise _refuse(disk.manager, f"cache mode {wanted.cache}")
-    follows = Aio.IO_URING if wanted.cache.direct else Aio.THREADS
-    if wanted.attachment.aio is not follows or wanted.attachment.iothread != (
+    """Incus has io.cache alone; aio follows it."""
+    if wanted.attachment.aio is not incus_aio(wanted.cache) or wanted.attachment.iothread != (
         now.attachment.iothread
     ):
         raise _refuse(disk.manager, f"aio={wanted.attachment.aio} with this cache mode")

@@ -13,11 +13,12 @@ from collections.abc import Iterator, Mapping
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of
 from vdisklab.audit.yaml_documents import Tree, tree, word
+from vdisklab.export.incus import BUSES
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.path.managers import Manager
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
+from vdisklab.path.managers import Manager, incus_aio
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind, OptionValue
 
-_BUSES = {"virtio-blk": Bus.VIRTIO, "virtio-scsi": Bus.SCSI, "nvme": Bus.NVME, "usb": Bus.USB}
+_BUSES = {name: bus for bus, name in BUSES.items()}
 _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
 
 
@@ -111,7 +112,7 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
     usual = CacheMode.WRITEBACK if driver == "btrfs" else CacheMode.NONE
     cache = CacheMode(one_of(word(device, "io.cache") or usual, tuple(CacheMode), "cache mode"))
     options: dict[str, OptionValue] = {
-        "aio": (Aio.IO_URING if cache.direct else Aio.THREADS).value,
+        "aio": incus_aio(cache).value,
         "discard": "unmap",
     }
     return DiskPath(layers, image, cache, attachment_of(bus, options))

@@ -11,6 +11,7 @@ from pathlib import Path
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import WORK_DIRECTORY
 from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.managers import Manager
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.storage.image_commands import create_command, key_path
@@ -102,17 +103,17 @@ def require_configurable(path: DiskPath) -> None:
 
 
 def require_supported(
-    platform: str,
+    manager: Manager,
     path: DiskPath,
     *,
-    caches: Collection[CacheMode] = tuple(CacheMode),
     buses: Collection[Bus] = tuple(Bus),
     formats: Collection[ImageFormat] = tuple(ImageFormat),
 ) -> None:
-    """Raises NotExpressibleError for a cache mode, bus or format that the platform lacks."""
-    if path.cache.spelled_out not in caches:
+    """Raises NotExpressibleError for a cache mode, bus or format that it lacks."""
+    platform, modes = manager.full_name, manager.cache_modes
+    if path.cache.spelled_out not in modes:
         raise NotExpressibleError(
-            platform, f"cache mode {path.cache}", f"it has {', '.join(caches)}"
+            platform, f"cache mode {path.cache}", f"it has {', '.join(modes)}"
         )
     if path.attachment.bus not in buses:
         raise NotExpressibleError(

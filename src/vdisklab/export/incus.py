@@ -21,10 +21,10 @@ from vdisklab.export.configuration import (
     to_yaml,
 )
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.path.managers import Manager
+from vdisklab.path.segments import Bus, ImageFormat
 
-_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
-_BUSES = {
+BUSES = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
 }  # fmt: skip
 
@@ -33,13 +33,13 @@ def export(request: ExportRequest) -> Configuration:
     """The device for `incus config edit INSTANCE`."""
     path = request.path
     require_configurable(path)
-    require_supported("Incus", path, caches=_CACHES, buses=_BUSES, formats=(ImageFormat.RAW,))
+    require_supported(Manager.INCUS, path, buses=BUSES, formats=(ImageFormat.RAW,))
     source = request.place("/srv/images")
     device = {
         "type": "disk",
         "source": source,
         "io.cache": path.cache.spelled_out.value,
-        "io.bus": _BUSES[path.attachment.bus],
+        "io.bus": BUSES[path.attachment.bus],
     }
     gaps = tuple(_gaps(path))
     lines = [f"vdisklab {path}", *([f"{source} is on {path.stack}"] if path.layers else [])]

@@ -24,9 +24,9 @@ from vdisklab.export.configuration import (
     to_yaml,
 )
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.path.managers import Manager
+from vdisklab.path.segments import Aio, Bus, ImageFormat
 
-_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -38,7 +38,7 @@ def export(request: ExportRequest) -> Configuration:
     path = request.path
     require_configurable(path)
     claim = name_of(request.source or request.name, "a claim")
-    require_supported("KubeVirt", path, caches=_CACHES, buses=_BUSES, formats=(ImageFormat.RAW,))
+    require_supported(Manager.KUBEVIRT, path, buses=_BUSES, formats=(ImageFormat.RAW,))
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
     machine = _machine(path, name_of(request.name, "a virtual machine"), claim)

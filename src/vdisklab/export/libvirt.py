@@ -24,6 +24,7 @@ from vdisklab.export.configuration import (
 )
 from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence
 from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.managers import Manager
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -99,7 +100,7 @@ def foreign_reason(request: ExportRequest) -> str | None:
         return f"libvirt has no format {image.format}"
     if image is not None and (image.encrypted or image.has_data_file):
         return f"{image} needs a file beside the image, which is described for QEMU only"
-    if request.path.cache is CacheMode.DIRECTUNSAFE:
+    if request.path.cache not in Manager.LIBVIRT.cache_modes:
         return f"libvirt has no cache mode {request.path.cache}"
     return _foreign_attachment(request.path.attachment, version)
 

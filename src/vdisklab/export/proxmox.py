@@ -27,11 +27,11 @@ from vdisklab.export.configuration import (
     require_supported,
 )
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.managers import Manager
+from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 from vdisklab.units import GIB
 
 _FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
-_CACHES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
 _FEWEST_QUEUES = 2
 """The least that `queues` accepts (Drive.pm: queues_fmt)."""
 
@@ -43,7 +43,7 @@ def export(request: ExportRequest) -> Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
     require_configurable(path)
-    require_supported("Proxmox VE", path, caches=_CACHES, buses=_SLOTS, formats=_FORMATS)
+    require_supported(Manager.PROXMOX, path, buses=_SLOTS, formats=_FORMATS)
     volume = _volume(request)
     options = [f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
     if path.image is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vdisklab.errors import PlanError
+from vdisklab.path.segments import Aio, CacheMode
 
 
 class Manager(StrEnum):
@@ -28,6 +29,11 @@ class Manager(StrEnum):
         """The name as its project writes it."""
         return _FULL_NAMES.get(self, self.value)
 
+    @property
+    def cache_modes(self) -> tuple[CacheMode, ...]:
+        """The cache modes that it can give a disk."""
+        return _CACHE_MODES.get(self, _LIBVIRT_CACHE_MODES)
+
 
 _FULL_NAMES = {
     Manager.PROXMOX: "Proxmox VE",
@@ -36,6 +42,19 @@ _FULL_NAMES = {
     Manager.OPENSTACK: "OpenStack",
     Manager.QEMU: "QEMU",
 }
+
+
+_LIBVIRT_CACHE_MODES = tuple(mode for mode in CacheMode if mode is not CacheMode.DIRECTUNSAFE)
+_CACHE_MODES = {
+    Manager.KUBEVIRT: (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH),
+    Manager.INCUS: (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE),
+    Manager.QEMU: tuple(CacheMode),
+}
+
+
+def incus_aio(cache: CacheMode) -> Aio:
+    """The aio mode that Incus chooses for a cache mode (driver_qemu.go, addDriveConfig)."""
+    return Aio.IO_URING if cache.direct else Aio.THREADS
 
 
 @dataclass(frozen=True, slots=True)
