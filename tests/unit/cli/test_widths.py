@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tests.unit.results.test_power_cuts import KEPT, LOST
+from tests.unit.results.test_power_cut import KEPT, LOST
 from vdisklab.cli import output
 from vdisklab.cli.main import main
 from vdisklab.render import numbers

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
-from tests.unit.results.test_power_cuts import LOST
+from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.kinds import caveats_of
 from vdisklab.audit.configured_disk import ConfiguredDisk
