@@ -95,7 +95,7 @@ class Verb(TyperCommand):
         except VdisklabError as error:
             found = error
             if isinstance(error, PathSyntaxError):
-                from vdisklab.services.free_names import free_name  # noqa: PLC0415 - for errors only
+                from vdisklab.services.answers import free_name  # noqa: PLC0415 - for errors only
 
                 found = free_name(error, db) or error
             named = Named.of(db, ctx.params.get("campaign"))

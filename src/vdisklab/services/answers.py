@@ -22,7 +22,7 @@ from vdisklab.analysis.observations import MeasureKey, Observations, from_number
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import (
     Cuts,
     FailureModel,
@@ -399,3 +399,20 @@ def _counts(cut: PowerCut) -> Cuts:
     broken = sum(count for outcome, count in cut.outcomes.items() if StateOutcome(outcome).is_loss)
     # A broken promise counts as a loss even if no state has an outcome that is a loss.
     return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)
+
+
+def free_name(error: PathSyntaxError, db: str | None) -> PlanError | None:
+    """The error for a free name that stands where a path is expected; None if nothing stored has
+    that name."""
+    try:
+        with open_results(db) as results:
+            known = results.holds_path(error.text)
+    except DatabaseError:
+        return None
+    if not known:
+        return None
+    return PlanError(
+        f"{error.text!r} is a free name of an import, which has numbers but no configuration",
+        hint="name a disk path such as ext4/raw/none; to give the import one, import the file "
+        "again with --as PATH",
+    )

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from vdisklab.analysis import distributions
 from vdisklab.analysis.additive import usable
-from vdisklab.analysis.trend import slope, trend_p
+from vdisklab.analysis.diagnostics.values import slope, trend_p
 
 FREEDOM = np.array([0.5, 1, 1.5, 2, 2.7, 3, 4, 5, 7.3, 10, 17, 30, 55.5, 100, 333, 1000, 12345])
 CHANCE = np.array([1e-12, 1e-8, 1e-5, 1e-3, 0.025, 0.07, 0.1, 0.2, 0.4, 0.6, 0.9, 0.975, 0.999])

@@ -139,7 +139,7 @@ class HostChanged:
 
 @dataclass(frozen=True, slots=True)
 class QueueDiffers:
-    """A setting of the disk's queue, in the guest or on the host, that no path asked for.
+    """A setting of the disk's queue, in the guest or on the host, that no path requests.
 
     `values` are its values with the number of cells that have each.
     """
