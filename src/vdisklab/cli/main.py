@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help_hint(arguments: Sequence[str]) -> str:
-    """Where a user who made a mistake on the command line finds what is possible."""
+    """The hint for a mistake on the command line: the command that lists what is possible."""
     verb = next((word for word in arguments if word in VERBS), None)
     if verb is None:
         return "`vdisklab --help` lists the verbs"

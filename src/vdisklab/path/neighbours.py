@@ -1,5 +1,5 @@
-"""Other paths in place of one: its neighbours, one segment away, and which of several is the
-simplest, to be taken where measurements show no difference."""
+"""The neighbours of a path, which differ in one segment, and the simplest of several paths, which
+is recommended where measurements show no difference."""
 
 from __future__ import annotations
 

@@ -353,8 +353,10 @@ def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
 def slow_diagnostics(
     observations: Observations, among: Collection[MeasuredCell] | None = None
 ) -> tuple[TooSlow, ...]:
-    """The cells that were too slow (all, or those `among` some): those that were measured in other
-    blocks, and those that were not."""
+    """One diagnostic for cells that were too slow in some blocks, and one for those too slow in all.
+
+    `among` limits the cells; None takes all.
+    """
     counts = observations.blocks_of()
     never = {cell for cell, at in observations.place.items() if not counts[at]}
     slow = [cell for cell, _ in observations.too_slow if among is None or cell in among]

@@ -102,7 +102,7 @@ def neighbour_document(answer: NeighbourAnswer) -> NeighbourDocument:
 
 
 def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
-    """One row per path, the one on which the victim suffers least first."""
+    """One row per path; first the path on which the victim loses least."""
     columns: tuple[Column[NeighbourRow], ...] = (
         Column("path", lambda row: row.path, folds=NAMES),
         Column("alone", lambda row: numbers.value(row.alone, "s"), right=True),
