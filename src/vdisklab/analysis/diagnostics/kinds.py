@@ -353,7 +353,7 @@ def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
 def slow_diagnostics(
     observations: Observations, among: Collection[MeasuredCell] | None = None
 ) -> tuple[TooSlow, ...]:
-    """One diagnostic for cells that were too slow in some blocks, and one for those too slow in all.
+    """A diagnostic for cells that were too slow in some blocks, and one for those too slow in all.
 
     `among` limits the cells; None takes all.
     """
