@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,3 +165,37 @@ class Lab:
                     continue
                 found.append(int(file.parent.name))
         return found
+
+
+def require_ran_as_planned(
+    lab: Lab, runs: Iterable[Run], arguments: Sequence[str], *, only: bool = False
+) -> None:
+    """What a run of each path executed is what `plan --commands` prints for it, in its order.
+
+    With `only`, nothing else of what it prints is left, apart from building the disk.
+    """
+    _, *words = arguments
+    place = words.index("--db")
+    del words[place : place + 2]
+    with lab.start("plan", *words, "--commands", "--format", "json") as process:
+        printed, _ = process.communicate(timeout=120)
+    cells = json.loads(printed[printed.index("{") :])["cells"]
+    planned = {cell["path"]: cell["commands"] for cell in cells}
+    for run in runs:
+        shown = planned[run.path]
+        lines = [shown["qemu"], *shown["qmp"], *shown["measurements"]]
+        ran = dict.fromkeys(_as_planned(run.commands))
+        if only:
+            assert list(ran) == _as_planned(lines)
+        listed = dict.fromkeys(_as_planned([*shown["host"], *lines]))
+        assert list(ran) == [line for line in listed if line in ran]
+
+
+def _as_planned(commands: Sequence[str]) -> list[str]:
+    """Commands with `RUN` for what a run makes up, and without descriptors' numbers."""
+    text = "\0".join(commands)
+    text = re.sub(r"vdisklab-[0-9a-f]{8}(-\d+)?", "vdisklab-RUN", text)
+    text = re.sub(r"\bvdl[0-9a-f]{8}\b", "vdlRUN", text)
+    text = re.sub(r"(--write_\w+_log=\S+-)[0-9a-f]{8}\b", r"\1RUN", text)
+    text = re.sub(r"(--startdelay|--randseed)=\w+", r"\1=RUN", text)
+    return re.sub(r"\bfd=\d+", "fd=N", text).split("\0")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import time
-from collections.abc import Sequence
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, require_ran_as_planned
 from vdisklab.results.model import FailureKind, Run
 
 pytestmark = pytest.mark.guest
@@ -58,42 +55,20 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
         assert 0 < write.evidence.guest.write_bytes <= write.evidence.qemu.write_bytes
         assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
     assert "under emulation" in printed
-    assert {run.path: as_planned(run.commands) for run in runs} == planned(lab, *paths)
-
-
-def planned(lab: Lab, *paths: str) -> dict[str, list[str]]:
-    """What `plan --commands` prints for each path: QEMU, its monitor, and the measurements."""
-    _, *arguments = lab.arguments(*paths)
-    place = arguments.index("--db")
-    del arguments[place : place + 2]
-    with lab.start("plan", *arguments, "--commands", "--format", "json") as process:
-        printed, _ = process.communicate(timeout=120)
-    document = json.loads(printed[printed.index("{") :])
-    return {
-        cell["path"]: as_planned([commands["qemu"], *commands["qmp"], *commands["measurements"]])
-        for cell in document["cells"]
-        if (commands := cell["commands"])
-    }
-
-
-def as_planned(commands: Sequence[str]) -> list[str]:
-    """Commands with `RUN` for what a run makes up, and without descriptors' numbers."""
-    text = "\0".join(commands)
-    text = re.sub(r"vdisklab-[0-9a-f]{8}(-\d+)?", "vdisklab-RUN", text)
-    text = re.sub(r"\bvdl[0-9a-f]{8}\b", "vdlRUN", text)
-    return re.sub(r"\bfd=\d+", "fd=N", text).split("\0")
+    require_ran_as_planned(lab, runs, lab.arguments(*paths), only=True)
 
 
 def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     """io_uring may be forbidden here; then its path is dropped by name."""
-    status, printed, runs = measure(
-        lab,
+    served = "raw/none/vhostuser:iothread=on:queues=2"
+    paths = (
         "qcow2/none/virtio:aio={native,io_uring}",
-        "qcow2:preallocation=off/none/virtio:iothread=on:queues=2",
-        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k",
-        "raw/none/vhostuser:iothread=on:queues=2",
+        "qcow2:encrypt=luks:preallocation=off/none/virtio:iothread=on:queues=2",
+        "qcow2:compression=zstd/none/scsi:guest_scheduler=mq-deadline:discard=unmap:discard_granularity=64k:throttle_iops=4000",
+        served,
         "null",
     )
+    status, printed, runs = measure(lab, *paths)
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
     seen = {run.path: {check.name: check.seen for check in run.checks} for run in runs}
@@ -105,7 +80,8 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     assert compressed["guest.scheduler"] == "mq-deadline"
     assert compressed["guest.discard_granularity"] == "65536"
     assert compressed["qemu.aio"] == "threads"
-    assert seen["raw/none/vhostuser:iothread=on:queues=2"]["qemu.export"] == "vhost-user-blk"
+    assert seen[served]["qemu.export"] == "vhost-user-blk"
+    require_ran_as_planned(lab, runs, lab.arguments(*paths))
     for path, checks in seen.items():
         if "iothread=on" in path:
             assert checks["qemu.iothread"].endswith("-io")
@@ -177,5 +153,6 @@ def test_two_guests_at_once(lab: Lab) -> None:
         assert member.served > 0.9 * member.offered
         assert member.evidence.qemu is not None
         assert member.evidence.qemu.write_operations > 40
+    require_ran_as_planned(lab, [run], command)
     rates = {sample.metric: sample.value for sample in measured.samples}
     assert rates["iops"] == pytest.approx(sum(member.iops for member in group.members), rel=0.01)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab
+from tests.lab import Lab, require_ran_as_planned
 from vdisklab.results.model import Run
 
 pytestmark = pytest.mark.guest
@@ -45,6 +45,7 @@ def test_files_are_written_and_every_setting_is_read_back(lab: Lab) -> None:
         assert evidence.resident_after is not None
         assert evidence.allocated_after
     assert lab.leftovers() == []
+    require_ran_as_planned(lab, runs.values(), lab.arguments(*PATHS, profile="files"))
 
 
 def test_a_killed_virtiofsd_is_a_failed_cell_and_leaves_nothing(lab: Lab) -> None:
