@@ -111,9 +111,9 @@ def _metric_repair(name: object, known: Metric | None) -> str:
     quoted = _quoted(name)
     if known is not None:
         values = f"unit = {_quoted(known.unit)}, better = {_quoted(known.better.value)}"
-        return f"UPDATE metric SET {values} WHERE name = {quoted}"
-    users = (f"DELETE FROM {table} WHERE metric = {quoted}" for table in ("sample", "series"))
-    return "; ".join((*users, f"DELETE FROM metric WHERE name = {quoted}"))
+        return f"UPDATE metric SET {values} WHERE name IS {quoted}"
+    users = (f"DELETE FROM {table} WHERE metric IS {quoted}" for table in ("sample", "series"))
+    return "; ".join((*users, f"DELETE FROM metric WHERE name IS {quoted}"))
 
 
 def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator[_Damage]:

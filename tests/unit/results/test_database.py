@@ -464,10 +464,10 @@ def strays(table: str, parent: str, key: str) -> str:
         ("UPDATE metric SET better = 'sideways' WHERE name = 'iops'",
          "row iops of the table metric: it has '1/s' ('sideways' is better); this vdisklab has 1/s "
          "(higher is better)",
-         repair("UPDATE metric SET unit = '1/s', better = 'higher' WHERE name = 'iops'")),
+         repair("UPDATE metric SET unit = '1/s', better = 'higher' WHERE name IS 'iops'")),
         ("INSERT INTO metric VALUES ('it''s', 'c', 'higher')", "does not know it",
-         repair("DELETE FROM sample WHERE metric = 'it''s'; DELETE FROM series WHERE "
-                "metric = 'it''s'; DELETE FROM metric WHERE name = 'it''s'")),
+         repair("DELETE FROM sample WHERE metric IS 'it''s'; DELETE FROM series WHERE "
+                "metric IS 'it''s'; DELETE FROM metric WHERE name IS 'it''s'")),
         ("UPDATE campaign SET plan = '{}'",
          "row 1 of the table campaign: plan cannot be used: measurements is missing",
          "`vdisklab runs --delete campaign` removes that campaign"),
