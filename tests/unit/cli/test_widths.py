@@ -129,7 +129,7 @@ def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa:
         return sink.getvalue()
 
     for table in tables:
-        titles = [column.title for column in table.columns]
+        titles = [column.title for column in table.columns if column.title]
         assert len(set(titles)) == len(titles), f"two columns of one heading: {titles}"
     whole = printed(WIDEST)
     known = set(spellings(document)) | set(NUMBER.findall(headings_of(whole)))
