@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
@@ -173,6 +173,9 @@ class _Recorded:
 
     def execute(self, command: str, *_: object, **__: object) -> Any:  # noqa: ANN401
         return self._answers.get(command)
+
+    def deadline(self, seconds: float) -> Callable[[], float]:
+        return lambda: seconds
 
     def pause(self, _seconds: float) -> None:
         raise VdisklabError("the agent has no further answer")

@@ -67,7 +67,7 @@ class TestInstall:
             script(SHORT, place)
 
     def test_an_unknown_system(self) -> None:
-        with pytest.raises(PlanError, match=r"'system'.*one of short, base"):
+        with pytest.raises(PlanError, match=r"setting system .*one of short, base"):
             script(install(system="windows"))
 
     def test_seconds(self) -> None:
@@ -103,7 +103,7 @@ class TestBoot:
             (PLAN, replace(DISK, size=100 * MIB), "needs 256 MiB and"),
             (PLAN, replace(DISK, memory=128 * MIB), "needs 192 MiB of memory"),
             (replace(PLAN, filesystem="ext4"), DISK, "has no file system of its own"),
-            (replace(PLAN, settings={"system": "short"}), DISK, "'system'"),
+            (replace(PLAN, settings={"system": "short"}), DISK, "setting system is unknown"),
         ],
     )
     def test_what_cannot_be(self, plan: MeasurementPlan, place: Subject, reason: str) -> None:
