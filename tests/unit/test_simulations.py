@@ -56,7 +56,7 @@ def test_other_rules_are_tried_and_put_back(bench: dict[str, Any]) -> None:
     runs = [bench["other_rules"](np.random.default_rng(1), 1, names) for _ in range(2)]
     assert json.dumps(runs[0], default=float) == json.dumps(runs[1], default=float)
     assert [row["rules"] for row in runs[0]] == names
-    assert pair_noise.SHARED == 0.2
+    assert pair_noise.SHARED == 0.15
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from vdisklab.analysis.additive import Fit
 from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Floats, MeasureKey
-from vdisklab.analysis.pair_noise import PairNoise, common_freedom, pair_noise
+from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_blocks, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
@@ -32,9 +32,13 @@ chance, a cell can look noisier, or cells can look as if they shared block effec
 
 MOST_BLOCKS = 1000
 
-KEPT_BACK = 0.7
-"""Share of the allowed error that is not spent on the test itself, divided by the blocks - 1: the
-fewer the blocks, the more noise `pair_noise` cannot detect."""
+KEPT_BACK = 0.35
+"""Share of the allowed error that is not spent on Dunnett's test with three blocks, for noise that
+`pair_noise` cannot detect; divided by `more_blocks`."""
+
+KEPT_BACK_OF_TWO = 1.0
+"""The same for the test of two cells, divided by the blocks - 1. If one of two is noisier and the
+cells are few, this is the test that decides, and it needs the larger reserve."""
 
 CHALLENGERS = 24
 """Number of leading cells with which the others are compared."""
@@ -198,8 +202,9 @@ def p_of_lead(lead: float, others: int, freedom: int, blocks: int) -> float:
     chance. A two-sided t-test is needed where two cells tie (Gutmann & Maymin, Annals of Statistics
     15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """
-    p = max(dunnett(lead, others, freedom), 2 * float(t_sf(lead, freedom)))
-    return min(1.0, p / (1 - KEPT_BACK / (blocks - 1)))
+    any_other = dunnett(lead, others, freedom) / (1 - KEPT_BACK / more_blocks(blocks))
+    of_two = 2 * float(t_sf(lead, freedom)) / (1 - KEPT_BACK_OF_TWO / (blocks - 1))
+    return min(1.0, max(any_other, of_two))
 
 
 @lru_cache(maxsize=4096)

@@ -24,10 +24,10 @@ variance."""
 MUCH_NOISIER = 0.01
 """Below this probability, the cell also has its own degrees of freedom."""
 
-SHARED = 0.2
-"""If residuals point the same way by chance with less than this probability, cells are taken to
-share block effects. In three blocks a test at 5 % overlooks such effects, and 20 % costs little
-power."""
+SHARED = 0.15
+"""If residuals point the same way by chance with less than this probability, divided by
+`more_blocks`, cells are taken to share block effects. In three blocks a test at 5 % overlooks such
+effects; in more blocks it does not, and a false alarm costs the degrees of freedom."""
 
 CLEARLY = 0.05
 """Below this probability, a finding says that cells share block effects."""
@@ -87,15 +87,18 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     seen = np.isfinite(residual)
     count = seen.sum(axis=1).astype(np.float64)
     fitted = len(model.rows)
+    left = np.nansum(residual**2, axis=1) / (count - 1)
     # The fit of the blocks has also removed one cell's share of the noise.
-    squares = np.nansum(residual**2, axis=1) * (fitted / (fitted - 1) if fitted > 1 else 1.0)
-    own = np.maximum(squares / (count - 1), PRECISION**2)
+    own = np.maximum(left * (fitted / (fitted - 1) if fitted > 1 else 1.0), PRECISION**2)
     common, noisy = _common(own, count - 1)
-    variance = own_or_common(own, common, count - 1)
+    variance = own_or_common(np.maximum(own, _unequal(left)), common, count - 1)
     freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
     freedom[noisy] = count[noisy] - 1
-    load, rest, p = _shared(residual[:, seen.any(axis=0)])
+    residual = residual[:, seen.any(axis=0)]
+    load, rest, p = _shared(residual)
     share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / own.sum()))
+    if p > SHARED / more_blocks(residual.shape[1]):
+        load = np.zeros(len(places))
     return PairNoise(variance, freedom, count, load, model.resolution[places], rest, share)
 
 
@@ -106,6 +109,25 @@ def common_freedom(cells: int, blocks: int) -> int:
     a noisy cell and a shared effect that are too small for a test.
     """
     return max(blocks - 1, int(max((cells - 1) / 2, cells - 3) * (blocks - 1)))
+
+
+def more_blocks(blocks: int) -> float:
+    """What precautions for three blocks are divided by: 1 there, 3 for four, and 36 for ten."""
+    return max(1.0, (blocks - 1) * (blocks - 2) / 2)
+
+
+def _unequal(left: Floats) -> Floats:
+    """The cells' variances, if those `left` after the fit are unequal (Grubbs, Journal of the
+    American Statistical Association 43, 1948).
+
+    The mean of the cells is subtracted in each block. So a noisy cell looks less noisy than it is,
+    and the others noisier, the more so the fewer cells there are.
+    """
+    cells = len(left)
+    if cells < 3:
+        return left
+    answer: Floats = (left - left.sum() / (cells * (cells - 1))) * cells / (cells - 2)
+    return answer
 
 
 def own_or_common(own: Floats, common: float, freedom: Floats) -> Floats:
@@ -137,7 +159,7 @@ def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]
 def _shared(residual: Floats) -> tuple[Floats, float, float]:
     """Each cell's load of a shared block effect, the variance that is left, and the test's p-value.
 
-    The loads are 0 without an effect.
+    The loads are 0 where the p-value is too high for both SHARED and CLEARLY.
 
     Independent residuals point in all directions equally often, however noisy a cell is. Bingham's
     test of that (Annals of Statistics 2, 1974) needs only directions. The effect is the first
@@ -157,7 +179,7 @@ def _shared(residual: Floats) -> tuple[Floats, float, float]:
     spread = direction.T @ direction / len(direction)
     statistic = len(direction) * steps * (steps + 2) / 2 * (float((spread**2).sum()) - 1 / steps)
     p = chi2_sf(statistic, steps * (steps + 1) / 2 - 1)
-    if p > SHARED:
+    if p > max(SHARED / more_blocks(blocks), CLEARLY):
         return nothing, 0.0, p
     # The eigenvectors of a matrix of blocks: the SVD of a table of many cells takes longer.
     squares, effects = np.linalg.eigh(table.T @ table)
