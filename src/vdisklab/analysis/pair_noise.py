@@ -10,6 +10,7 @@ about 5 % of the answers are wrong.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -137,8 +138,13 @@ def own_or_common(own: Floats, common: float, freedom: Floats) -> Floats:
 
 def _limit(chance: float, freedom: Floats) -> Floats:
     """The ratio of estimated to true variance that normal noise exceeds with this probability."""
-    answer: Floats = chi2_isf(chance, freedom) / freedom
-    return answer
+    distinct, place = np.unique(freedom, return_inverse=True)
+    return np.array([_limit_of(chance, count) for count in distinct.tolist()])[place]
+
+
+@lru_cache(maxsize=1024)
+def _limit_of(chance: float, freedom: float) -> float:
+    return float(chi2_isf(chance, freedom)) / freedom
 
 
 def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]:
