@@ -25,7 +25,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 PLANNED_POWER = 0.93
-"""Power when all cells have the same noise. In simulations, 72 to 88 % of such leads were shown: by
+"""Power when all cells have the same noise. In simulations, 74 to 92 % of such leads were shown: by
 chance, a cell can look noisier, or cells can look as if they shared block effects
 (`bench/simulations.py`).
 """
@@ -87,7 +87,7 @@ class BestSet:
 
     @property
     def shows(self) -> float | None:
-        """The smallest lead (0.25: 25 %) that these blocks show at this noise (in 72 to 88 %
+        """The smallest lead (0.25: 25 %) that these blocks show at this noise (in 74 to 92 %
         of simulated campaigns)."""
         if self.competitors < 2:
             return None

@@ -93,7 +93,7 @@ EXPLANATIONS = (
         "leads that the blocks show",
         "rank",
         "noise shows blocks_for_10_percent",
-        "How far the best must be ahead of the next to be named in 72 to 88 % of simulated "
+        "How far the best must be ahead of the next to be named in 74 to 92 % of simulated "
         "campaigns with so many blocks and so much noise. The noise is that of one run within its "
         "block.",
         "analysis/best.py",
