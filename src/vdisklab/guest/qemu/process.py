@@ -86,9 +86,13 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
-        for task in asyncio.all_tasks(loop):
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
             task.cancel()
         _finish_tasks(loop)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # or asyncio prints a Ctrl-C that a task raised again
         loop.close()
 
 

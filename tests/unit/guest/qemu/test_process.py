@@ -77,3 +77,28 @@ def test_seconds_in_which_qemu_waits_for_a_cpu_do_not_count(speed: float, least:
         with pytest.raises(SilentGuestError, match=r"within 0\.2 s"):
             channel.execute("query-status", timeout=0.2)
         assert time.monotonic() - began >= least
+
+
+def test_a_ctrl_c_while_the_connection_is_closed_prints_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The signal may arrive in a background task, for which closing the connection waits."""
+
+    async def send() -> None:
+        interrupt()
+
+    async def disconnect(sender: asyncio.Task[None]) -> None:
+        await sender
+
+    def ask() -> None:
+        with event_loop() as loop:
+            sender = loop.create_task(send())
+            try:
+                loop.run_until_complete(asyncio.sleep(1))
+            finally:
+                loop.run_until_complete(asyncio.wait_for(disconnect(sender), 5))
+
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    gc.collect()
+    assert caplog.messages == []
