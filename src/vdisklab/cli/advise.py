@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +111,11 @@ def advise(
             left = (plan for plan in answer.planned if plan.request.directory not in failures)
             answer = replace(answer, planned=tuple(left))
             notes += failures.values()
-            status = EXIT_CELLS_FAILED if failures else _status(measured)
+            status = _status(measured, failures)
+            if status == EXIT_INTERRUPTED:
+                notes.insert(
+                    0, "Interrupted: all runs so far are kept; the same command continues."
+                )
     answer = replace(answer, notes=(*notes, *answer.notes))
     emit(
         form,
@@ -150,7 +154,8 @@ def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[Path | None, st
     return failures, measured
 
 
-def _status(measured: Sequence[Measured]) -> int:
+def _status(measured: Sequence[Measured], failures: Mapping[Path | None, str]) -> int:
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
-    return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
+    failed = bool(failures) or any(campaign.failed for campaign in measured)
+    return EXIT_CELLS_FAILED if failed else 0

@@ -14,14 +14,16 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
+from vdisklab.cli import advise
 from vdisklab.cli.main import main
-from vdisklab.errors import EXIT_CELLS_FAILED, DatabaseError, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
 from vdisklab.services.existing_guests import Roots, read_host
+from vdisklab.services.measure import Measured
 
 SPEEDS = {
     "host": 1.0,
@@ -250,3 +252,15 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
     document = advised(capsys, *words, status=EXIT_CELLS_FAILED)
     assert document["planned"] == []
     assert f"{place} cannot be measured: the work directory" in " ".join(document["notes"])
+
+
+def test_an_interrupted_measurement_is_said(
+    store: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(advise, "measure", lambda *_: Measured(CAMPAIGN.id, interrupted=True))
+    words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(tmp_path))
+    document = advised(capsys, *words, status=EXIT_INTERRUPTED)
+    assert document["notes"][0].startswith("Interrupted: ")
