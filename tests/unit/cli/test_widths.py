@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.unit.results.test_power_cut import KEPT, LOST
-from vdisklab.cli import output
+from vdisklab.cli import output, plan
 from vdisklab.cli.main import main
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import to_json
@@ -54,6 +54,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "profiles": ("profiles",),
     "profile": ("profiles", "hdtune"),
     "method": ("method",),
+    "plan": ("plan", "qcow2:cluster_size=2M:preallocation=off/none/scsi", "host"),
 }
 DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/>
@@ -161,7 +162,8 @@ def test_a_verb_at_every_width(
     monkeypatch.setenv("VDISKLAB_DB", str(results))
     monkeypatch.chdir(results.parent)
     tables: list[Table[Any]] = []
-    monkeypatch.setattr(output, "show", lambda table, _console: tables.append(table))
+    for module in (output, plan):
+        monkeypatch.setattr(module, "show", lambda table, _console: tables.append(table))
     domain = str(results.with_name("web.xml"))
     words = [domain if word == "DOMAIN" else word for word in VERBS[name]]
     assert main(words) in (0, 9, 10), capsys.readouterr().err
