@@ -225,6 +225,7 @@ WORST = (
     ("one cell 5× noisier", 13, 3),
     ("one cell 10× noisier", 4, 3),
     ("exact twins", 4, 10),
+    ("two families 10 %, own 2 %", 4, 10),
 )
 
 

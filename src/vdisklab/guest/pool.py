@@ -78,8 +78,9 @@ class GuestPool:
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
         """Starts a guest, and another if the first one stays silent while it boots.
 
-        Nothing has been measured by then, and an emulated guest hangs once in some hundred boots on
-        a busy machine. If one was unfit before, raises the same error without another attempt.
+        Nothing has been measured by then, and an emulated guest on a busy machine was once silent
+        for 90 s, for an unknown reason. If a guest was unfit before, raises the same error without
+        another attempt.
         """
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)

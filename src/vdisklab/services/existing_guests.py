@@ -74,7 +74,9 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
     disks = read_guests(texts, notes)
     if not disks:
         why = f" ({notes[0].rstrip('.')})" if notes else ""
-        raise PlanError(f"there is no guest with a hard disk{why}", hint=f"name others: {_WHAT}")
+        raise PlanError(
+            f"there is no guest with a hard disk{why}", hint=f"name other guests: {_WHAT}"
+        )
     return ExistingGuests(disks, tuple(notes))
 
 
