@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.guest.factory import GuestContext, binary_of, files_of
+from vdisklab.guest.factory import GuestContext, binary_of, files_of, kernel_for
 from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
 from vdisklab.guest.image.guest_image import build_guest_image
-from vdisklab.guest.image.kernel import find_kernel
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
@@ -25,7 +24,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.programs import install_hint
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import Accelerator, Firmware, UserGuest
+from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, UserGuest
 from vdisklab.plan.settings import Request
 from vdisklab.storage.site import Site
 
@@ -94,7 +93,7 @@ def disk_boots(
     """For a plan that boots from its disks, else None. QEMU's errors are written to `directory`."""
     if not plan.profile.boots or accelerator is None:
         return None
-    system, boot = system_to_boot(guest_context.host, guest_context.cache, buses, plan.guest.kernel)
+    system, boot = system_to_boot(guest_context.host, guest_context.cache, buses, plan.guest)
     names = (
         f"vdisklab-{guest_context.ledger.run_id}-boot{number}" for number in itertools.count(1)
     )
@@ -124,10 +123,10 @@ def boot_from(boot: BootFiles, system: DiskSystem, serial: str) -> BootFiles:
 
 
 def system_to_boot(
-    host: Host, cache: Path, buses: frozenset[Bus], kernel_asked: str | None
+    host: Host, cache: Path, buses: frozenset[Bus], guest: GuestPlan
 ) -> tuple[DiskSystem, BootFiles]:
     """The system for disks that guests boot from, and its boot files; built unless cached."""
-    kernel = find_kernel(host, cache, buses, wanted=kernel_asked)
+    kernel = kernel_for(host, cache, buses, guest)
     image = build_guest_image(host, cache, kernel)
     return disk_system(host, cache, kernel, image), files_of(image)
 

@@ -22,7 +22,7 @@ from vdisklab.guest.accelerator import (
     try_kvm,
 )
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
-from vdisklab.guest.image.kernel import find_kernel, is_kernel_at_hand
+from vdisklab.guest.image.kernel import Kernel, find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.pool import StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -32,7 +32,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan, Qemu
+from vdisklab.plan.guest import USUAL_GUEST, Accelerator, GuestPlan, Qemu
 from vdisklab.progress import Note, Progress, Step
 
 
@@ -130,18 +130,23 @@ def binary_of(qemu: Qemu | None) -> str:
 
 def _micro_guest(context: GuestContext, guest: GuestPlan, buses: frozenset[Bus]) -> BootFiles:
     context.progress(Step("preparing the guest's kernel and image"))
-    return boot_files(context.host, context.cache, buses, guest.kernel)
+    return boot_files(context.host, context.cache, buses, guest)
 
 
 def boot_files(
-    host: Host, cache: Path, buses: frozenset[Bus], kernel: str | None = None
+    host: Host, cache: Path, buses: frozenset[Bus], guest: GuestPlan = USUAL_GUEST
 ) -> BootFiles:
     """The micro guest with drivers for these buses, from the cache or newly built.
 
-    `kernel` is the kernel image to use; None lets vdisklab find one. Raises HostError.
+    Raises HostError.
     """
-    image = build_guest_image(host, cache, find_kernel(host, cache, buses, wanted=kernel))
-    return files_of(image)
+    return files_of(build_guest_image(host, cache, kernel_for(host, cache, buses, guest)))
+
+
+def kernel_for(host: Host, cache: Path, buses: frozenset[Bus], guest: GuestPlan) -> Kernel:
+    """The kernel of the micro guest, with its I/O schedulers. Raises HostError if none has them."""
+    wanted, schedulers = guest.kernel, guest.schedulers
+    return find_kernel(host, cache, buses, wanted=wanted, schedulers=schedulers)
 
 
 def files_of(image: GuestImage) -> BootFiles:

@@ -134,15 +134,15 @@ def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> Guest
         return guest_disk
     if machine.system.family is Family.WINDOWS:
         raise GuestError("a Windows guest has no I/O schedulers", hint="leave out guest_scheduler")
-    setting = f"/sys/block/{guest_disk.device.removeprefix('/dev/')}/queue/scheduler"
+    name = guest_disk.facts.get("queues_of", guest_disk.device.removeprefix("/dev/"))
+    setting = f"/sys/block/{name}/queue/scheduler"
     try:
         machine.agent.run(("sh", "-c", f"echo {wanted} > {setting}"), timeout=_SECONDS)
     except WorkloadError as error:
         available = machine.agent.run(("cat", setting), timeout=_SECONDS).stdout.strip()
         raise GuestError(
             f"the guest's kernel does not have the I/O scheduler {wanted}: it has {available}",
-            hint="choose one of these; an older vdisklab may have unpacked a kernel with fewer: "
-            "then remove the directory `kernel` from its cache",
+            hint="choose one of these",
         ) from error
     return machine.find_disk(disk.guest_serial)
 

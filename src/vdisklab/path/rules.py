@@ -251,17 +251,25 @@ def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[
 
 
 def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
-    """Why a guest with `cpus` CPUs cannot use all queues of the path; None if it can.
+    """Why a guest with `cpus` CPUs cannot use all queues and threads of the path; None if it can.
 
-    Linux gives a disk at most one queue per CPU (block/blk-mq.c, blk_mq_alloc_tag_set).
+    Linux gives a disk at most one queue per CPU (block/blk-mq.c, blk_mq_alloc_tag_set), and QEMU as
+    many queues as the guest has CPUs. QEMU deals them out to the threads in turn
+    (hw/virtio/iothread-vq-mapping.c), so a thread beyond their number would have none.
     """
-    queues = path.attachment.queues
-    if queues is None or queues <= cpus:
-        return None
-    return Impossible(
-        f"queues={queues} is more than the guest's {cpus} CPUs can use",
-        f"add --guest-cpus {queues}",
-    )
+    queues, threads = path.attachment.queues, path.attachment.iothreads or 0
+    if queues is not None and queues > cpus:
+        return Impossible(
+            f"queues={queues} is more than the guest's {cpus} CPUs can use",
+            f"add --guest-cpus {queues}",
+        )
+    if threads > (queues or cpus):
+        more = f"--guest-cpus {threads}" if queues is None else f"queues={threads}"
+        return Impossible(
+            f"iothreads={threads} share the disk's queues, and there are only {queues or cpus}",
+            f"add {more}" if queues is None else f"write {more}",
+        )
+    return None
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] = (

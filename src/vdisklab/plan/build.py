@@ -89,9 +89,11 @@ def draft_plan(
     profile = _with_load(profile, settings.load)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
+    paths = expand_paths(settings.patterns, axes)
+    schedulers = (path.attachment.guest_scheduler for path in paths)
     return Draft(
         settings=settings,
-        paths=expand_paths(settings.patterns, axes),
+        paths=paths,
         baseline=_one_path(_set(settings.baseline), axes) if named else None,
         profile=profile,
         qemus=qemus,
@@ -101,6 +103,7 @@ def draft_plan(
             accelerator=_set(settings.accelerator).accelerator,
             kernel=settings.guest_kernel,
             user=own,
+            schedulers=frozenset(name for name in schedulers if name is not None),
         ),
     )
 

@@ -118,7 +118,7 @@ class GuestPlan:
     """Size of the guest; `accelerator` None means: KVM if it really runs a guest, else TCG.
 
     Without a user guest (`user`) it is the micro guest, with the host's kernel unless `kernel`
-    names another.
+    names another; it must have the I/O schedulers `schedulers`.
     """
 
     cpus: int = 2
@@ -126,6 +126,7 @@ class GuestPlan:
     accelerator: Accelerator | None = None
     kernel: str | None = None
     user: UserGuest | None = None
+    schedulers: frozenset[str] = frozenset()
 
     @property
     def is_windows(self) -> bool:

@@ -193,14 +193,14 @@ def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
 def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
     """The exact commands of each cell, and whether KVM is only assumed in them."""
     buses = guest_buses(plan)
-    cache, kernel = cache_directory(), plan.guest.kernel
+    cache = cache_directory()
     boot = system = None
     if buses and plan.guest.user is None:
         if plan.profile.boots:
-            system, micro = system_to_boot(host, cache, buses, kernel)
+            system, micro = system_to_boot(host, cache, buses, plan.guest)
             boot = boot_from(micro, system, f"vdl{RUN}")
         else:
-            boot = boot_files(host, cache, buses, kernel)
+            boot = boot_files(host, cache, buses, plan.guest)
     systems = systems_of(plan.profile)
     packages = {system.name: planned_packages(host, cache, system) for system in systems}
     files = GuestFiles(boot, system, packages)

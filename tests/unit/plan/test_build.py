@@ -148,6 +148,30 @@ def test_numbers_that_no_campaign_can_be_run_with(wrong: dict[str, object], mess
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("bus", "cpus", "hint"),
+    [
+        ("virtio:iothreads=3", 2, "add --guest-cpus 3"),
+        ("scsi:iothreads=3:queues=2", 4, "write queues=3"),
+        ("virtio:iothreads=3", 3, None),
+    ],
+)
+def test_iothreads_without_a_queue_are_refused(bus: str, cpus: int, hint: str | None) -> None:
+    request = Request(paths=(f"raw/none/{bus}",), baseline="none", guest_cpus=cpus)
+    if hint is None:
+        assert len(build(request).cells) == 1
+        return
+    with pytest.raises(PlanError, match=r"iothreads=3 share .* only 2") as caught:
+        build(request)
+    assert caught.value.hint == hint
+
+
+def test_the_guests_kernel_needs_the_schedulers_of_the_paths() -> None:
+    paths = ("raw/none/virtio:guest_scheduler={none,bfq}", "qcow2/none")
+    plan = build(Request(paths=paths, guest_scheduler=("kyber",)))
+    assert plan.guest.schedulers == {"none", "bfq", "kyber"}
+
+
 def test_more_queues_than_cpus_are_dropped_with_the_way_out() -> None:
     plan = build(Request(paths=("raw/none/{virtio,virtio:queues=4}",), baseline="none"))
     assert [cell.label for cell in plan.cells] == ["raw/none"]

@@ -20,11 +20,10 @@ from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.debian_packages import depends_on, unpack_package
 from vdisklab.guest.image.modules import (
-    AGENT_MODULES,
     BUS_MODULES,
     OPTIONAL_MODULES,
-    ROOT_MODULES,
     ModuleTree,
+    needed_modules,
 )
 from vdisklab.host.command import Host
 from vdisklab.path.segments import Bus
@@ -94,45 +93,42 @@ def find_kernel(
     buses: frozenset[Bus],
     *,
     wanted: str | None = None,
+    schedulers: Iterable[str] = (),
     boot: Path = Path("/boot"),
 ) -> Kernel:
-    """A kernel with drivers for the guest agent's port and all of `buses`.
+    """A kernel with drivers for the guest agent's port and all of `buses`, and these I/O
+    schedulers.
 
     Tries the image `wanted`, the running kernel, the newest in `boot`, one in `cache`, and a
     download from the distribution, in this order. A cached kernel is not replaced by a newer one,
     so that campaigns stay comparable; remove it to get a newer one. Raises HostError if none is
     usable.
     """
+    needed = needed_modules(buses, schedulers)
     if wanted is not None:
-        return _wanted_kernel(Path(wanted), buses)
+        return _wanted_kernel(Path(wanted), needed)
     for kernel in _host_kernels(boot):
-        if not lacking_drivers(kernel, buses):
+        if not kernel.modules.lacking(needed):
             return kernel
     flavour = Flavour.CLOUD if buses <= _CLOUD_BUSES else Flavour.FULL
-    return _packaged_kernel(host, cache, flavour, buses)
+    return _packaged_kernel(host, cache, flavour, needed)
 
 
 def is_kernel_at_hand(cache: Path, buses: frozenset[Bus], boot: Path = Path("/boot")) -> bool:
     """Whether `find_kernel` would find one for these buses without a download."""
     cached = (_kept_kernel(cache / "kernel", flavour) for flavour in (Flavour.CLOUD, Flavour.FULL))
     kernels = itertools.chain(_host_kernels(boot), (kernel for kernel in cached if kernel))
-    return any(not lacking_drivers(kernel, buses) for kernel in kernels)
+    return any(not kernel.modules.lacking(needed_modules(buses)) for kernel in kernels)
 
 
-def lacking_drivers(kernel: Kernel, buses: Iterable[Bus]) -> list[str]:
-    """The modules that these buses need and `kernel` does not have."""
-    needed = [*AGENT_MODULES, *ROOT_MODULES, *(name for bus in buses for name in BUS_MODULES[bus])]
-    return sorted(set(kernel.modules.lacking(needed)))
-
-
-def _wanted_kernel(image: Path, buses: frozenset[Bus]) -> Kernel:
+def _wanted_kernel(image: Path, needed: list[str]) -> Kernel:
     kernel = _read_kernel(image, (image.parent.parent, Path("/")), Flavour.HOST)
     if kernel is None:
         raise HostError(
             f"the kernel {image} cannot be used: no readable bzImage with its lib/modules",
             hint="name a /boot/vmlinuz-* whose /lib/modules directory exists",
         )
-    lacking = lacking_drivers(kernel, buses)
+    lacking = kernel.modules.lacking(needed)
     if lacking:
         raise HostError(
             f"the kernel {image} lacks drivers that this guest needs: {', '.join(lacking)}",
@@ -178,13 +174,13 @@ def _version(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]
 
 
-def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, buses: frozenset[Bus]) -> Kernel:
+def _packaged_kernel(host: Host, cache: Path, flavour: Flavour, needed: list[str]) -> Kernel:
     with locked(cache / "kernel") as directory:
         kernel = _kept_kernel(directory, flavour)
         # An older vdisklab may have unpacked fewer modules.
-        if kernel is None or lacking_drivers(kernel, buses):
+        if kernel is None or kernel.modules.lacking(needed):
             kernel = _download_kernel(host, directory, flavour)
-    lacking = lacking_drivers(kernel, buses)
+    lacking = kernel.modules.lacking(needed)
     if lacking:
         raise HostError(
             f"the distribution's kernel {kernel.release} lacks {', '.join(lacking)}",
@@ -242,9 +238,8 @@ def _only_kernel(root: Path, flavour: Flavour, package: str) -> Kernel:
 def _keep_useful(root: Path, kernel: Kernel) -> None:
     """Removes the modules that no guest loads: 390 MB of Debian's full kernel become 30."""
     tree = kernel.modules
-    names = {*AGENT_MODULES, *ROOT_MODULES, *OPTIONAL_MODULES}
-    names.update(name for wanted in BUS_MODULES.values() for name in wanted)
-    keep = {module.path for module in tree.closure(sorted(names))}
+    names = (*needed_modules(Bus), *OPTIONAL_MODULES)
+    keep = {module.path for module in tree.closure(names)}
     for path in set(tree.files.values()) - keep:
         path.unlink()
     shutil.rmtree(root / "usr/share", ignore_errors=True)

@@ -38,10 +38,21 @@ BUS_MODULES: Mapping[Bus, tuple[str, ...]] = {
 }
 """Modules for a disk on each bus, and for a shared directory, whose mount loads them."""
 
+SCHEDULER_MODULES = {"mq-deadline": "mq_deadline", "kyber": "kyber_iosched", "bfq": "bfq"}
+"""The module of each I/O scheduler that a path can name; `none` needs none."""
+
 OPTIONAL_MODULES = (
-    "xfs", "btrfs", "ext2", "loop", "virtio_rng", "mq_deadline", "kyber_iosched", "bfq",
+    "xfs", "btrfs", "ext2", "loop", "virtio_rng", *SCHEDULER_MODULES.values(),
 )  # fmt: skip
 """File systems and schedulers for the measured disk; included if the kernel has them."""
+
+
+def needed_modules(buses: Iterable[Bus], schedulers: Iterable[str] = ()) -> list[str]:
+    """What a guest needs for its agent, its programs, and disks on these buses."""
+    of_buses = (name for bus in buses for name in BUS_MODULES[bus])
+    of_schedulers = (SCHEDULER_MODULES[name] for name in schedulers if name in SCHEDULER_MODULES)
+    return sorted({*AGENT_MODULES, *ROOT_MODULES, *of_buses, *of_schedulers})
+
 
 # A module that looks up a checksum by name at run time (crypto_alloc_shash) has no symbol
 # dependency on it; `softdep` names the checksum by an alias.

@@ -25,9 +25,15 @@ VIRTIO = frozenset({Bus.VIRTIO})
 CLOUD = frozenset({Bus.VIRTIO, Bus.VHOSTUSER, Bus.SCSI, Bus.NVME, Bus.IDE, Bus.VIRTIOFS})
 
 
-def find(tmp_path: Path, buses: frozenset[Bus] = VIRTIO, wanted: str | None = None) -> Kernel:
+def find(
+    tmp_path: Path,
+    buses: frozenset[Bus] = VIRTIO,
+    wanted: str | None = None,
+    schedulers: tuple[str, ...] = (),
+) -> Kernel:
+    boot = tmp_path / "host/boot"
     return find_kernel(
-        LocalHost(), tmp_path / "cache", buses, wanted=wanted, boot=tmp_path / "host/boot"
+        LocalHost(), tmp_path / "cache", buses, wanted=wanted, schedulers=schedulers, boot=boot
     )
 
 
@@ -123,6 +129,17 @@ def test_a_kernel_of_the_users_own(machine: FakeMachine, tmp_path: Path) -> None
     assert caught.value.hint
     with pytest.raises(HostError, match="nonesuch"):
         find(tmp_path, wanted="/nonesuch")
+
+
+def test_a_kernel_without_the_io_scheduler_of_a_path_is_refused(
+    machine: FakeMachine, tmp_path: Path
+) -> None:
+    image = os.fspath(write_kernel(tmp_path / "own", release="6.5.0-own"))
+    with pytest.raises(HostError, match="lacks drivers that this guest needs: kyber_iosched"):
+        find(tmp_path, wanted=image, schedulers=("none", "kyber"))
+    assert find(tmp_path, wanted=image, schedulers=("none",)).release == "6.5.0-own"
+    with pytest.raises(HostError, match=r"kernel 6\.1\.0-9-cloud-amd64 lacks bfq"):
+        find(tmp_path, schedulers=("bfq",))
 
 
 @pytest.mark.parametrize(

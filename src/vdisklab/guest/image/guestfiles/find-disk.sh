@@ -55,6 +55,16 @@ show() {
     fi
 }
 
+# Sets `disk` to the one that has the queues. Since QEMU 10 its NVMe controllers can have several
+# paths, so Linux makes nvme0n1 a disk without queues above nvme0c0n1, which has no device file
+# (nvme_mpath_alloc_disk in drivers/nvme/host/multipath.c).
+find_queues() {
+    for path in "${disk%n*}"c*n"${disk##*n}"; do
+        [ ! -e "$path/mq" ] || disk=$path
+    done
+    echo "queues_of=${disk##*/}"
+}
+
 # The driver of the SCSI host (virtio_scsi, ata_piix, ahci, usb-storage, uas), as the driver of all
 # these disks is "sd".
 show_driver() {
@@ -103,12 +113,15 @@ show physical_block_size physical_block_size
 show write_cache write_cache
 show fua fua
 show rotational rotational
-show nr_requests nr_requests
 show discard_max_bytes discard_max_bytes
 show discard_granularity discard_granularity
 show read_ahead_kb read_ahead_kb
-show wbt_lat_usec wbt_lat_usec
 show max_sectors_kb max_sectors_kb
+show_driver
+show_virtio_features
+find_queues
+show nr_requests nr_requests
+show wbt_lat_usec wbt_lat_usec
 if [ -e "$disk/queue/scheduler" ]; then
     read -r value <"$disk/queue/scheduler"
     case $value in
@@ -119,5 +132,3 @@ fi
 set -- "$disk"/mq/*
 [ -e "$1" ] || shift
 echo "nr_hw_queues=$#"
-show_driver
-show_virtio_features
