@@ -34,11 +34,11 @@ from vdisklab.services.disk_advice import AdviceAnswer, advise_groups
 from vdisklab.services.disk_groups import group_disks
 from vdisklab.services.existing_guests import read_disks, read_host
 from vdisklab.services.measure import Measured, measure
-from vdisklab.units import MIB
 
 COLD = Request(page_cache=PageCacheChoice.COLD)
-SHORT = Request(runtime=1.0, ramp=0.2, size_bytes=512 * MIB)
-"""The lengths of measurements without a profile: many paths, of which one shall stand out."""
+SHORT = Request(profile="short", blocks=5)
+"""What is measured without a profile: an answer in minutes, in more blocks than `short` has, because
+one of many paths shall stand out."""
 
 
 @takes_settings(
@@ -85,7 +85,7 @@ def advise(
 
     It answers from stored measurements of the disk's path and its neighbours, which differ in one
     segment. Without them it prints what to measure, how long that takes, and the command.
-    Measurements last 1 s on 512 MiB unless you name a profile or other lengths. Guests, images and
+    Unless you name a profile, it measures `short` in five blocks. Guests, images and
     configurations are only read.
 
     Examples:

@@ -27,7 +27,7 @@ from vdisklab.progress import (
 )
 from vdisklab.render.tables.power_cuts import basis
 from vdisklab.sanitise import sanitise
-from vdisklab.units import format_duration
+from vdisklab.units import counted, format_duration
 
 _RUNS_FOR_PACE = 3
 
@@ -99,6 +99,9 @@ class TerminalProgress:
         if event.finished:
             whole = self._of_all(event.finished, " of ")
             self._say(f"continuing: {whole} runs are already measured")
+        if event.seconds_estimated:
+            left = counted(event.runs - event.finished, "run")
+            self._say(f"measuring {left}, about {format_duration(event.seconds_estimated)}")
 
     def _finish(self, event: RunFinished) -> None:
         self._done += 1

@@ -20,7 +20,8 @@ def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
     A shared directory has none: no setting makes a disk of it.
 
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
-    A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads.
+    A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads. QEMU's default is
+    writeback, so neither is the other's neighbour.
     """
     varied = () if path.is_share else (*_settings(path), *_rebuilt(path))
     return tuple(
@@ -35,6 +36,8 @@ def _settings(path: DiskPath) -> Iterator[DiskPath]:
     synchronous = (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
     attachment = path.attachment
     for cache in flushed if path.offers_write_cache else synchronous:
+        if cache is path.cache.spelled_out:
+            continue
         native = attachment.aio is Aio.NATIVE and not cache.direct
         yield replace(
             path,

@@ -140,7 +140,12 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
             by_place.setdefault(device_of(group.directory), []).append(group)
     for together in by_place.values():
         paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
-        full = replace(request, paths=tuple(map(str, paths)), directory=together[0].directory)
+        full = replace(
+            request,
+            paths=tuple(map(str, paths)),
+            baseline=str(together[0].path),  # the host's own speed would answer nothing here
+            directory=together[0].directory,
+        )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds
         yield PlannedMeasurement(full, len(together), seconds)

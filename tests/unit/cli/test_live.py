@@ -46,6 +46,7 @@ def test_plain_lines_without_a_terminal() -> None:
     assert shown(terminal=False).splitlines() == [
         "building xfs",
         "continuing: 1 of 4 runs are already measured",
+        "measuring 3 runs, about 1 min 30 s",
         "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
         "note: under emulation [not bold]",
         "✗ 3/4 block 1/2, cell 2/2: raw/[odd]: no answer",
@@ -54,7 +55,7 @@ def test_plain_lines_without_a_terminal() -> None:
 
 def test_each_measurement_gets_a_line_where_it_takes_minutes() -> None:
     lines = shown(terminal=False, each=True).splitlines()
-    assert lines[2:4] == [
+    assert lines[3:5] == [
         "block 1/2, cell 1/2: raw/none: randread-4k-q1",
         "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
     ]

@@ -1,0 +1,195 @@
+"""What came out for the questions of docs/questions.md: ratios of two recorded disk paths.
+
+    python bench/questions.py DATABASE... CAMPAIGNS.json.gz... > bench/results/questions.json
+    python bench/questions.py --from bench/results/questions.json
+
+The first form reads the campaigns that `script/record-questions` and others have recorded; a
+campaign is known by its label, `search-disk` by its file. The second prints each question's
+figures as the page has them (tests/unit/test_questions.py compares).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from machine import machine_facts, print_result
+from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.analysis.tallies import workings
+from vdisklab.render import numbers
+from vdisklab.results.store import Store, open_store
+from vdisklab.services.answers import Loaded, find_cells, load_chosen
+from vdisklab.services.campaign_files import import_campaigns
+
+SEARCH = "search-disk"
+"""The campaign of bench/results/search-disk.json.gz, which has no label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two paths to compare for a question, in the campaigns with these labels."""
+
+    question: int
+    a: str
+    b: str
+    label: str = SEARCH
+    label_b: str = ""
+
+
+PROXMOX = "raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on"
+LIBVIRT = "qcow2:preallocation=off/default"
+
+PAIRS = (
+    Pair(1, "btrfs/raw/none", "loop/none", "layers"),
+    Pair(1, "btrfs/qcow2/none", "loop/none", "layers"),
+    Pair(2, "raw/writethrough", "raw/none"),
+    Pair(2, "raw/none/usb", "raw/none"),
+    Pair(3, "raw/none/scsi", "raw/none"),
+    Pair(4, "raw/none/nvme", "raw/none"),
+    Pair(5, "raw/writeback", "raw/none", "settings"),
+    Pair(5, "raw/writethrough", "raw/none", "settings"),
+    Pair(5, "raw/directsync", "raw/none", "settings"),
+    Pair(9, "raw/none", "raw/default"),
+    Pair(10, "raw/unsafe", "raw/none"),
+    Pair(10, "raw/directsync", "raw/none"),
+    Pair(12, "raw/none/virtio:aio=native", "raw/none"),
+    Pair(12, "raw/none/virtio:aio=io_uring", "raw/none"),
+    Pair(13, "qcow2/none", "raw/none"),
+    Pair(14, "raw/directunsafe", "raw/none", "settings"),
+    Pair(14, "raw/unsafe", "raw/none", "settings"),
+    Pair(15, "raw/none/virtio:guest_scheduler=mq-deadline", "raw/none", "settings"),
+    Pair(18, "btrfs/qcow2/none", "ext4/raw/none", "layers"),
+    Pair(19, "raw/none/virtio:throttle_iops=500", "raw/none", "settings"),
+    Pair(19, "raw/none/virtio:throttle_iops=5000", "raw/none", "settings"),
+    Pair(24, PROXMOX, "raw/none", "settings"),
+    Pair(24, LIBVIRT, "raw/none", "settings"),
+    Pair(25, "ext4/raw/none", "loop/none", "layers"),
+    Pair(27, "ext4/qcow2/none", "ext4/qcow2/none", "aged", "new"),
+)
+
+
+def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str, Any]]]:
+    """The figures of each question; pairs whose campaigns were not recorded are left out."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for pair in PAIRS:
+        one, other = loaded.get(pair.label), loaded.get(pair.label_b or pair.label)
+        if one is not None and other is not None:
+            figures = [asdict(pair) | _figures(store, pair, one, other)]
+            found.setdefault(str(pair.question), []).extend(figures)
+    return found
+
+
+def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, Any]:
+    """For reads and writes A/B within blocks, both medians in IOPS, and bytes at the device."""
+    found: dict[str, Any] = {}
+    for key in one.observations.used:
+        if key.metric == "bandwidth" and key in other.observations.used:
+            iops = MeasureKey(key.name, key.direction, "iops")
+            a, b = _blocks(one, pair.a, iops), _blocks(other, pair.b, iops)
+            (ratio,) = paired_ratios(a, b)
+            found[key.direction.value] = {
+                "blocks": ratio.pairs,
+                "ratio": ratio.ratio,
+                "low": ratio.low,
+                "high": ratio.high,
+                "iops_a": float(np.nanmedian(a)),
+                "iops_b": float(np.nanmedian(b)),
+                "device_bytes_a": _device_bytes(store, one, pair.a, key.name),
+                "device_bytes_b": _device_bytes(store, other, pair.b, key.name),
+            }
+    return found
+
+
+def _blocks(loaded: Loaded, path: str, key: MeasureKey) -> Floats:
+    """The values of a path, one for each block."""
+    (cell, *_) = find_cells(loaded.observations, path)
+    values: Floats = loaded.observations.grid(key)[loaded.observations.place[cell]]
+    return values
+
+
+def _device_bytes(store: Store, loaded: Loaded, path: str, measurement: str) -> float | None:
+    """The bytes at the host's device for each byte that the guest read or wrote."""
+    (cell, *_) = find_cells(loaded.observations, path)
+    tallies = [tally for tally in store.tallies(loaded.ids) if tally.measurement == measurement]
+    return workings(tallies, loaded.cells)[cell].device_share
+
+
+def load_all(store: Store) -> dict[str, Loaded]:
+    """The campaigns of a database by their labels."""
+    return {
+        campaign.label or SEARCH: load_chosen(store, (campaign,))
+        for campaign in store.campaigns(with_runs=True)
+    }
+
+
+def fragments(figures: Mapping[str, Any]) -> tuple[str, ...]:
+    """A pair's figures as the page has them: `reads ×1.02 (0.85–1.23)`."""
+    return tuple(
+        f"{word} {numbers.ratio(figures[key]['ratio'])} "
+        f"({numbers.ratio_interval(figures[key]['low'], figures[key]['high'])})"
+        for key, word in (("read", "reads"), ("write", "writes"))
+        if key in figures
+    )
+
+
+def main() -> None:
+    """Reads the files, and prints the figures as JSON, or those of a record as text."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path, help="databases and exported campaigns")
+    parser.add_argument("--from", dest="record", type=Path, help="print this record's figures")
+    options = parser.parse_args()
+    if options.record:
+        _print_record(json.loads(options.record.read_text()))
+        return
+    questions: dict[str, list[dict[str, Any]]] = {}
+    machines: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        imported = Path(place) / "imported.sqlite"
+        exports = [file for file in options.files if file.name.endswith(".json.gz")]
+        databases = [file for file in options.files if file not in exports]
+        if exports:
+            import_campaigns(str(imported), exports)
+            databases.append(imported)
+        for database in databases:
+            store = stack.enter_context(open_store(str(database), create=False))
+            loaded = load_all(store)
+            machines += [_campaign(label, campaign) for label, campaign in loaded.items()]
+            for question, figures in answers(store, loaded).items():
+                questions.setdefault(question, []).extend(figures)
+    print_result(machine_facts(Path()) | {"campaigns": machines, "questions": questions})
+
+
+def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
+    (campaign,) = loaded.campaigns
+    return {
+        "label": label,
+        "date": campaign.started.isoformat(timespec="seconds"),
+        "host": {key: str(value) for key, value in asdict(campaign.host).items() if key != "more"},
+        "blocks": loaded.blocks,
+        "emulated": loaded.caveats.emulated,
+    }
+
+
+def _print_record(record: Mapping[str, Any]) -> None:
+    for question, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
+        for figures in pairs:
+            print(question, figures["a"], "against", figures["b"], *fragments(figures), sep="  ")
+            for key in ("read", "write"):
+                rates = figures.get(key, {})
+                kinds = ("iops_a", "iops_b", "device_bytes_a", "device_bytes_b")
+                print("   ", key, *(f"{kind} {rates.get(kind)}" for kind in kinds))
+
+
+if __name__ == "__main__":
+    main()
