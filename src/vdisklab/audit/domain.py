@@ -121,6 +121,12 @@ def _notes(domain: Element) -> Iterator[tuple[str, DiskPath]]:
             continue  # the note was edited; the XML itself still has nearly everything
 
 
+_IN_POOL = (
+    "its source is the volume {0!r} of the pool {1!r}: name its file in a copy of the XML, "
+    "<disk type='file'> and <source file='PATH'/>, with the path that `virsh vol-path` prints"
+)
+
+
 def _disk(
     domain: Element, name: str, disk: Element, notes: Mapping[str, DiskPath]
 ) -> ConfiguredDisk:
@@ -131,6 +137,8 @@ def _disk(
     path, problem = None, None
     try:
         _require_qemus_disk(domain, disk)
+        if kind == "volume":
+            raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
         if kind not in ("file", "block"):
             protocol = f" ({location['protocol']})" if "protocol" in location else ""
             raise ValueError(f"its source is of type {kind}{protocol}: {MAP_IT}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 
@@ -70,7 +70,15 @@ def read_guests(
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
-    return (*disks, *_disks_of_documents(documents))
+    return tuple(map(_readable, (*disks, *_disks_of_documents(documents))))
+
+
+def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
+    """The disk with names and reasons that a table can hold: a hostile one has megabytes."""
+    texts = {name: getattr(disk, name) for name in ("domain", "target", "source", "problem")}
+    longest = 4096  # PATH_MAX
+    cut = {name: f"{text[:100]}…" for name, text in texts.items() if len(text or "") > longest}
+    return replace(disk, **cut) if cut else disk
 
 
 def _is_storages(text: GuestText) -> bool:

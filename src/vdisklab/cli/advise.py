@@ -37,8 +37,8 @@ from vdisklab.services.measure import Measured, measure
 
 COLD = Request(page_cache=PageCacheChoice.COLD)
 SHORT = Request(profile="short", blocks=5)
-"""What is measured without a profile: an answer in minutes, in more blocks than `short` has, because
-one of many paths shall stand out."""
+"""What is measured without a profile: minutes, in more blocks than `short` has, because one
+of many paths shall stand out."""
 
 
 @takes_settings(

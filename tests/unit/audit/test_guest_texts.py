@@ -54,6 +54,21 @@ def test_a_controller_that_is_not_virtio_is_refused() -> None:
     assert (disk.problem or "").startswith("vdisklab does not measure its controller 'lsi', only ")
 
 
+def test_a_volume_of_a_pool_says_which_command_names_its_file() -> None:
+    xml = (
+        "<domain><name>g</name><devices><disk type='volume'><source pool='p' volume='v.qcow2'/>"
+        "<target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    (disk,) = read_guests([GuestText(xml, "g.xml")])
+    assert (disk.problem or "").startswith("its source is the volume 'v.qcow2' of the pool 'p'")
+    assert "`virsh vol-path` prints" in (disk.problem or "")
+
+
+def test_a_name_of_megabytes_is_cut() -> None:
+    (disk,) = read_guests([GuestText(f"scsi0: {'a' * 2_000_000}:x\nmemory: 512\n", "7.conf")])
+    assert len(disk.problem or "") < 200
+
+
 def test_a_machine_of_kubevirt_is_read_with_its_claims() -> None:
     disks = read("machine.yaml")
     assert {target: str(disk.path) for target, disk in disks.items()} == {

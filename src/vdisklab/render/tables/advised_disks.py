@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.audit.configured_disk import FileVolume
 from vdisklab.path.durability import Durability, Keeping
+from vdisklab.path.managers import Manager
 from vdisklab.plan.settings import Request, command_words
 from vdisklab.render import numbers
 from vdisklab.render.documents.advised_groups import (
@@ -159,7 +160,9 @@ def _lines(answer: AdviceAnswer) -> Iterator[str]:
     for entry in answer.advice:
         shown = list(zip(entry.group.disks, entry.changes, strict=False))[: max(left, 0)]
         for disk, change in shown:
-            yield f"# {sanitise_line(f'{disk.domain} {disk.target}')}, from its next start on"
+            instead = ", instead of its arguments" if disk.manager is Manager.QEMU else ""
+            name = sanitise_line(f"{disk.domain} {disk.target}")
+            yield f"# {name}, from its next start on{instead}"
             yield change.paste
             yield f"#   undo: {change.undo}"
         left -= len(shown)
