@@ -49,8 +49,8 @@ PROXMOX = "raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on"
 LIBVIRT = "qcow2:preallocation=off/default"
 
 PAIRS = (
-    Pair(1, "btrfs/raw/none", "loop/none", "layers"),
-    Pair(1, "btrfs/qcow2/none", "loop/none", "layers"),
+    Pair(1, "btrfs/raw/none", "none", "layers"),
+    Pair(1, "btrfs/qcow2/none", "none", "layers"),
     Pair(2, "raw/writethrough", "raw/none"),
     Pair(2, "raw/none/usb", "raw/none"),
     Pair(3, "raw/none/scsi", "raw/none"),
@@ -72,7 +72,7 @@ PAIRS = (
     Pair(19, "raw/none/virtio:throttle_iops=5000", "raw/none", "settings"),
     Pair(24, PROXMOX, "raw/none", "settings"),
     Pair(24, LIBVIRT, "raw/none", "settings"),
-    Pair(25, "ext4/raw/none", "loop/none", "layers"),
+    Pair(25, "ext4/raw/none", "none", "layers"),
     Pair(27, "ext4/qcow2/none", "ext4/qcow2/none", "aged", "new"),
 )
 

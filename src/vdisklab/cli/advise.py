@@ -25,7 +25,6 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
-from vdisklab.path.cell import PageCacheChoice
 from vdisklab.plan.settings import Request, merge
 from vdisklab.render.tables.advised_disks import advice_document, advice_table
 from vdisklab.results.store import Store, open_store
@@ -35,7 +34,6 @@ from vdisklab.services.disk_groups import group_disks
 from vdisklab.services.existing_guests import read_disks, read_host
 from vdisklab.services.measure import Measured, measure
 
-COLD = Request(page_cache=PageCacheChoice.COLD)
 SHORT = Request(profile="short", blocks=5)
 """What is measured without a profile: minutes, in more blocks than `short` has, because one
 of many paths shall stand out."""
@@ -99,7 +97,7 @@ def advise(
     host = LocalHost()
     named = guests or ()
     sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
-    request = merge(COLD if request.profile else merge(COLD, SHORT), request)
+    request = request if request.profile else merge(SHORT, request)
     groups = group_disks(sources.disks, platform.machine(), request.directory)
     status, notes = 0, list(sources.notes)
     with ExitStack() as stack:

@@ -18,7 +18,8 @@ from vdisklab.audit.changes import Change, can_change, change_of, same_image_and
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.host.mounts import lies_in_memory
+from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import DURABLE, meets
@@ -140,11 +141,14 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
             by_place.setdefault(device_of(group.directory), []).append(group)
     for together in by_place.values():
         paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
+        place = together[0].directory
+        in_memory = place is not None and lies_in_memory(place)
         full = replace(
             request,
             paths=tuple(map(str, paths)),
             baseline=str(together[0].path),  # the host's own speed would answer nothing here
-            directory=together[0].directory,
+            directory=place,
+            page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds

@@ -123,6 +123,24 @@ def test_what_was_not_measured_is_planned(
     assert planned["seconds"] > 60
     assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
     assert f"--dir {tmp_path}" in planned["command"]
+    assert "--profile short --page-cache cold --baseline raw/none/sata" in planned["command"]
+    assert planned["seconds"] < 600
+
+
+def test_images_in_memory_are_measured_from_the_page_cache(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = advised(capsys, guest(tmp_path, "raw/writeback/sata"), "--dir", "/dev/shm")  # noqa: S108
+    (planned,) = document["planned"]
+    assert "--page-cache warm" in planned["command"]
+
+
+def test_the_default_cache_mode_is_not_measured_again_under_its_other_name(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (planned,) = advised(capsys, guest(tmp_path, "qcow2/default/sata"))["planned"]
+    assert "qcow2/none/sata" in planned["command"]
+    assert "qcow2/writeback/sata" not in planned["command"]
 
 
 def test_thousands_of_disks_are_one_group(
