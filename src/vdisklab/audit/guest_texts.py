@@ -22,6 +22,7 @@ from vdisklab.path.managers import Manager
 STORAGES = "storage.cfg"
 """The name of Proxmox's file of storages."""
 
+_LONGEST = 4096  # PATH_MAX
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
 _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
 
@@ -75,10 +76,17 @@ def read_guests(
 
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
     """The disk with names and reasons that a table can hold: a hostile one has megabytes."""
-    texts = {name: getattr(disk, name) for name in ("domain", "target", "source", "problem")}
-    longest = 4096  # PATH_MAX
-    cut = {name: f"{text[:100]}…" for name, text in texts.items() if len(text or "") > longest}
-    return replace(disk, **cut) if cut else disk
+    return replace(
+        disk,
+        domain=_cut(disk.domain),
+        target=_cut(disk.target),
+        source=disk.source and _cut(disk.source),
+        problem=disk.problem and _cut(disk.problem),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:100]}…"
 
 
 def _is_storages(text: GuestText) -> bool:
