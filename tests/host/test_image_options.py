@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vdisklab.audit.configured_disk import ConfiguredDisk, DiskContext
+from vdisklab.audit.configured_disk import ConfiguredDisk, DiskContext, disk_path
+from vdisklab.export.configuration import ExportRequest
+from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
 from vdisklab.services.disk_context import read_contexts
+from vdisklab.services.existing_guests import read_disks
 
 HOST = LocalHost()
 SIZE = 8 << 20
@@ -33,7 +37,7 @@ def context(image: Path, form: str) -> DiskContext:
          "qcow2:preallocation=off:cluster_size=2M:lazy_refcounts=on"),
         ("extended_l2=on,cluster_size=128k",
          "qcow2:preallocation=off:cluster_size=128k:extended_l2=on"),
-        ("compression_type=zstd,refcount_bits=1", "qcow2:preallocation=off"),
+        ("compression_type=zstd,refcount_bits=1", "qcow2:compression=zstd"),
         ("data_file=DATA", "qcow2:preallocation=off:data_file=on"),
         ("data_file=DATA,data_file_raw=on", "qcow2:preallocation=off:data_file=raw"),
         ("preallocation=full", "qcow2"),
@@ -54,15 +58,20 @@ def test_the_options_of_a_qcow2_are_those_that_qemu_reads(
 
 
 def test_a_chain_with_snapshots_and_bitmaps_is_read(tmp_path: Path) -> None:
-    base, image = tmp_path / "base.qcow2", tmp_path / "top.qcow2"
+    base, middle, image = (tmp_path / f"{name}.qcow2" for name in ("base", "middle", "top"))
     HOST.run("qemu-img", "create", "-q", "-f", "qcow2", base, str(SIZE))
-    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", image)
+    for below, above in ((base, middle), (middle, image)):
+        HOST.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", below, "-F", "qcow2", above)
     for number in range(2):
         HOST.run("qemu-img", "snapshot", "-c", f"s{number}", image)
     HOST.run("qemu-img", "bitmap", "--add", image, "b")
     read = context(image, "qcow2").image
     assert read is not None
-    assert (read.backing, read.snapshots, read.bitmaps) == (1, 2, 1)
+    assert (read.backing, read.snapshots, read.bitmaps, read.is_thin) == (2, 2, 1, True)
+    base.unlink()
+    read = context(image, "qcow2").image
+    assert read is not None
+    assert read.backing == 2
 
 
 @pytest.mark.parametrize("form", ["raw", "vmdk", "vdi", "qed", "vhdx"])
@@ -96,3 +105,41 @@ def test_an_encrypted_raw_image_stays_one(tmp_path: Path) -> None:
     (read,) = read_contexts([disk])
     assert read.image is not None
     assert read.image.encrypted
+
+
+@pytest.mark.parametrize("platform", [Platform.QEMU, Platform.PROXMOX])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "qcow2:backing=2/none", "qcow2:cluster_size=16k:extended_l2=on/none",
+        "qcow2:l2_cache=1M:refcount_cache=256k/none", "qcow2:data_file=raw/none",
+        "qcow2:compression=zstd/none", "qcow2:bitmaps=2:snapshots=2/none",
+        "raw/none/virtio:detect_zeroes=unmap:discard=unmap:throttle_bps=4M:throttle_iops=500",
+    ],
+)  # fmt: skip
+def test_an_image_made_as_exported_is_audited_to_its_path(
+    path: str, platform: Platform, tmp_path: Path
+) -> None:
+    """The commands in the comments are run; the guest opens the last image of a chain."""
+    wanted = parse_path(path)
+    image = tmp_path / f"images/100/vm-100-disk-0.{wanted.image.driver if wanted.image else 'raw'}"
+    image.parent.mkdir(parents=True)
+    source = str(image) if platform is Platform.QEMU else f"local:100/{image.name}"
+    made = configure(ExportRequest(wanted, source, size=SIZE), platform)
+    for line in made.text.splitlines():
+        if line.startswith("# qemu-img "):
+            words = shlex.split(line.removeprefix("# "))
+            HOST.run(*(word.replace("FILE", str(image)) for word in words))
+    (tmp_path / "storage.cfg").write_text(f"dir: local\n\tpath {tmp_path}\n\tcontent images\n")
+    (tmp_path / ("run.cmdline" if platform is Platform.QEMU else "100.conf")).write_text(made.text)
+    (disk,) = read_disks(HOST, [tmp_path], None).disks
+    (seen,) = read_contexts([disk])
+    audited = disk_path(disk, seen)
+    assert audited is not None
+    lost = [gap.option for gap in made.gaps]
+    if lost:
+        assert lost == ["l2-cache-size=1M", "refcount-cache-size=256k"]
+        wanted = parse_path("qcow2/none")
+    if wanted.image is not None and wanted.image.format is ImageFormat.QCOW2:
+        assert audited.image == wanted.image
+    assert audited.guest_side == wanted.guest_side

@@ -235,8 +235,9 @@ def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> At
         "discard": one_of(driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
         "write_cache": _write_cache(domain, disk).value,
     }
-    # libvirt 10 may map several threads in an element of their own.
-    if "iothread" in threading or disk.find("./driver/iothreads") is not None:
+    owner = disk if bus is not Bus.SCSI else _controller(domain, disk, "scsi")
+    mapped = [] if owner is None else owner.findall("./driver/iothreads/iothread")
+    if "iothread" in threading:
         options["iothread"] = True
     if threading.get("queues"):
         options["queues"] = queues_of(threading["queues"], admin=1 if bus is Bus.NVME else 0)
@@ -245,6 +246,8 @@ def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> At
         "queue_size": threading.get("queue_size"),
         "packed": threading.get("packed"),
         "block_size": _attributes(disk, "blockio").get("logical_block_size"),
+        "discard_granularity": _attributes(disk, "blockio").get("discard_granularity"),
+        "iothreads": len(mapped) or None,
         **{option: disk.findtext(f"./iotune/{name}") for option, name in THROTTLES.items()},
     }
     return attachment_of(bus, options | parsed_options(bus, words))

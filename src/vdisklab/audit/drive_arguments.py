@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from vdisklab.guest.qemu.block_nodes import FORMAT_MEMBERS
 from vdisklab.path.segments import CacheMode, WriteCache
 
 _SWITCHES = {"on": True, "off": False, "true": True, "false": False}
@@ -103,6 +104,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
             str(options.get("discard", "off")), str(options.get("discard"))
         ),
         "detect-zeroes": str(options.get("detect-zeroes", "off")),
+        **{name: options[name] for name in FORMAT_MEMBERS.values() if name in options},
         "read-only": options.get("read-only") is True or options.get("readonly") == "on",
         "file": {
             "driver": protocol[1] if protocol else driver,

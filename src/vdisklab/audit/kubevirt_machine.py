@@ -143,8 +143,9 @@ def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
     cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))
     usual = Aio.NATIVE if is_block and cache is CacheMode.NONE else Aio.THREADS
     io = word(disk, "io") or usual.value
+    pool = word(domain, "ioThreadsPolicy") == "supplementalPool"
     threads = bus is Bus.VIRTIO and (
-        disk.get("dedicatedIOThread") is True or "ioThreadsPolicy" in domain
+        disk.get("dedicatedIOThread") is True or ("ioThreadsPolicy" in domain and not pool)
     )
     options: dict[str, OptionValue] = {
         "aio": Aio.THREADS.value if io == "default" else Aio(one_of(io, tuple(Aio), "io")).value,
@@ -156,6 +157,10 @@ def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
     words = {
         "queues": cores if many else None,
         "block_size": word(disk, "blockSize", "custom", "logical"),
+        "discard_granularity": word(disk, "blockSize", "custom", "discardGranularity"),
+        "iothreads": word(domain, "ioThreads", "supplementalPoolThreadCount")
+        if pool and bus is Bus.VIRTIO
+        else None,
     }
     image = None if is_block else Image(ImageFormat.RAW)
     return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of, parsed_options, queues_of
+from vdisklab.export.proxmox import THROTTLES
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
@@ -198,11 +199,10 @@ def _path(
     }
     if options.get("queues"):
         attached["queues"] = queues_of(options["queues"])
+    words = {option: options.get(name) for option, name in THROTTLES.items()}
     megabytes = options.get("mbps", "")
-    words = {
-        "throttle_iops": options.get("iops"),
-        "throttle_bps": f"{int(megabytes) << 20}" if megabytes.isdecimal() else None,
-    }
+    if megabytes.isdecimal():
+        words["throttle_bps"] = f"{int(megabytes) << 20}"
     attachment = attachment_of(bus, attached | parsed_options(bus, words))
     return DiskPath(*place, cache, attachment)
 

@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any
 
 from vdisklab.audit.drive_arguments import drives_of_arguments, keyed_settings
-from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
+from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import (
     BUS_OPTIONS,
+    FORMAT_OPTIONS,
     Aio,
     Bus,
     CacheMode,
@@ -43,12 +44,14 @@ def queues_of(text: str, admin: int = 0) -> OptionValue:
         raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
 
 
-def parsed_options(bus: Bus, words: Mapping[str, object]) -> dict[str, OptionValue]:
-    """The values of options that the bus has; None and an empty or zero limit are not set.
+def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The values of options that the bus or format has; None and an empty or zero limit are not
+    set.
 
     Raises ValueError for a value that no path can have.
     """
-    schema, options = BUS_OPTIONS[bus], dict[str, OptionValue]()
+    schema = BUS_OPTIONS[bus] if isinstance(bus, Bus) else FORMAT_OPTIONS[bus]
+    options: dict[str, OptionValue] = {}
     for option, word in words.items():
         if option not in schema or word in (None, "", "0", 0):
             continue
@@ -240,6 +243,10 @@ def _path_of_arguments(
         image: Image | None = Image(ImageFormat.RAW, (("encrypt", "luks"),))
     else:
         image = image_of(ImageFormat(driver), is_block=is_block)
+    if image is not None:
+        sizes = {option: top.get(name) for option, name in FORMAT_MEMBERS.items()}
+        parsed = parsed_options(image.format, sizes)
+        image = Image(image.format, (*image.options, *parsed.items()))
     cache, write_cache = cache_of_arguments(top.get("cache"), device.get("write-cache"))
     bus = _bus_of_device(device)
     owner = _controller_of(device, devices) if bus is Bus.SCSI else device

@@ -6,16 +6,18 @@ import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from vdisklab.errors import PlanError
+from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.backing import WORK_DIRECTORY
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.storage.image_commands import create_command, key_path
-from vdisklab.units import GIB
+from vdisklab.units import GIB, format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,9 @@ def require_supported(
         names = ", ".join(formats)
         instead = f"it has {names}" if len(formats) > 1 else f"it opens every file as {names}"
         raise NotExpressibleError(platform, f"format {path.image.format}", instead)
+    if path.image is not None and path.image.encrypted:
+        instead = "encrypt the storage below with LUKS, or use --to qemu"
+        raise NotExpressibleError(platform, "images that QEMU encrypts", instead)
 
 
 def cache_gaps(path: DiskPath) -> Iterator[Gap]:
@@ -143,22 +148,29 @@ _SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queue
 
 
 def other_gaps(path: DiskPath, written: Collection[str] = ()) -> Iterator[Gap]:
-    """A gap for each other option of the bus that the platform does not write."""
+    """A gap for each other option of QEMU's that the platform does not write."""
+    for member, size in format_options(path.image):
+        yield Gap(f"{member}={format_size(size)}", "QEMU chooses its size")
     schema = BUS_OPTIONS[path.attachment.bus]
     for option, value in path.attachment.options:
         if option not in _SAID_ELSEWHERE and option not in written:
             yield Gap(f"{option}={schema[option].format(value)}", "the guest gets QEMU's default")
 
 
-def _image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
+def image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
+    """The commands that create the image `place`, with a chain's other images beside it."""
     if image.encrypted:
         yield f"{key_path(place)} holds the key: make it, readable by QEMU only"
-    yield shlex.join(create_command(image.base, place, size)).replace(" -q ", " ")
-    below = place
-    for number in range(1, image.backing + 1):
-        above = place.with_name(f"{place.stem}-{number}{place.suffix}")
+    names = ("base", *range(1, image.backing)) if image.backing else ()
+    chain = [*(place.with_name(f"{place.stem}-{name}{place.suffix}") for name in names), place]
+    yield shlex.join(create_command(image.base, chain[0], size)).replace(" -q ", " ")
+    for below, above in pairwise(chain):
         yield shlex.join(create_command(image, above, size, below=below)).replace(" -q ", " ")
-        below = above
+    if image.compressed:
+        yield (
+            f"fill it with `qemu-img convert -n -c -O qcow2 OLD {place}`: QEMU does not compress "
+            "what a guest writes"
+        )
     for number in range(1, image.snapshots + 1):
         yield shlex.join(("qemu-img", "snapshot", "-c", f"s{number}", str(place)))
     for number in range(1, image.bitmaps + 1):
@@ -173,7 +185,7 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
         kind = "the block device" if request.is_block else "the file system"
         yield f"{place} is on {kind} {path.stack}"
     if path.image is not None:
-        yield from _image_commands(path.image, Path(place), request.size)
+        yield from image_commands(path.image, Path(place), request.size)
 
 
 def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:

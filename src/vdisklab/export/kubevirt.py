@@ -2,7 +2,8 @@
 
 Its cache modes are none, writethrough and writeback; by default it uses none if O_DIRECT works,
 else writethrough. Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs;
-`dedicatedIOThread` works for virtio disks.
+`dedicatedIOThread` and, since 1.5, the `supplementalPool` of threads work for virtio disks. A
+`discardGranularity` stands in a `blockSize` only.
 """
 
 from __future__ import annotations
@@ -56,14 +57,26 @@ def _machine(path: DiskPath, name: str, claim: str) -> Node:
         disk["io"] = attachment.aio.value
     if attachment.iothread and attachment.bus is Bus.VIRTIO:
         disk["dedicatedIOThread"] = True
+    if attachment.block_size is not None:
+        granularity = attachment.discard_granularity
+        disk["blockSize"] = {
+            "custom": {
+                "logical": attachment.block_size,
+                "physical": attachment.block_size,
+                **({} if granularity is None else {"discardGranularity": granularity}),
+            }
+        }
     devices: dict[str, Node] = {"disks": [disk]}
     if attachment.queues is not None and attachment.bus is Bus.VIRTIO:
         devices["blockMultiQueue"] = True
-    domain: Node = {
-        "cpu": {"cores": attachment.queues or 2},
+    domain: dict[str, Node] = {
+        "cpu": {"cores": attachment.queues or max(2, attachment.iothreads or 0)},
         "memory": {"guest": "1Gi"},
         "devices": devices,
     }
+    if attachment.iothreads is not None and attachment.bus is Bus.VIRTIO:
+        domain["ioThreadsPolicy"] = "supplementalPool"
+        domain["ioThreads"] = {"supplementalPoolThreadCount": attachment.iothreads}
     volume: Node = {"name": "disk0", "persistentVolumeClaim": {"claimName": claim}}
     return {
         "apiVersion": "kubevirt.io/v1",
@@ -89,7 +102,10 @@ def name_of(text: str, owner: str) -> str:
 def _gaps(path: DiskPath) -> Iterator[Gap]:
     attachment = path.attachment
     yield from cache_gaps(path)
-    yield from other_gaps(path)
+    written = ["iothreads"] if attachment.bus is Bus.VIRTIO else []
+    if attachment.block_size is not None:
+        written += ("block_size", "discard_granularity")
+    yield from other_gaps(path, written)
     if attachment.aio is Aio.IO_URING:
         yield Gap("aio=io_uring", "KubeVirt chooses native or threads")
     if attachment.option("discard") == "ignore":

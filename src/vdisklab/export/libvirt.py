@@ -23,6 +23,7 @@ from vdisklab.export.configuration import (
     require_configurable,
 )
 from vdisklab.export.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence
+from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
@@ -41,6 +42,9 @@ THROTTLES = {"throttle_bps": "total_bytes_sec", "throttle_iops": "total_iops_sec
 
 NVME_SINCE = (11, 5)
 """libvirt's NEWS of 11.5.0 (July 2025): "qemu: Add support for NVMe disks"."""
+
+_THREADS_SINCE = (10, 0)
+"""formatdomain.html, `iothreads` of a disk: "Since 10.0.0 (QEMU 9.0, virtio disks only)"."""
 
 _OLDEST = (9, 0)
 _UNKNOWN_FORMATS = (ImageFormat.VHDX,)
@@ -67,8 +71,9 @@ def export(request: ExportRequest) -> Configuration:
     ET.SubElement(domain, "vcpu").text = "2"
     attachment = request.path.attachment
     add_shared_memory(domain, attachment.bus)
-    if attachment.iothread and not foreign:
-        ET.SubElement(domain, "iothreads").text = "1"
+    threads = attachment.iothreads or int(attachment.iothread)
+    if threads and not foreign:
+        ET.SubElement(domain, "iothreads").text = str(threads)
     system = ET.SubElement(domain, "os")
     machine = attachment.bus.machine.partition(",")[0]
     ET.SubElement(system, "type", {"arch": "x86_64", "machine": machine}).text = "hvm"
@@ -100,6 +105,8 @@ def foreign_reason(request: ExportRequest) -> str | None:
         return f"libvirt has no format {image.format}"
     if image is not None and (image.encrypted or image.has_data_file):
         return f"{image} needs a file beside the image, which is described for QEMU only"
+    if format_options(image):
+        return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
     if request.path.cache not in Manager.LIBVIRT.cache_modes:
         return f"libvirt has no cache mode {request.path.cache}"
     return _foreign_attachment(request.path.attachment, version)
@@ -111,8 +118,10 @@ def _foreign_attachment(attachment: Attachment, version: tuple[int, ...]) -> str
         return "libvirt's vhostuser disk names only the socket of the daemon that opens the image"
     foreign = _FOREIGN_OPTIONS.get(bus, _THREAD_OPTIONS)
     for option, _ in attachment.options:
-        if option in foreign:
-            return f"libvirt {_dotted(_OLDEST)} has no {option} on {bus}"
+        mapped = option == "iothreads" and bus is Bus.VIRTIO
+        if option in foreign and not (mapped and version >= _THREADS_SINCE):
+            later = f" ({_dotted(_THREADS_SINCE)} and later have)" if mapped else ""
+            return f"libvirt {_dotted(version)} has no {option} on {bus}{later}"
     if bus is Bus.NVME and version < NVME_SINCE:
         return (
             f"libvirt {_dotted(version)} has no NVMe disks ({_dotted(NVME_SINCE)} and later have)"
@@ -189,7 +198,11 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
         driver["detect_zeroes"] = attachment.detect_zeroes
     if attachment.bus is Bus.VIRTIO:
         driver |= _threading(request)
-    ET.SubElement(disk, "driver", driver)
+    element = ET.SubElement(disk, "driver", driver)
+    if attachment.iothreads is not None:
+        threads = ET.SubElement(element, "iothreads")
+        for number in range(1, attachment.iothreads + 1):
+            ET.SubElement(threads, "iothread", {"id": str(number)})
     ET.SubElement(disk, "source", {"dev" if request.is_block else "file": place})
     ET.SubElement(disk, "target", {"dev": target, "bus": attachment.bus.value})
     if attachment.block_size is not None:

@@ -70,7 +70,9 @@ def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
             "the guest's SCSI controller must be "
             f'<controller type="scsi" model="virtio-scsi">{driver}</controller>'
         )
-    elif attachment.iothread:
-        yield "the guest needs an I/O thread: virsh iothreadadd GUEST 1 --live --config"
+    else:
+        for number in range(1, 1 + (attachment.iothreads or int(attachment.iothread))):
+            needed = f"virsh iothreadadd GUEST {number} --live --config"
+            yield f"the guest needs the I/O thread {number}: {needed}"
     if attachment.bus is Bus.NVME:
         yield "the guest's NVMe controller needs a <serial>, and decides on the number of queues"

@@ -1,12 +1,12 @@
 """Proxmox VE: lines of /etc/pve/qemu-server/VMID.conf (qm.conf(5), qemu-server 7 and later).
 
 Proxmox has its own defaults: cache=none (PVE::QemuServer::Drive::drive_uses_cache_direct; on its
-btrfs storage writeback) and aio=io_uring. So both are always written. Proxmox opens a volume of a
-storage, called `STORAGE` here, which must have the path's host layers; `VMID` is the number of the
-guest. A storage of files names volumes `VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of
-block devices `vm-VMID-disk-N`. LVM may hold qcow2, in a volume whose name ends so
-(PVE::Storage::LVMPlugin::parse_volname). A guest does not start if `format` differs from the
-volume's (Drive.pm: get_path_and_format).
+btrfs storage writeback), aio=io_uring and detect_zeroes=on. So all are always written. Proxmox
+opens a volume of a storage, called `STORAGE` here, which must have the path's host layers; `VMID`
+is the number of the guest. A storage of files names volumes `VMID/vm-VMID-disk-N.FORMAT`
+(pve-storage-dir.adoc), one of block devices `vm-VMID-disk-N`. LVM may hold qcow2, in a volume whose
+name ends so (PVE::Storage::LVMPlugin::parse_volname). A guest does not start if `format` differs
+from the volume's (Drive.pm: get_path_and_format).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import (
@@ -22,6 +23,7 @@ from vdisklab.export.configuration import (
     Gap,
     cache_gaps,
     commented,
+    image_commands,
     other_gaps,
     require_configurable,
     require_supported,
@@ -36,6 +38,8 @@ _FEWEST_QUEUES = 2
 """The least that `queues` accepts (Drive.pm: queues_fmt)."""
 
 _OWNER = re.compile(r"\b(?:vm|base)-(\d+)-|(?::|/images/)(\d+)/")
+THROTTLES = {"throttle_iops": "iops", "throttle_bps": "bps"}
+"""The drive's option by option of the path."""
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 
 
@@ -53,10 +57,12 @@ def export(request: ExportRequest) -> Configuration:
         options.append("iothread=1")
     if attachment.bus is Bus.SCSI and (attachment.queues or 0) >= _FEWEST_QUEUES:
         options.append(f"queues={attachment.queues}")
-    if attachment.detect_zeroes != "off":
-        options.append("detect_zeroes=1")
-    if attachment.option("throttle_iops") is not None:
-        options.append(f"iops={attachment.option('throttle_iops')}")
+    options.append(f"detect_zeroes={int(attachment.detect_zeroes != 'off')}")
+    options += (
+        f"{name}={value}"
+        for option, name in THROTTLES.items()
+        if (value := attachment.option(option)) is not None
+    )
     # Only this controller gives each disk its own thread.
     model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
     controllers = {"scsihw": model} if attachment.bus is Bus.SCSI else {}
@@ -80,6 +86,10 @@ def _comments(
     if request.path.layers:
         yield f"STORAGE is a storage on {request.path.stack}"
     yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
+    image = request.path.image
+    if image is not None and any(name != "preallocation" for name, _ in image.options):
+        yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
+        yield from image_commands(image, Path("FILE"), request.size)
     yield f"for a volume that exists: {_command(vmid, settings)}"
     if request.source is None and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
@@ -122,4 +132,6 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     queues = path.attachment.queues
     if queues is not None and (path.attachment.bus is Bus.VIRTIO or queues < _FEWEST_QUEUES):
         yield Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
-    yield from other_gaps(path, ("detect_zeroes", "throttle_iops"))
+    if path.attachment.detect_zeroes == "on" and path.attachment.option("discard") == "unmap":
+        yield Gap("detect_zeroes=on", "with discard=on Proxmox VE uses unmap")
+    yield from other_gaps(path, ("detect_zeroes", *THROTTLES))

@@ -26,7 +26,7 @@ from vdisklab.powercut.judging.image_reader import (
     parse_header,
 )
 
-_MOST_SNAPSHOTS = 100  # of a disk path
+_MOST_SNAPSHOTS, _DEEPEST = 100, 200  # of a disk path
 _SIZES = {
     ImageFormat.VMDK: (12, 512),
     ImageFormat.QED: (48, 1),
@@ -102,11 +102,38 @@ def _image(
             head = file.read(HEAD)
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
-            return header.size, Image(form, (*_thin(allocated < header.size), *_options(header)))
+            said = () if configured is None else configured.options
+            depth, lowest = _chain(header, source)
+            thin = _thin(not header.compression and _is_thin(lowest, header))
+            return header.size, Image(form, (*said, *thin, ("backing", depth), *_options(header)))
         offset, unit = _SIZES[form]
         return struct.unpack_from("<Q", head, offset)[0] * unit, None
     except (OSError, BadImageError, KeyError, struct.error):
         return None, None
+
+
+def _chain(header: Qcow2Header, source: Path) -> tuple[int, Path]:
+    """The number of images below, and the lowest; those that cannot be read are not counted on."""
+    depth = 0
+    while header.backing is not None and depth < _DEEPEST:
+        depth += 1
+        below = source.parent / header.backing
+        if not is_visible_file(below):
+            break
+        source = below
+        try:
+            with source.open("rb") as file:
+                header = parse_header(file.read(HEAD))
+        except (OSError, BadImageError):  # raw, or of another user
+            break
+    return depth, source
+
+
+def _is_thin(lowest: Path, header: Qcow2Header) -> bool:
+    """True if the file that has the data lacks some of it: the lowest of a chain, a data file."""
+    name = header.extensions.data_file
+    data = lowest if name is None else lowest.parent / name
+    return not is_visible_file(data) or data.stat().st_blocks * 512 < header.size
 
 
 def _thin(is_thin: bool) -> tuple[tuple[str, OptionValue], ...]:
@@ -122,7 +149,7 @@ def _options(header: Qcow2Header) -> tuple[tuple[str, OptionValue], ...]:
         ("lazy_refcounts", header.lazy_refcounts),
         ("data_file", ("raw" if header.raw_data else "on") if header.external_data else "off"),
         ("extended_l2", header.extended_l2),
-        ("backing", int(header.has_backing)),  # one at least: its depth is not read
+        ("compression", "zstd" if header.compression else "off"),
         ("snapshots", min(header.snapshots, _MOST_SNAPSHOTS)),
         ("encrypt", "luks" if header.is_luks else "off"),
         ("bitmaps", 0 if bitmaps is None else min(bitmaps.count, _MOST_SNAPSHOTS)),

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.unit.path.made import configurable_paths
 from vdisklab.audit.domain import read_domain
+from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import Configuration, ExportRequest, NotExpressibleError
 from vdisklab.export.platforms import EXPORTERS, Platform, configure
@@ -140,7 +141,7 @@ def test_proxmox_needs_its_own_controller_for_threads() -> None:
     text = exported("raw/none/scsi:aio=native:discard=unmap:iothread=on:queues=4", Platform.PROXMOX)
     assert text.text.endswith(
         "scsihw: virtio-scsi-single\nscsi0: STORAGE:VMID/vm-VMID-disk-0.raw,cache=none,aio=native,"
-        "format=raw,discard=on,iothread=1,queues=4\n"
+        "format=raw,discard=on,iothread=1,queues=4,detect_zeroes=0\n"
     )
     assert not text.gaps
     single = exported("raw/none/scsi:queues=1", Platform.PROXMOX)
@@ -162,6 +163,20 @@ def test_kubevirt_says_each_option_or_a_gap() -> None:
                  "blockMultiQueue: true", "cores: 4"):  # fmt: skip
         assert line in text.text
     assert [gap.option for gap in text.gaps] == ["discard=ignore", "a number of queues"]
+
+
+def test_several_threads_are_said_where_the_platform_has_them() -> None:
+    path = parse_path("raw/none/virtio:block_size=4096:discard=unmap:iothreads=3")
+    machine = configure(ExportRequest(path, "web"), Platform.KUBEVIRT)
+    claim = "---\nkind: PersistentVolumeClaim\napiVersion: v1\nmetadata: {name: web}\n"
+    (disk,) = read_guests([GuestText(machine.text + claim, "web.yaml")])
+    assert (disk.path, machine.gaps) == (path, ())
+    domain = configure(ExportRequest(path, "/srv/a.raw", libvirt=(10, 0)), Platform.LIBVIRT).text
+    (disk,) = read_domain(domain.replace(" path=", " of="), "web.xml")
+    assert disk.path == path
+    assert "<iothreads>3</iothreads>" in domain
+    older = configure(ExportRequest(path, "/srv/a.raw", libvirt=(9, 10)), Platform.LIBVIRT)
+    assert "libvirt 9.10 has no iothreads on virtio (10.0 and later have)" in str(older.gaps[0])
 
 
 @pytest.mark.parametrize("source", ["/srv/a.img", "Web", "-web", "web.", "a" * 254])
@@ -189,6 +204,8 @@ def test_a_comma_would_end_proxmoxs_volume() -> None:
         (Platform.INCUS, "raw/directsync", "cache mode directsync"),
         (Platform.INCUS, "raw/none/sata", "bus sata"),
         (Platform.INCUS, "qcow2/none", "format qcow2"),
+        (Platform.INCUS, "raw:encrypt=luks/none", "images that QEMU encrypts"),
+        (Platform.PROXMOX, "qcow2:encrypt=luks/none", "images that QEMU encrypts"),
     ],
 )
 def test_what_a_platform_lacks_is_refused(form: Platform, path: str, what: str) -> None:

@@ -44,12 +44,15 @@ class ImageParts:
         return (*self.backing, *(() if self.data_file is None else (self.data_file,)))
 
 
+FORMAT_MEMBERS = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
+"""The member of a qcow2 node by option of the path."""
+
+
 def format_options(image: Image | None) -> tuple[tuple[str, int], ...]:
     """The members of a format's node that the options of the path set."""
-    options = {"l2_cache": "l2-cache-size", "refcount_cache": "refcount-cache-size"}
     return tuple(
         (member, int(value))
-        for option, member in options.items()
+        for option, member in FORMAT_MEMBERS.items()
         if image is not None and (value := image.option(option)) is not None
     )
 

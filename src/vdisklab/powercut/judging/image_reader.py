@@ -35,7 +35,9 @@ _MAGIC = b"QFI\xfb"
 HEAD = 4096
 """Bytes at the start of an image that hold its header and extensions."""
 
-_DIRTY, _CORRUPT, _EXTERNAL_DATA, _EXTENDED_L2 = 1, 2, 4, 16  # incompatible features
+_DIRTY, _CORRUPT, _EXTERNAL_DATA, _COMPRESSION_TYPE, _EXTENDED_L2 = 1, 2, 4, 8, 16
+"""Incompatible features."""
+_COMPRESSION = 104  # byte of the header; 0 is zlib, 1 zstd
 _LAZY_REFCOUNTS, _RAW_DATA = 1, 2  # a compatible and an autoclear feature
 _OFFSET_MASK = np.uint64(0x00FFFFFFFFFFFE00)
 _COPIED = np.uint64(1 << 63)
@@ -157,7 +159,8 @@ class Qcow2Header:
     snapshots: int
     snapshots_offset: int
     crypt_method: int
-    has_backing: bool
+    backing: str | None
+    compression: int
     extensions: Extensions
 
     @property
@@ -263,7 +266,7 @@ def parse_header(head: bytes) -> Qcow2Header:
     if len(head) < _HEADER.size or head[:4] != _MAGIC:
         raise BadImageError("its header is not a qcow2 header")
     (
-        _, version, backing, _backing_length, cluster_bits, size, crypt_method,
+        _, version, backing, backing_length, cluster_bits, size, crypt_method,
         l1_entries, l1_offset, table_offset, table_clusters, snapshots, snapshots_at,
     ) = _HEADER.unpack_from(head)  # fmt: skip
     features, compatible, autoclear, order, length = 0, 0, 0, 4, _HEADER.size
@@ -277,8 +280,9 @@ def parse_header(head: bytes) -> Qcow2Header:
         raise BadImageError("an extension of its header is cut off") from error
     return Qcow2Header(
         version, cluster_bits, size, l1_entries, l1_offset, table_offset, table_clusters, order,
-        features, compatible, autoclear, snapshots, snapshots_at, crypt_method, backing != 0,
-        extensions,
+        features, compatible, autoclear, snapshots, snapshots_at, crypt_method,
+        os.fsdecode(head[backing : backing + backing_length]) if backing else None,
+        head[_COMPRESSION] if features & _COMPRESSION_TYPE else 0, extensions,
     )  # fmt: skip
 
 

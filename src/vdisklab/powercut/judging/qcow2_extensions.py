@@ -5,12 +5,13 @@ The format is that of QEMU's docs/interop/qcow2.txt.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _EXTENSION = struct.Struct(">II")
-_END, _CRYPT, _BITMAPS = 0, 0x0537BE77, 0x23852875
+_END, _CRYPT, _BITMAPS, _DATA_FILE = 0, 0x0537BE77, 0x23852875, 0x44415441
 _CRYPT_FIELDS, _BITMAPS_FIELDS = struct.Struct(">QQ"), struct.Struct(">IIQQ")
 _ENTRY = struct.Struct(">QIIBBHI")
 _BITMAPS_ARE_CURRENT = 1  # bit of the autoclear features
@@ -28,10 +29,14 @@ class BitmapDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """What the extensions name; `crypt` is offset and length of the LUKS header in bytes."""
+    """What the extensions name; `crypt` is offset and length of the LUKS header in bytes.
+
+    `data_file` is the name of the file that has the data.
+    """
 
     crypt: tuple[int, int] | None = None
     bitmaps: BitmapDirectory | None = None
+    data_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
     """
     crypt: tuple[int, int] | None = None
     bitmaps: BitmapDirectory | None = None
+    data_file: str | None = None
     while at + _EXTENSION.size <= len(head):
         kind, length = _EXTENSION.unpack_from(head, at)
         at += _EXTENSION.size
@@ -60,8 +66,10 @@ def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
         if kind == _BITMAPS and autoclear & _BITMAPS_ARE_CURRENT:
             count, _, size, offset = _BITMAPS_FIELDS.unpack_from(head, at)
             bitmaps = BitmapDirectory(count, offset, size)
+        if kind == _DATA_FILE:
+            data_file = os.fsdecode(head[at : at + length])
         at += -(-length // 8) * 8
-    return Extensions(crypt, bitmaps)
+    return Extensions(crypt, bitmaps, data_file)
 
 
 def bitmap_tables(directory: BitmapDirectory, content: bytes) -> Iterator[BitmapTable]:
