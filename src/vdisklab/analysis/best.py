@@ -224,6 +224,9 @@ _NORMAL = np.linspace(-8, 8, 81)
 _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
 
+MANY = 1000
+"""Degrees of freedom from which on a standard deviation counts as no better known."""
+
 
 def dunnett(lead: float, others: int, freedom: int) -> float:
     """The probability that, among equal cells, one leads any of `others` by this much.
@@ -231,7 +234,10 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
     All comparisons share one cell, so their correlation is 1/2. Given that cell's noise (normal)
     and the common standard deviation (chi), they are independent.
     """
-    below = normal_cdf(math.sqrt(2) * lead * _deviations(freedom)[:, None] + _NORMAL) ** others
+    below = (
+        normal_cdf(math.sqrt(2) * lead * _deviations(min(freedom, MANY))[:, None] + _NORMAL)
+        ** others
+    )
     return 1 - float((below @ _WEIGHT).mean())
 
 

@@ -22,7 +22,8 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Better, Direction, Witnessed
+from vdisklab.results.model import Better, Direction
+from vdisklab.results.outlines import RunTally
 
 CPU = MeasureKey("host", Direction.NONE, "cpu_per_operation")
 
@@ -204,19 +205,15 @@ def add_metric_mean(observations: Observations, metric: str) -> tuple[Observatio
     return with_grid(observations, key, grid, dict.fromkeys(parts, 1 / max(1, len(parts)))), key
 
 
-def add_cpu(observations: Observations, evidence: Iterable[Witnessed]) -> Observations:
-    """Adds the host's CPU seconds per operation of each run, over all of its measurements."""
-    seconds: dict[tuple[MeasuredCell, Block], list[float]] = {}
-    for one in evidence:
-        counted = one.evidence.qemu or one.evidence.guest
-        if counted is None or one.evidence.host_cpu_seconds is None:
-            continue
-        sums = seconds.setdefault((one.measured_cell, Block(one.campaign, one.block)), [0.0, 0.0])
-        sums[0] += one.evidence.host_cpu_seconds
-        sums[1] += counted.read_operations + counted.write_operations
+def add_cpu(
+    observations: Observations, runs: Iterable[RunTally], cells: Mapping[str, MeasuredCell]
+) -> Observations:
+    """Adds the host's CPU seconds per operation of each run; `cells` are by fingerprint."""
     grid = np.full((len(observations.cells), len(observations.blocks)), np.nan)
     column_of: Mapping[Block, int] = {block: at for at, block in enumerate(observations.blocks)}
-    for (cell, block), (spent, operations) in seconds.items():
-        if operations and cell in observations.place and block in column_of:
-            grid[observations.place[cell], column_of[block]] = spent / operations
+    for run in runs:
+        row = observations.place.get(cells[run.cell])
+        column = column_of.get(Block(run.campaign, run.block))
+        if run.operations and row is not None and column is not None:
+            grid[row, column] = run.cpu_seconds / run.operations
     return with_grid(observations, CPU, grid)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction
-from vdisklab.results.outlines import CellTally, RunSeries
+from vdisklab.results.model import Counted, Direction, Measurement, Run
+from vdisklab.results.outlines import CellTally, RunSeries, TimedMeasurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,49 @@ class Workings:
     device_flushes_per_1000: float | None
     cpu_per_operation: float | None
     device_share: float | None
+
+
+def tallies_of(run: Run) -> tuple[CellTally, ...]:
+    """The counters of one run, one for each measurement, as `Store.tallies` returns them."""
+    return tuple(_tally(run.cell, measurement) for measurement in run.measurements)
+
+
+def _tally(cell: str, measurement: Measurement) -> CellTally:
+    evidence = measurement.evidence
+    above, device = evidence.qemu or evidence.guest, evidence.device
+    both = above if device is not None else None
+    before, after = evidence.allocated_before, evidence.allocated_after
+    return CellTally(
+        cell,
+        measurement.name,
+        operations=_total(above, "read_operations", "write_operations"),
+        flushes=_total(above, "flush_operations"),
+        device_flushes=_total(device, "flush_operations"),
+        asked_bytes=_total(above, "read_bytes", "write_bytes"),
+        device_bytes=_total(device, "read_bytes", "write_bytes"),
+        cpu_seconds=evidence.host_cpu_seconds,
+        read_requested=_total(both, "read_bytes"),
+        read_reached=_total(device, "read_bytes") if both and both.read_bytes else None,
+        write_requested=_total(both, "write_bytes"),
+        write_reached=_total(device, "write_bytes") if both and both.write_bytes else None,
+        grown=None if before is None or after is None else after - before,
+    )
+
+
+def _total(counts: Counted | None, *names: str) -> int | None:
+    values: list[int | None] = [getattr(counts, name, None) for name in names]
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(names) else None
+
+
+def times_of(run: Run) -> tuple[TimedMeasurement, ...]:
+    """How long the measurements of one run took."""
+    return tuple(
+        TimedMeasurement(
+            run.cell, one.name, one.wall_seconds, one.measured_seconds, one.evidence.steal_seconds
+        )
+        for one in run.measurements
+    )
 
 
 def workings(

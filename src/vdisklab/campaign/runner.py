@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.context import CampaignContext, CellResult
+from vdisklab.campaign.estimate import run_seconds
 from vdisklab.campaign.measure_cell import measure_boots, measure_cell
 from vdisklab.campaign.schedule import Slot, block_order, schedule
 from vdisklab.campaign.state import StateError
@@ -22,10 +24,12 @@ from vdisklab.errors import (
     VdisklabError,
     WorkloadError,
 )
+from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.progress import RunFinished, RunStarted
+from vdisklab.progress import Note, Progress, RunFinished, RunStarted
 from vdisklab.results.model import Failure, FailureKind, Origin, Run
+from vdisklab.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +56,17 @@ def chosen_runs(
     tag: RunTag,
     finished: Collection[tuple[int, str]],
     choose: Choose,
+    limit: TimeLimit,
     *,
     renew: bool = True,
 ) -> Generator[Run, None, None]:
     """Like `campaign_runs`, but `choose` selects the cells of each block.
 
     It is called after the runs of the block before have been consumed. An empty selection ends the
-    campaign. Unless `renew`, all blocks use the same guests.
+    campaign, and so does a block of which runs are left out because they do not fit into the
+    `limit`. Unless `renew`, all blocks use the same guests.
     """
-    slots = _chosen(context.plan, finished, choose)
+    slots = chosen_slots(context.plan, finished, choose, limit, context.progress)
     yield from _measured(context, tag, slots, None, renew=renew)
 
 
@@ -68,16 +74,78 @@ Choose = Callable[[int], Collection[str]]
 """(block, from 1) -> the fingerprints of the cells to measure in it."""
 
 
-def _chosen(
-    plan: CampaignPlan, finished: Collection[tuple[int, str]], choose: Choose
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """`left` returns the seconds that a search still has.
+
+    Time is kept for the `needed` cells (fingerprints): without them, a block's numbers are useless.
+    """
+
+    left: Callable[[], float]
+    needed: Collection[str] = ()
+
+
+NO_LIMIT = TimeLimit(lambda: math.inf)
+
+
+def chosen_slots(
+    plan: CampaignPlan,
+    finished: Collection[tuple[int, str]],
+    choose: Choose,
+    limit: TimeLimit,
+    progress: Progress,
+    *,
+    clock: Clock = time,
 ) -> Iterator[Slot]:
+    """The runs of the cells that `choose` selects, as long as they end within the limit.
+
+    The next one is asked for when a run has ended. How long it takes follows from those before.
+    """
+    pace = _Pace(run_seconds(plan))
     for block in itertools.count(1):
         chosen = choose(block)
         if not chosen:
             return
-        for position, cell in enumerate(block_order(plan, block), 1):
-            if cell.fingerprint in chosen and (block, cell.fingerprint) not in finished:
-                yield Slot(block, position, cell)
+        slots = [
+            Slot(block, position, cell)
+            for position, cell in enumerate(block_order(plan, block), 1)
+            if cell.fingerprint in chosen and (block, cell.fingerprint) not in finished
+        ]
+        left_out = 0
+        for place, slot in enumerate(slots):
+            later = [slot.cell for slot in slots[place + 1 :]]
+            if limit.left() < pace.of(slot.cell, first=place == 0) + sum(
+                pace.of(cell) for cell in later if cell.fingerprint in limit.needed
+            ):
+                left_out += 1
+                continue
+            begun = clock.monotonic()
+            yield slot
+            pace.add(slot.cell, clock.monotonic() - begun, first=place == 0)
+        if left_out:
+            runs = f"{left_out} of the {counted(len(slots), 'run')} of block {block}"
+            progress(Note(f"the budget is used up: {runs} would not end in time"))
+            return
+
+
+class _Pace:
+    """How long runs are likely to take: their estimates, corrected by the runs so far."""
+
+    def __init__(self, estimate: Callable[[Cell], float]) -> None:
+        self._estimate = estimate
+        self._estimated = self._measured = self._longest_first = 0.0
+
+    def of(self, cell: Cell, *, first: bool = False) -> float:
+        """The seconds of a run; the first one of a block also boots its guest."""
+        factor = self._measured / self._estimated if self._estimated else 1.0
+        return max(factor * self._estimate(cell), self._longest_first if first else 0.0)
+
+    def add(self, cell: Cell, seconds: float, *, first: bool) -> None:
+        """Remembers a run."""
+        self._estimated += self._estimate(cell)
+        self._measured += seconds
+        if first:
+            self._longest_first = max(self._longest_first, seconds)
 
 
 def _measured(

@@ -15,7 +15,7 @@ from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
 from vdisklab.render import numbers
 from vdisklab.render.tables.power_cuts import basis_sentence, durability_sentence, loss_sentences
-from vdisklab.render.wording import measure_name, named, tie_advice
+from vdisklab.render.wording import chance_sentence, measure_name, named, tie_advice
 from vdisklab.services.advice import RecommendationAnswer
 from vdisklab.units import counted
 
@@ -139,7 +139,8 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
     if not recommendation.ranking.rows:
         yield "No other path could be ranked, so there is no comparison."
         return
-    ties = recommendation.ties
+    ties, best = recommendation.ties, recommendation.ranking.best
+    chance = "" if best is None or best.p is None else f" ({chance_sentence(best)})"
     if ties:
         names = named([cell.name for cell in ties], NAMED)
         lead = answer.lead
@@ -147,12 +148,12 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
         if lead is not None and lead.low is not None and lead.low > 1:
             leads += ", likely but not proven"
         losses = loss_sentences((c for c in ties if c != recommendation.cell), answer.verdicts)
-        tied = f"Tied, of {recommendation.considered} measured: {names}{leads}."
+        tied = f"Tied, of {recommendation.considered} measured: {names}{leads}{chance}."
         yield " ".join((tied, *losses))
     elif len(answer.order) > 1 and answer.order[1] in answer.ratios:
         runner = answer.order[1]
         losses = loss_sentences((runner,), answer.verdicts)
-        yield " ".join((f"Runner-up: {runner}, {_times(answer.ratios[runner])}.", *losses))
+        yield " ".join((f"Runner-up: {runner}, {_times(answer.ratios[runner])}{chance}.", *losses))
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:

@@ -383,13 +383,20 @@ def best_sentence(best: BestSet) -> str:
     """Which cells may be the best, and how sure that is."""
     if best.p is None:
         return f"Only {best.leader} could be ranked, so there is no best one."
-    chance = f"p = {numbers.probability(best.p)}".replace("= <", "< ")
     if best.alone:
-        return f"Best: {best.leader} ({chance} against {best.runner_up})."
+        return f"Best: {best.leader} ({chance_sentence(best)})."
     return (
         f"No winner: one of these {len(best.cells)} is the best, with {1 - best.alpha:.0%} "
-        f"confidence: {named(best.cells)} ({chance} between the first two)."
+        f"confidence: {named(best.cells)} ({chance_sentence(best)})."
     )
+
+
+def chance_sentence(best: BestSet) -> str:
+    """`p = 0.02 against qcow2/none`, or `p = 0.3 between the first two`; empty without a p."""
+    if best.p is None:
+        return ""
+    chance = f"p = {numbers.probability(best.p)}".replace("= <", "< ")
+    return f"{chance} {f'against {best.runner_up}' if best.alone else 'between the first two'}"
 
 
 def reach_sentence(best: BestSet) -> str | None:

@@ -287,29 +287,6 @@ class Check:
         return self.asked is None or self.asked == self.seen
 
 
-@dataclass(frozen=True, slots=True)
-class Witnessed:
-    """The evidence of a Measurement with its run and cell, without numbers and raw output.
-
-    `directions` are those that the program reported numbers for.
-    """
-
-    campaign: str
-    block: int
-    path: str
-    page_cache: PageCache
-    name: str
-    directions: tuple[Direction, ...]
-    wall_seconds: float | None
-    measured_seconds: float | None
-    evidence: Evidence
-
-    @property
-    def measured_cell(self) -> MeasuredCell:
-        """Path and page-cache state as one value."""
-        return MeasuredCell(self.path, self.page_cache)
-
-
 class FailureKind(StrEnum):
     """Why a cell has no numbers."""
 

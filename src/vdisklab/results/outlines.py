@@ -44,8 +44,11 @@ AnyRun = Run | RunOutline
 class CellTally:
     """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
 
-    `cell` is the fingerprint. `operations`, `flushes` and `asked_bytes` are QEMU's counts, or the
-    program's own where there was no guest; `device_*` are the host device's.
+    `cell` is the fingerprint. `operations`, `flushes`, `asked_bytes` and `*_requested` (bytes) are
+    QEMU's counts, or the program's own where there was no guest; `device_*` and `*_reached` are the
+    host device's. `*_requested` and `*_reached` are of measurements with both counts, and
+    `*_reached` only of those that requested anything. `grown` is the most that an image grew in
+    one measurement, in bytes.
     """
 
     cell: str
@@ -56,6 +59,36 @@ class CellTally:
     asked_bytes: int | None
     device_bytes: int | None
     cpu_seconds: float | None
+    read_requested: int | None = None
+    read_reached: int | None = None
+    write_requested: int | None = None
+    write_reached: int | None = None
+    grown: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTally:
+    """The host's CPU seconds and the operations of one run; `cell` is the fingerprint."""
+
+    campaign: str
+    block: int
+    cell: str
+    cpu_seconds: float
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedMeasurement:
+    """How long a measurement took, was counted by its program, and had CPU time stolen.
+
+    All in seconds; `cell` is the fingerprint.
+    """
+
+    cell: str
+    measurement: str
+    wall_seconds: float | None
+    measured_seconds: float | None
+    steal_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -18,12 +18,14 @@ import sqlalchemy as sa
 from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
 from vdisklab.results.damage import require_plausible, require_references
-from vdisklab.results.model import Direction, Run, Witnessed
+from vdisklab.results.model import Direction, Run
 from vdisklab.results.outlines import (
     CellTally,
     Example,
     RunOutline,
     RunSeries,
+    RunTally,
+    TimedMeasurement,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -115,93 +117,117 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     return collect([tuple(row) for row in runs], names, measurements, quantities, samples)
 
 
-def measured_keys(connection: sa.Connection, keys: Sequence[int]) -> Sequence[int]:
-    """The keys of the measurements of measured runs."""
-    run, measurement = schema.run, schema.measurement
-    query = (
-        sa.select(measurement.c.key)
-        .join(run)
-        .where(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-        .order_by(measurement.c.key)
-    )
-    return connection.scalars(query).all()
-
-
-def witnessed(connection: sa.Connection, keys: Sequence[int]) -> list[Witnessed]:
-    """The evidence of the measurements with these keys; always three queries."""
-    run, measurement, sample = schema.run, schema.measurement, schema.sample
-    columns = [column for column in measurement.c if column.name != "raw"]
-    query = (
-        sa.select(
-            *columns,
-            run.c.path,
-            run.c.page_cache,
-            run.c.block,
-            schema.campaign.c.id.label("campaign"),
-        )
-        .select_from(measurement.join(run).join(schema.campaign))
-        .where(measurement.c.key.in_(keys))
-        .order_by(measurement.c.key)
-    )
-    counted = _children(connection, schema.counted, schema.counted.c.measurement, keys)
-    pairs = sa.select(sample.c.measurement, sample.c.direction).distinct()
-    directions: defaultdict[int, list[str]] = defaultdict(list)
-    for key, direction in connection.execute(pairs.where(sample.c.measurement.in_(keys))):
-        directions[key].append(direction)
-    return [
-        rows.witnessed_value(
-            row,
-            {counts["observer"]: rows.counted_value(counts) for counts in counted[row["key"]]},
-            directions[row["key"]],
-        )
-        for row in connection.execute(query).mappings()
-    ]
-
-
 def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
-    """The counters, summed by cell and measurement: for reports on many cells."""
-    run, measurement, counted = schema.run, schema.measurement, schema.counted
-    connection.scalars(sa.select(counted.c.observer).distinct()).all()  # an unknown one is damage
-    require_plausible(connection, counted)
-    require_plausible(connection, measurement)
-    qemu, guest, device = (counted.alias(name) for name in ("qemu", "guest", "device"))
-    joined = measurement.join(run)
-    for observer in (qemu, guest, device):
-        on = sa.and_(
-            observer.c.measurement == measurement.c.key, observer.c.observer == observer.name
-        )
-        joined = joined.outerjoin(observer, on)
+    """The counters, summed by cell and measurement."""
+    run, measurement = schema.run, schema.measurement
+    _require_counts(connection)
+    counts = _Counts(keys)
+    device = counts.device.c
 
-    def above(*names: str) -> sa.ColumnElement[Any]:
-        # If QEMU counted, its counts are used for all columns.
-        total = sa.case(
-            (qemu.c.read_bytes.is_not(None), sum(qemu.c[name] for name in names)),
-            else_=sum(guest.c[name] for name in names),
-        )
-        return _sum_of_integers(total)
+    def transfer(name: str) -> Iterator[sa.ColumnElement[Any]]:
+        above = counts.above(name)
+        yield _sum_of_integers(sa.case((device[name].is_not(None), above)))
+        yield _sum_of_integers(sa.case((above > 0, device[name])))
 
+    growth = measurement.c.allocated_after - measurement.c.allocated_before
+    query = counts.of(
+        run.c.cell,
+        measurement.c.name,
+        counts.operations,
+        _sum_of_integers(counts.above("flush_operations")),
+        _sum_of_integers(device.flush_operations),
+        _sum_of_integers(counts.above("read_bytes", "write_bytes")),
+        _sum_of_integers(device.read_bytes + device.write_bytes),
+        sa.func.sum(measurement.c.host_cpu_seconds),
+        *transfer("read_bytes"),
+        *transfer("write_bytes"),
+        sa.func.max(growth),
+    ).group_by(run.c.cell, measurement.c.name)
+    return tuple(CellTally(*row) for row in connection.execute(query))
+
+
+def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunTally, ...]:
+    """CPU seconds and operations of each run, over the measurements that have both."""
+    run, seconds = schema.run, schema.measurement.c.host_cpu_seconds
+    _require_counts(connection)
+    counts = _Counts(keys)
     query = (
-        sa.select(
-            run.c.cell,
-            measurement.c.name,
-            above("read_operations", "write_operations"),
-            above("flush_operations"),
-            _sum_of_integers(device.c.flush_operations),
-            above("read_bytes", "write_bytes"),
-            _sum_of_integers(device.c.read_bytes + device.c.write_bytes),
-            sa.func.sum(measurement.c.host_cpu_seconds),
+        counts.of(schema.campaign.c.id, run.c.block, run.c.cell, sa.func.sum(seconds),
+                  counts.operations)
+        .where(seconds.is_not(None), counts.above("read_operations").is_not(None))
+        .group_by(schema.campaign.c.id, run.c.block, run.c.cell)
+    )  # fmt: skip
+    return tuple(RunTally(*row) for row in connection.execute(query))
+
+
+def _require_counts(connection: sa.Connection) -> None:
+    """Raises ValueError if an observer is unknown, or a number cannot have been counted."""
+    connection.scalars(sa.select(schema.counted.c.observer).distinct()).all()
+    require_plausible(connection, schema.counted)
+    require_plausible(connection, schema.measurement)
+
+
+class _Counts:
+    """The measured runs of some campaigns, each measurement with what its observers counted."""
+
+    def __init__(self, keys: Sequence[int]) -> None:
+        counted = schema.counted
+        self._keys = keys
+        self.qemu, self.guest, self.device = (
+            counted.alias(name) for name in ("qemu", "guest", "device")
         )
-        .select_from(joined)
-        .group_by(run.c.cell, measurement.c.name)
-    )
-    is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
-    result = connection.execute(query.where(is_measured)).all()
-    return tuple(CellTally(*row) for row in result)
+
+    def of(self, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        """The query for these columns."""
+        run, measurement = schema.run, schema.measurement
+        joined = measurement.join(run).join(schema.campaign)
+        for observer in (self.qemu, self.guest, self.device):
+            on = sa.and_(
+                observer.c.measurement == measurement.c.key, observer.c.observer == observer.name
+            )
+            joined = joined.outerjoin(observer, on)
+        is_measured = sa.and_(run.c.campaign.in_(self._keys), run.c.failure_kind.is_(None))
+        return sa.select(*columns).select_from(joined).where(is_measured)
+
+    def above(self, *names: str) -> sa.ColumnElement[Any]:
+        """The sum of some counts. If QEMU counted, its counts are used for all of them."""
+        qemu, guest = self.qemu.c, self.guest.c
+        return sa.case(
+            (qemu.read_bytes.is_not(None), sum(qemu[name] for name in names)),
+            else_=sum(guest[name] for name in names),
+        )
+
+    @property
+    def operations(self) -> sa.ColumnElement[int]:
+        """The number of reads and writes."""
+        return _sum_of_integers(self.above("read_operations", "write_operations"))
 
 
 def _sum_of_integers(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
     """The sum as an integer: PostgreSQL's sum of big integers is a decimal number."""
     return sa.cast(sa.func.sum(column), sa.BigInteger)
+
+
+def times(connection: sa.Connection, keys: Sequence[int]) -> tuple[TimedMeasurement, ...]:
+    """The measurements in which CPU time was stolen, or more seconds were counted than passed."""
+    run, measurement = schema.run, schema.measurement.c
+    query = (
+        sa.select(
+            run.c.cell, measurement.name, measurement.wall_seconds, measurement.measured_seconds,
+            measurement.steal_seconds,
+        )
+        .select_from(schema.measurement.join(run))
+        .where(
+            run.c.campaign.in_(keys),
+            run.c.failure_kind.is_(None),
+            sa.or_(
+                measurement.steal_seconds > 0,
+                measurement.measured_seconds > measurement.wall_seconds,
+            ),
+        )
+        .order_by(measurement.key)
+    )  # fmt: skip
+    return tuple(TimedMeasurement(*row) for row in connection.execute(query))
 
 
 def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, ...]:

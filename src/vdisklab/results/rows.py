@@ -30,7 +30,6 @@ from vdisklab.results.model import (
     Run,
     Sample,
     Series,
-    Witnessed,
 )
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
@@ -211,23 +210,6 @@ def measurement_value(
         raw=row["raw"],
         series=tuple(series),
         group=group,
-    )
-
-
-def witnessed_value(
-    row: Row, counted: Mapping[str, Counted], directions: Iterable[str]
-) -> Witnessed:
-    """The evidence in a row of `measurement` joined with its run's path and page-cache state."""
-    return Witnessed(
-        campaign=row["campaign"],
-        block=row["block"],
-        path=row["path"],
-        page_cache=PageCache(row["page_cache"]),
-        name=row["name"],
-        directions=tuple(Direction(direction) for direction in sorted(directions)),
-        wall_seconds=row["wall_seconds"],
-        measured_seconds=row["measured_seconds"],
-        evidence=_evidence_value(row, counted),
     )
 
 

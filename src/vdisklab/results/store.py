@@ -23,13 +23,14 @@ from vdisklab.results.model import (
     HostFacts,
     Measurement,
     Run,
-    Witnessed,
 )
 from vdisklab.results.outlines import (
     CellTally,
     Example,
     RunOutline,
     RunSeries,
+    RunTally,
+    TimedMeasurement,
 )
 from vdisklab.results.power_cut import PowerCut
 
@@ -38,7 +39,6 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # Runs are read in groups, each in a short transaction: no lock is held while the caller works on
 # them or a pager waits.
 _RUNS_AT_ONCE = 64
-_MEASUREMENTS_AT_ONCE = 500
 _CANDIDATES_SHOWN = 4
 _HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
 
@@ -307,27 +307,23 @@ class Store:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.observations(connection, keys)
 
-    def evidence(self, campaign_ids: Collection[str]) -> Iterator[Witnessed]:
-        """The evidence of each measurement of measured runs, without numbers and raw output.
-
-        Read in groups, each in its own short transaction.
-        """
-        with self._database.reading() as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            measured = queries.measured_keys(connection, keys)
-        return self._evidence_by_key(measured)
-
-    def _evidence_by_key(self, keys: Sequence[int]) -> Iterator[Witnessed]:
-        for first in range(0, len(keys), _MEASUREMENTS_AT_ONCE):
-            with self._database.reading() as connection:
-                group = queries.witnessed(connection, keys[first : first + _MEASUREMENTS_AT_ONCE])
-            yield from group
-
     def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
-        """The counters, summed by cell and measurement: for reports on many cells."""
+        """The counters, summed by cell and measurement."""
         with self._database.reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.tallies(connection, keys)
+
+    def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunTally, ...]:
+        """The host's CPU seconds and the operations of each measured run that has both."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.cpu_of_runs(connection, keys)
+
+    def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
+        """The measurements in which CPU time was stolen, or more seconds counted than passed."""
+        with self._database.reading() as connection:
+            keys = self._campaign_keys(connection, campaign_ids)
+            return queries.times(connection, keys)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""

@@ -36,7 +36,7 @@ from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts, Origin
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.outlines import CellTally, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
@@ -266,9 +266,20 @@ def baseline_of(
         return baseline, (NoBaseline(baseline, instead),)
 
 
-def load_evidence_diagnostics(results: Store, loaded: Loaded) -> tuple[CellDiagnostic, ...]:
-    """Diagnostics from the counters and clocks recorded with the numbers."""
-    return evidence_diagnostics(results.evidence(loaded.ids), loaded.campaigns[0].host.cpus or 1)
+def load_evidence_diagnostics(
+    results: Store, loaded: Loaded, tallies: Iterable[CellTally] | None = None
+) -> tuple[CellDiagnostic, ...]:
+    """Diagnostics from the counters and clocks recorded with the numbers.
+
+    `tallies` are read from the database if they are None.
+    """
+    return evidence_diagnostics(
+        results.tallies(loaded.ids) if tallies is None else tallies,
+        results.times(loaded.ids),
+        loaded.cells,
+        {(measure.name, measure.direction) for measure in loaded.observations.used},
+        loaded.campaigns[0].host.cpus or 1,
+    )
 
 
 def load_direct_diagnostics(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:

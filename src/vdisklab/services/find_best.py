@@ -28,7 +28,7 @@ from vdisklab.analysis.search import (
     search_state,
 )
 from vdisklab.campaign.estimate import boot_seconds, run_seconds
-from vdisklab.campaign.runner import Choose
+from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.durability import Keeping, Verdicts, durability
@@ -142,16 +142,15 @@ class BestSearch:
         select equal cells. The baseline and paths on the host are measured in every block, because
         scores relate to them.
         """
-        before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
+        limit = self.time_limit(results, plan, campaign)
+        always = set(limit.needed)
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
-        always = {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)}
         contest = _Contest.among(tuple(fingerprint))
         allowed = self.most_blocks * len(contest.cells)
 
         def choose(block: int) -> Collection[str]:
             known = self._known(results, contest, campaign, block)
-            left = self.budget - before - (time.monotonic() - self.began)
-            affordable = left / (known.seconds or _mean_seconds(plan)) - len(always)
+            affordable = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
             if block == 1 or known.waits:
                 rows = first_cells(contest.levels, min(affordable, allowed))
             else:
@@ -167,6 +166,14 @@ class BestSearch:
             return chosen | always if chosen else chosen
 
         return choose
+
+    def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
+        """What is left of the budget."""
+        before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
+        return TimeLimit(
+            lambda: self.budget - before - (time.monotonic() - self.began),
+            {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)},
+        )
 
     def result(self, store: Store, campaign: str) -> SearchResult | None:
         """The answer of a finished search; None if nothing was measured in a guest."""

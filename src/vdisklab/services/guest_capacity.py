@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vdisklab.analysis.capacity import REPEATS, next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
-from vdisklab.campaign.runner import Choose
+from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import memory_bytes
@@ -100,6 +100,11 @@ class CapacitySearch:
             return chosen
 
         return choose
+
+    def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
+        """No limit."""
+        del results, plan, campaign
+        return NO_LIMIT
 
     def _say_what_one_reaches(self, path: str, runs: Sequence[Run]) -> None:
         """Says at the first step that no guest can reach the load."""

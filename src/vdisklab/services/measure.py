@@ -12,7 +12,7 @@ from typing import Protocol
 
 from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
-from vdisklab.campaign.runner import Choose, RunTag, campaign_runs, chosen_runs
+from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import DatabaseBusyError
 from vdisklab.guest.factory import GuestContext
@@ -54,6 +54,9 @@ class CellSearch(Protocol):
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells to measure in each block."""
+
+    def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
+        """The time that this search may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,7 @@ def _measure_plan(
                         tag,
                         finished,
                         search.choosing(store, plan, campaign.id),
+                        search.time_limit(store, plan, campaign.id),
                         renew=search.renews_guests,
                     )
                 ) as runs:

@@ -96,7 +96,7 @@ def _with_criteria(
     observations, measures = scored.observations, []
     for name in names:
         if name == CPU_NAME:
-            observations = add_cpu(observations, results.evidence(loaded.ids))
+            observations = add_cpu(observations, results.cpu_of_runs(loaded.ids), loaded.cells)
             measures.append(CPU)
         elif name in METRICS and any(key.metric == name for key in observations.measures):
             observations, key = add_metric_mean(observations, name)

@@ -69,8 +69,8 @@ from vdisklab.services.pareto_front import ParetoAnswer, usual_front
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
 
-EVIDENCE_CELLS = 1000
-"""With more cells than this, the evidence of single runs is not read; `vdisklab rank` has it."""
+TRADE_OFF_CELLS = 1000
+"""With more cells than this, trade-offs are not drawn; `vdisklab rank --pareto` lists them."""
 
 MOST_TIME_SERIES = 4
 """Number of measurements drawn over time: those that the score uses, else the first."""
@@ -182,7 +182,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         findings=(
             *caveats.findings,
             *base_findings,
-            *_evidence_diagnostics(results, loaded, examples),
+            *_evidence_diagnostics(results, loaded, examples, tallies),
             *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
             *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
@@ -191,7 +191,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         published=evaluate_publications(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
         trade_offs=usual_front(results, loaded, scored)
-        if len(observations.cells) <= EVIDENCE_CELLS
+        if len(observations.cells) <= TRADE_OFF_CELLS
         else None,
         density=next(
             (density_of(results, one.id) for one in campaigns if searched_capacity(one.plan)), None
@@ -238,17 +238,16 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
 
 
 def _evidence_diagnostics(
-    results: Store, loaded: Loaded, examples: Sequence[Example]
+    results: Store, loaded: Loaded, examples: Sequence[Example], tallies: Iterable[CellTally]
 ) -> Iterator[Diagnostic]:
     """Diagnostics from evidence and host; the page cache has its own column in the table."""
     yield from direct_diagnostics(examples, loaded.cells)
     yield from queue_diagnostics(examples)
     yield from age_diagnostics(examples, loaded.cells)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
-    if len(loaded.observations.cells) <= EVIDENCE_CELLS:
-        for diagnostic in load_evidence_diagnostics(results, loaded):
-            if not isinstance(diagnostic, FromPageCache):
-                yield diagnostic
+    for diagnostic in load_evidence_diagnostics(results, loaded, tallies):
+        if not isinstance(diagnostic, FromPageCache):
+            yield diagnostic
 
 
 def _time_series(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, P99, campaign_runs, cell, drifting, observed
-from vdisklab.analysis.diagnostics.recorded import witnessed
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
 from vdisklab.errors import PlanError
+from vdisklab.results.outlines import RunTally
 from vdisklab.services.pareto_front import parse_criteria
 
 
@@ -69,28 +67,19 @@ def test_cells_without_a_measure_are_left_out() -> None:
 
 def test_cpu_and_means_are_measures_by_block() -> None:
     runs = [run for run in campaign_runs(3) if run.failure is None]
-    data = add_cpu(observe(runs), (one for run in runs for one in witnessed(run)))
-    grid = data.grid(CPU)
-    assert np.isfinite(grid).all()
     run = runs[0]
-    counted = [m.evidence.qemu for m in run.measurements]
-    operations = sum(c.read_operations + c.write_operations for c in counted if c)
+    known = RunTally(run.campaign, run.block, run.cell, 0.5, 1000)
+    idle = RunTally(run.campaign, run.block, runs[1].cell, 0.5, 0)
+    cells = {run.cell: run.measured_cell for run in runs}
+    data = add_cpu(observe(runs), [known, idle], cells)
+    grid = data.grid(CPU)
     place = data.place[run.measured_cell]
-    assert grid[place, 0] == pytest.approx(0.5 * len(run.measurements) / operations)
+    assert grid[place, 0] == pytest.approx(0.0005)
+    assert np.isfinite(grid).sum() == 1
     data, key = add_metric_mean(data, "latency_p99")
     parts = [m for m in data.measures if m.metric == "latency_p99" and m != key]
     expected = np.exp(np.mean([np.log(data.grid(part)[place, 0]) for part in parts]))
     assert data.grid(key)[place, 0] == pytest.approx(expected)
-
-
-def test_evidence_without_counters_gives_no_number() -> None:
-    runs = [run for run in campaign_runs(3) if run.failure is None]
-    bare = [
-        replace(one, evidence=replace(one.evidence, qemu=None, guest=None))
-        for run in runs
-        for one in witnessed(run)
-    ]
-    assert not np.isfinite(add_cpu(observe(runs), bare).grid(CPU)).any()
 
 
 @pytest.mark.parametrize("text", ["", "read", "read/", "read,read", ","])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from vdisklab.analysis.diagnostics.recorded import witnessed
 from vdisklab.analysis.observations import Block
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Direction, Run, Sample
@@ -56,8 +55,6 @@ class TestContract:
         assert store.campaign(campaign.id) == campaign
         assert list(store.runs(campaign.id)) == runs
         assert [store.run(run.id) for run in runs] == runs
-        of_runs = [each for run in runs for each in witnessed(run)]
-        assert list(store.evidence([campaign.id])) == of_runs
 
     def test_another_process_sees_what_is_stored(self, url: str) -> None:
         campaign = a_campaign()

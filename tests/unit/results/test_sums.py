@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from vdisklab.analysis.tallies import tallies_of, times_of
 from vdisklab.results.model import Counted, Evidence
+from vdisklab.results.outlines import RunTally
 from vdisklab.results.store import Store
 
 from .values import BROKEN, a_campaign, a_measurement, a_run
@@ -42,6 +44,51 @@ def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
     (tally,) = store.tallies([campaign.id])
     assert (tally.operations, tally.asked_bytes) == (7, 3)
     assert (tally.flushes, tally.device_bytes, tally.cpu_seconds) == (None, None, None)
+
+
+def test_one_runs_tallies_are_the_databases(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    counts = (None, Counted(1, 2, 3, 4), Counted(0, 20, 0, 40, 50))
+    evidences = [
+        Evidence(guest, qemu, device, 0.5, allocated_before=before, allocated_after=7)
+        for guest in counts
+        for qemu in counts
+        for device in counts
+        for before in (None, 3)
+    ]
+    measurements = tuple(
+        replace(a_measurement(), name=f"m{place}", evidence=evidence)
+        for place, evidence in enumerate(evidences)
+    )
+    run = replace(a_run(campaign), measurements=measurements)
+    store.add_run(run)
+    assert sorted(store.tallies([campaign.id]), key=str) == sorted(tallies_of(run), key=str)
+
+
+def test_only_times_that_may_be_wrong_are_read(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    plain = replace(a_measurement(), wall_seconds=5.0, measured_seconds=5.0, evidence=Evidence())
+    fast = replace(plain, name="fast", measured_seconds=5.5)
+    stolen = replace(plain, name="stolen", evidence=Evidence(steal_seconds=0.25))
+    run = replace(a_run(campaign), measurements=(plain, fast, stolen))
+    store.add_run(run)
+    store.add_run(replace(run, id="failed", block=2, failure=BROKEN))
+    assert store.times([campaign.id]) == times_of(run)[1:]
+
+
+def test_a_runs_cpu_needs_operations(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    counted = Evidence(qemu=Counted(1, 2, 3, 4), host_cpu_seconds=0.25)
+    known = replace(a_measurement(), name="known", evidence=counted)
+    blind = replace(known, name="blind", evidence=Evidence(host_cpu_seconds=9.0))
+    idle = replace(known, name="idle", evidence=replace(counted, host_cpu_seconds=None))
+    run = replace(a_run(campaign), measurements=(known, known, blind, idle))
+    store.add_run(run)
+    (tally,) = store.cpu_of_runs([campaign.id])
+    assert tally == RunTally(campaign.id, 1, run.cell, 0.5, 14)
 
 
 def test_the_last_measured_run_of_a_cell_is_its_example(store: Store) -> None:

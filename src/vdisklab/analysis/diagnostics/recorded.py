@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from vdisklab.analysis.diagnostics.kinds import (
     Aged,
@@ -20,8 +20,8 @@ from vdisklab.analysis.diagnostics.kinds import (
 )
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Campaign, Counted, Direction, Run, Witnessed
-from vdisklab.results.outlines import Example
+from vdisklab.results.model import Campaign, Direction
+from vdisklab.results.outlines import CellTally, Example, TimedMeasurement
 
 FROM_CACHE_BELOW = 0.5
 """If less than this share of the bytes reached the device, the page cache was measured."""
@@ -31,111 +31,68 @@ GROWN_ABOVE = 1 << 20
 CLOCK_TOLERANCE = 1.02
 
 
-def witnessed(run: Run) -> Iterator[Witnessed]:
-    """Evidence of measured runs, as `Store.evidence` returns it; failed runs are left out."""
-    if run.failure is None:
-        for measurement in run.measurements:
-            yield Witnessed(
-                campaign=run.campaign,
-                block=run.block,
-                path=run.path,
-                page_cache=run.page_cache,
-                name=measurement.name,
-                directions=tuple(sorted({sample.direction for sample in measurement.samples})),
-                wall_seconds=measurement.wall_seconds,
-                measured_seconds=measurement.measured_seconds,
-                evidence=measurement.evidence,
-            )
-
-
 def evidence_diagnostics(
-    witnessed: Iterable[Witnessed], cpus: int | None
+    tallies: Iterable[CellTally],
+    times: Iterable[TimedMeasurement],
+    cells: Mapping[str, MeasuredCell],
+    reported: Collection[tuple[str, Direction]],
+    cpus: int | None,
 ) -> tuple[CellDiagnostic, ...]:
-    """All diagnostics from evidence, in one pass; memory grows with the number of cells.
+    """All diagnostics from evidence; `cells` are by fingerprint.
 
+    `reported` are the measurements with the directions of which their programs gave numbers.
     `cpus` is the host's number of CPUs, for the share of steal time; None skips steal time.
     """
     totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
     grown: dict[MeasuredCell, int] = {}
-    clock: dict[tuple[MeasuredCell, str], ClockTrouble] = {}
-    stolen: list[tuple[float, MeasuredCell]] = []
-    for measurement in witnessed:
-        cell = measurement.measured_cell
-        if not cell.is_null:
-            for direction, (requested, reached) in _bytes(measurement).items():
-                total = totals.setdefault((cell, measurement.name, direction), [0, 0])
+    for tally in tallies:
+        cell = cells[tally.cell]
+        transfers = {
+            Direction.READ: (tally.read_requested, tally.read_reached),
+            Direction.WRITE: (tally.write_requested, tally.write_reached),
+        }
+        for direction, (requested, reached) in transfers.items():
+            if requested and not cell.is_null and (tally.measurement, direction) in reported:
+                total = totals.setdefault((cell, tally.measurement, direction), [0, 0])
                 total[0] += requested
-                total[1] += reached
-        growth = _growth(measurement)
-        if growth > GROWN_ABOVE:
-            grown[cell] = max(growth, grown.get(cell, 0))
-        counted = measurement.measured_seconds
-        wall = measurement.wall_seconds
-        if counted is not None and wall is not None and counted > wall * CLOCK_TOLERANCE:
-            trouble = ClockTrouble(cell, measurement.name, counted, wall)
-            clock.setdefault((cell, measurement.name), trouble)
-        share = _stolen(measurement, cpus)
-        if share > STOLEN_ABOVE:
-            stolen.append((share, cell))
+                total[1] += reached or 0
+        if tally.grown is not None and tally.grown > GROWN_ABOVE:
+            grown[cell] = max(tally.grown, grown.get(cell, 0))
     diagnostics: list[CellDiagnostic] = list(_from_cache(totals))
     if grown:
         diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
-    if clock:
-        diagnostics.append(
-            max(
-                clock.values(),
-                key=lambda clock_diagnostic: (
-                    clock_diagnostic.counted_seconds / clock_diagnostic.host_seconds
-                ),
-            )
-        )
+    times = tuple(times)
+    fast = [
+        ClockTrouble(cells[time.cell], time.measurement, time.measured_seconds, time.wall_seconds)
+        for time in times
+        if time.measured_seconds is not None
+        and time.wall_seconds
+        and time.measured_seconds > time.wall_seconds * CLOCK_TOLERANCE
+    ]
+    if fast:
+        diagnostics.append(max(fast, key=lambda clock: clock.counted_seconds / clock.host_seconds))
+    stolen = [
+        (share, cells[time.cell]) for time in times if (share := _stolen(time, cpus)) > STOLEN_ABOVE
+    ]
     if stolen:
         share, cell = max(stolen)
         diagnostics.append(NoisyNeighbour(len(stolen), share, cell))
     return tuple(diagnostics)
 
 
-def _stolen(measurement: Witnessed, cpus: int | None) -> float:
+def _stolen(time: TimedMeasurement, cpus: int | None) -> float:
     """The share of all CPU time that the hypervisor took; 0 if it is unknown."""
-    steal = measurement.evidence.steal_seconds
-    if steal is None or not cpus or not measurement.wall_seconds:
+    if time.steal_seconds is None or not cpus or not time.wall_seconds:
         return 0.0
-    return min(steal / (measurement.wall_seconds * cpus), 1.0)
+    return min(time.steal_seconds / (time.wall_seconds * cpus), 1.0)
 
 
 def _from_cache(
     totals: Mapping[tuple[MeasuredCell, str, Direction], Sequence[int]],
 ) -> Iterable[FromPageCache]:
-    for key, (requested, reached) in sorted(totals.items()):
-        if requested and reached < FROM_CACHE_BELOW * requested:
-            yield FromPageCache(*key, share=reached / requested)
-
-
-def _bytes(measurement: Witnessed) -> dict[Direction, tuple[int, int]]:
-    """By direction: bytes that QEMU requested from the host, and bytes that reached the device."""
-    evidence = measurement.evidence
-    above = evidence.qemu or evidence.guest
-    if above is None or evidence.device is None:
-        return {}
-    transfers = {}
-    for direction in measurement.directions:
-        requested, reached = _side(above, direction), _side(evidence.device, direction)
-        if requested:
-            transfers[direction] = (requested, reached)
-    return transfers
-
-
-def _side(counted: Counted, direction: Direction) -> int:
-    bytes_by_direction: Mapping[Direction, int] = {
-        Direction.READ: counted.read_bytes,
-        Direction.WRITE: counted.write_bytes,
-    }
-    return bytes_by_direction.get(direction, 0)
-
-
-def _growth(measurement: Witnessed) -> int:
-    before, after = measurement.evidence.allocated_before, measurement.evidence.allocated_after
-    return 0 if before is None or after is None else after - before
+    shares = {key: reached / requested for key, (requested, reached) in totals.items()}
+    for key in sorted(key for key, share in shares.items() if share < FROM_CACHE_BELOW):
+        yield FromPageCache(*key, share=shares[key])
 
 
 SERVED_FROM_CACHE = "accepted, served from a cache"

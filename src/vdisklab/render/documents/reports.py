@@ -17,6 +17,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.conversion import At, CampaignEntry, DiagnosticEntry, Key
 from vdisklab.render.documents.rankings import (
     AssumedDisk,
+    BestEntry,
     ClaimsDocument,
     Count,
     MeasuredUnder,
@@ -70,6 +71,9 @@ class RecommendDocument:
     ]
     winner: Annotated[MeasuredCell | None, "null if several may be the best"]
     ties: Annotated[tuple[MeasuredCell, ...], "the others that may be the best"]
+    best: Annotated[
+        BestEntry | None, "null without ranked cells", At("recommendation.ranking.best")
+    ]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
     prices: Annotated[tuple[PriceEntry, ...], At("recommendation.prices")]
     default: Annotated[

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vdisklab.analysis.diagnostics.kinds import Diagnostic, caveats_of
-from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, witnessed
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
+from vdisklab.analysis.tallies import tallies_of, times_of
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
 from vdisklab.render.documents.records import (
@@ -146,7 +147,11 @@ def samples_table(run: Run) -> Table[SampleRow]:
 
 def run_diagnostics(run: Run) -> tuple[Diagnostic, ...]:
     """What limits the numbers of this run."""
-    return evidence_diagnostics(witnessed(run), None)
+    if run.failure is not None:
+        return ()
+    reported = {(one.name, sample.direction) for one in run.measurements for sample in one.samples}
+    cells = {run.cell: run.measured_cell}
+    return evidence_diagnostics(tallies_of(run), times_of(run), cells, reported, None)
 
 
 def run_document(run: Run, *, raw: bool) -> RunDocument:

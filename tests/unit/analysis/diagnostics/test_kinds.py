@@ -10,7 +10,6 @@ from tests.unit.analysis.made import (
     HOST,
     IOPS,
     P99,
-    campaign_runs,
     cell,
     drifting,
     labelled,
@@ -31,7 +30,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     SlowFirstBlock,
     ThinImage,
 )
-from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, host_diagnostics, witnessed
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, host_diagnostics
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     ceiling_diagnostics,
@@ -39,9 +38,9 @@ from vdisklab.analysis.diagnostics.values import (
     first_block_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
-from vdisklab.path.segments import PageCache
 from vdisklab.render.wording import sentence
-from vdisklab.results.model import Direction, Evidence, Witnessed
+from vdisklab.results.model import Direction
+from vdisklab.results.outlines import CellTally, TimedMeasurement
 
 
 def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.03) -> Floats:
@@ -57,21 +56,6 @@ def named(values: dict[str, Floats]) -> Observations:
             for block, value in enumerate(row)
         }
     )
-
-
-def seen(**over: object) -> Witnessed:
-    fields: dict[str, object] = {
-        "campaign": "c",
-        "block": 1,
-        "path": "raw/none",
-        "page_cache": PageCache.BYPASSED,
-        "name": "randread-4k-q1",
-        "directions": (Direction.READ,),
-        "wall_seconds": 10.0,
-        "measured_seconds": 9.0,
-        "evidence": Evidence(),
-    }
-    return Witnessed(**(fields | over))  # type: ignore[arg-type]
 
 
 def test_a_trend_over_blocks_is_named_with_its_size() -> None:
@@ -151,13 +135,24 @@ def test_ceilings_of_guest_and_device() -> None:
 
 
 def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
-    grown = Evidence(allocated_before=0, allocated_after=64 << 20, steal_seconds=1.0)
-    found = evidence_diagnostics([seen(evidence=grown), seen(measured_seconds=11.0)], cpus=2)
-    assert [type(each) for each in found] == [ThinImage, ClockTrouble, NoisyNeighbour]
-    assert isinstance(found[2], NoisyNeighbour)
-    assert found[2].share == pytest.approx(0.05)
-    assert evidence_diagnostics([seen(), seen(measured_seconds=None)], cpus=2) == ()
-    assert len(evidence_diagnostics([seen(evidence=grown)], cpus=None)) == 1
+    cells = {"f": cell("raw/none")}
+    counts = (None,) * 6
+    grown = [CellTally("f", "m", *counts, grown=64 << 20), CellTally("f", "n", *counts, grown=1)]
+    times = [
+        TimedMeasurement("f", "m", 10.0, 9.0, 1.0),
+        TimedMeasurement("f", "m", 10.0, 11.0, None),
+        TimedMeasurement("f", "m", 10.0, 10.1, 0.1),
+        TimedMeasurement("f", "m", None, 5.0, 5.0),
+        TimedMeasurement("f", "m", 10.0, None, None),
+    ]
+    found = evidence_diagnostics(grown, times, cells, (), cpus=2)
+    assert found == (
+        ThinImage((cell("raw/none"),), 64 << 20),
+        ClockTrouble(cell("raw/none"), "m", 11.0, 10.0),
+        NoisyNeighbour(1, 0.05, cell("raw/none")),
+    )
+    assert evidence_diagnostics((), times[2:], cells, (), cpus=2) == ()
+    assert len(evidence_diagnostics(grown, times[:1], cells, (), cpus=None)) == 1
 
 
 def test_what_plan_and_host_alone_tell() -> None:
@@ -169,11 +164,6 @@ def test_what_plan_and_host_alone_tell() -> None:
     assert governor == FrequencyGovernor("powersave")
     assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
     assert host_diagnostics([CAMPAIGN], [cell("raw/none")]) == ()
-
-
-def test_a_runs_evidence_is_what_the_store_would_give() -> None:
-    runs = list(campaign_runs(blocks=1))
-    assert sum(len(list(witnessed(run))) for run in runs) == 5 * 4
 
 
 @pytest.mark.parametrize(

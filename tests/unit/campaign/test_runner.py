@@ -1,0 +1,93 @@
+"""A search ends within its time, and says which runs it left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.campaign.estimate import run_seconds
+from vdisklab.campaign.runner import NO_LIMIT, TimeLimit, chosen_slots
+from vdisklab.campaign.schedule import Slot
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.profile import MeasurementPlan, Profile
+from vdisklab.plan.settings import Request
+from vdisklab.progress import Note, silent
+
+PATHS = tuple(f"{image}/{cache}" for image in ("raw", "qcow2") for cache in ("none", "unsafe"))
+READS = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k", "iodepth": 1})
+
+
+class Watch:
+    """A clock that only runs take time on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def plan() -> CampaignPlan:
+    request = Request(paths=("host", *PATHS), directory=Path("/tmp"), runtime=10.0)  # noqa: S108 - nothing is written
+    return build_plan(request, Capabilities(), Profile("p", "t", (READS,)))
+
+
+def measured(
+    plan: CampaignPlan, budget: float, seconds: float, boot: float = 0.0, needed: str = ""
+) -> tuple[list[Slot], float, list[str]]:
+    """Runs of so many seconds, at most three blocks: what ran, when it ended, and the notes."""
+    watch, notes, ran = Watch(), [], []
+    every = [cell.fingerprint for cell in plan.cells]
+    kept = {cell.fingerprint for cell in plan.cells if cell.label == needed}
+    limit = TimeLimit(lambda: budget - watch.now, kept)
+    block = 0
+    for slot in chosen_slots(
+        plan, (), lambda number: every if number < 4 else (), limit, notes.append, clock=watch
+    ):
+        watch.sleep(seconds + (boot if slot.block > block else 0.0))
+        block = slot.block
+        ran.append(slot)
+    return ran, watch.now, [note.text for note in notes if isinstance(note, Note)]
+
+
+@pytest.mark.parametrize("budget", [65.0, 100.0, 200.0, 329.0])
+@pytest.mark.parametrize("seconds", [5.0, 12.0, 30.0])
+def test_a_search_ends_within_its_budget_and_at_most_one_run(
+    plan: CampaignPlan, budget: float, seconds: float
+) -> None:
+    ran, end, notes = measured(plan, budget, seconds, boot=15.0)
+    cells = len(plan.cells)
+    if len(ran) == 3 * cells:
+        assert (end <= budget, notes) == (True, [])
+        return
+    assert end <= budget + seconds + 15.0
+    assert end > budget - 2 * (seconds + 15.0)
+    (note,) = notes
+    left = cells - len(ran) % cells
+    block = len(ran) // cells + 1
+    assert note == (
+        f"the budget is used up: {left} of the {cells} runs of block {block} would not end in time"
+    )
+
+
+def test_time_is_kept_for_what_other_numbers_relate_to(plan: CampaignPlan) -> None:
+    """The host runs in the block that is cut short, wherever its place is."""
+    estimate = run_seconds(plan)(plan.cells[0])
+    for runs in (1.5, 2.5, 3.5):
+        ran, end, _ = measured(plan, runs * estimate, estimate, needed="host")
+        assert "host" in [slot.cell.label for slot in ran]
+        assert (len(ran), end) == (int(runs), int(runs) * estimate)
+
+
+def test_without_a_limit_all_chosen_runs_are_made_but_the_finished(plan: CampaignPlan) -> None:
+    every = [cell.fingerprint for cell in plan.cells]
+    finished = {(1, every[0])}
+    slots = chosen_slots(plan, finished, lambda n: every if n < 3 else (), NO_LIMIT, silent)
+    assert len(list(slots)) == 2 * len(every) - 1
