@@ -14,7 +14,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
-from vdisklab.progress import Note, silent
+from vdisklab.progress import Event, Note, silent
 
 PATHS = tuple(f"{image}/{cache}" for image in ("raw", "qcow2") for cache in ("none", "unsafe"))
 READS = MeasurementPlan("randread", "fio", {"rw": "randread", "bs": "4k", "iodepth": 1})
@@ -43,7 +43,8 @@ def measured(
     plan: CampaignPlan, budget: float, seconds: float, boot: float = 0.0, needed: str = ""
 ) -> tuple[list[Slot], float, list[str]]:
     """Runs of so many seconds, at most three blocks: what ran, when it ended, and the notes."""
-    watch, notes, ran = Watch(), [], []
+    watch, ran = Watch(), []
+    notes: list[Event] = []
     every = [cell.fingerprint for cell in plan.cells]
     kept = {cell.fingerprint for cell in plan.cells if cell.label == needed}
     limit = TimeLimit(lambda: budget - watch.now, kept)
