@@ -47,6 +47,7 @@ class Pair:
 
 PROXMOX = "raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on"
 LIBVIRT = "qcow2:preallocation=off/default"
+MEMORY = "tmpfs/raw/none"
 
 PAIRS = (
     Pair(1, "btrfs/raw/none", "none", "layers"),
@@ -55,23 +56,24 @@ PAIRS = (
     Pair(2, "raw/none/usb", "raw/none"),
     Pair(3, "raw/none/scsi", "raw/none"),
     Pair(4, "raw/none/nvme", "raw/none"),
-    Pair(5, "raw/writeback", "raw/none", "settings"),
-    Pair(5, "raw/writethrough", "raw/none", "settings"),
-    Pair(5, "raw/directsync", "raw/none", "settings"),
+    Pair(5, "raw/writeback", "raw/none", "disk"),
+    Pair(5, "raw/writethrough", "raw/none", "disk"),
+    Pair(5, "raw/directsync", "raw/none", "disk"),
     Pair(9, "raw/none", "raw/default"),
     Pair(10, "raw/unsafe", "raw/none"),
     Pair(10, "raw/directsync", "raw/none"),
     Pair(12, "raw/none/virtio:aio=native", "raw/none"),
     Pair(12, "raw/none/virtio:aio=io_uring", "raw/none"),
     Pair(13, "qcow2/none", "raw/none"),
-    Pair(14, "raw/directunsafe", "raw/none", "settings"),
-    Pair(14, "raw/unsafe", "raw/none", "settings"),
-    Pair(15, "raw/none/virtio:guest_scheduler=mq-deadline", "raw/none", "settings"),
+    Pair(14, "raw/directunsafe", "raw/none", "disk"),
+    Pair(14, "raw/unsafe", "raw/none", "disk"),
+    Pair(15, f"{MEMORY}/virtio:guest_scheduler=mq-deadline", MEMORY, "memory"),
     Pair(18, "btrfs/qcow2/none", "ext4/raw/none", "layers"),
-    Pair(19, "raw/none/virtio:throttle_iops=500", "raw/none", "settings"),
-    Pair(19, "raw/none/virtio:throttle_iops=5000", "raw/none", "settings"),
-    Pair(24, PROXMOX, "raw/none", "settings"),
-    Pair(24, LIBVIRT, "raw/none", "settings"),
+    Pair(19, f"{MEMORY}/virtio:throttle_iops=500", MEMORY, "memory"),
+    Pair(19, f"{MEMORY}/virtio:throttle_iops=5000", MEMORY, "memory"),
+    Pair(24, PROXMOX, "raw/none", "disk"),
+    Pair(24, f"tmpfs/{PROXMOX}", MEMORY, "memory"),
+    Pair(24, LIBVIRT, "raw/none", "disk"),
     Pair(25, "ext4/raw/none", "none", "layers"),
     Pair(27, "ext4/qcow2/none", "ext4/qcow2/none", "aged", "new"),
 )
