@@ -61,11 +61,12 @@ class DiskAction(StrEnum):
 class DiskAdvice:
     """The answer for a group.
 
-    `to` is the path to change to, `gain` its ratio to the present one (for KEEP: of the best
-    other that was measured). `now` and `then` say what a power cut does before and after. `changes`
-    has the lines for each disk of the group. `rebuilt` is a path with another format or bus that is
-    shown to be better still, `over_rebuilt` its ratio to the present one. `reason` explains MEASURE
-    and CANNOT. `over_default` is the ratio of the advised path to the manager's default.
+    `to` is the path to change to. `other` is the best other setting that was measured (for CHANGE
+    it is `to`), `gain` its ratio to the present path. `now` and `then` say what a power cut does
+    before and after. `changes` has the lines for each disk of the group. `rebuilt` is a path with
+    another format or bus that is shown to be better still, `over_rebuilt` its ratio to the present
+    one. `reason` explains MEASURE and CANNOT. `over_default` is the ratio of the advised path to
+    the manager's default.
     """
 
     group: DiskGroup
@@ -74,6 +75,7 @@ class DiskAdvice:
     campaign: str | None = None
     measured_as: MeasuredCell | None = None
     to: DiskPath | None = None
+    other: DiskPath | None = None
     gain: Ratio | None = None
     for_safety: bool = False
     now: Durability | None = None
@@ -274,6 +276,7 @@ class _Desk:
             campaign=campaign.id,
             measured_as=own,
             to=to,
+            other=None if best is None else usable[best],
             gain=None if best is None else comparison.ratio(best),
             for_safety=unsafe and to is not None,
             now=now,

@@ -84,6 +84,8 @@ def test_a_disk_is_kept_or_changed_by_what_was_measured(
     assert disk["paste"].endswith("--disk driver.cache=none,driver.io=threads")
     assert disk["undo"] == "virsh define slow.before.xml"
     assert keep["advice"] == "keep"
+    assert keep["other"] != keep["path"]
+    assert f"the best other is {keep['other']}, " in keep["sentence"]
     assert keep["to"] is None
     assert keep["disks"][0]["paste"] is None
 

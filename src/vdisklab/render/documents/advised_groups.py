@@ -39,11 +39,8 @@ class AdvisedGroupEntry:
     ]
     to: Annotated[DiskPath | None, "the path to change to; null unless `advice` is `change`"]
     for_safety: Annotated[bool, "true if the present path loses flushed data"]
-    gain: Annotated[
-        Number,
-        "ratio of `to` (with `keep`: of the best other) to the present path",
-        At("gain.ratio"),
-    ]
+    other: Annotated[DiskPath | None, "the best other setting that was measured"]
+    gain: Annotated[Number, "ratio of `other` to the present path", At("gain.ratio")]
     gain_low: Annotated[Number, At("gain.low")]
     gain_high: Annotated[Number, At("gain.high")]
     power_cut_now: Annotated[Keeping | None, At("now.keeping")]

@@ -81,10 +81,20 @@ def advice_sentence(entry: DiskAdvice) -> str:
         case DiskAction.MEASURE:
             return f"not measured yet: {entry.reason}."
         case DiskAction.KEEP:
-            other = "" if entry.gain is None else f"; the best other: {gain_text(entry.gain)}"
+            other = _best_other(entry)
             return f"keep {entry.group.path}: no other setting is shown to be better{other}."
         case _:
             return f"change to {entry.to}: {_why_change(entry)}."
+
+
+def _best_other(entry: DiskAdvice) -> str:
+    """The best other setting, and how many blocks would decide if it is better."""
+    if entry.gain is None:
+        return ""
+    needed = entry.gain.blocks_needed
+    ahead = needed is not None and entry.gain.a_is_more
+    more = f", which about {needed} blocks would decide (--blocks)" if ahead else ""
+    return f"; the best other is {entry.other}, {gain_text(entry.gain)}{more}"
 
 
 def _why_change(entry: DiskAdvice) -> str:
