@@ -212,6 +212,17 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return _limitation(finding)
 
 
+def _aged(aged: Aged) -> str:
+    sentences = [f"Everything was aged first (--age {aged.age})."]
+    for what, pieces in (("the image's file", aged.file), ("the disk in the image", aged.disk)):
+        counts = [f"{cell} {before} and {after}" for cell, before, after in pieces]
+        more = ", …" if len(counts) > _MOST_AGED else ""
+        shown = f"{', '.join(counts[:_MOST_AGED])}{more}"
+        if counts:
+            sentences.append(f"Pieces of {what} before the rewrites and after: {shown}.")
+    return " ".join(sentences)
+
+
 def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case per kind
     """What limits the numbers, and what to do."""
     match diagnostic:
@@ -238,16 +249,8 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
                 f"{shares}. Differences may come from that; guest_scheduler sets the guest's "
                 "scheduler."
             )
-        case Aged(age, pieces):
-            counts = [
-                f"{cell} {before} and {after}"
-                for cell, before, after in pieces
-                if before is not None and after is not None
-            ]
-            more = ", …" if len(counts) > _MOST_AGED else ""
-            shown = f"{', '.join(counts[:_MOST_AGED])}{more}"
-            fragments = f" Pieces of the image's file before the rewrites and after: {shown}."
-            return f"Everything was aged first (--age {age}).{fragments if counts else ''}"
+        case Aged():
+            return _aged(diagnostic)
         case ThinImage(cells, grown):
             return (
                 f"{named(cells)}: the image grew while it was measured (by {format_bytes(grown)} "

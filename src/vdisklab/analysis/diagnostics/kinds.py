@@ -151,10 +151,12 @@ class QueueDiffers:
 @dataclass(frozen=True, slots=True)
 class Aged:
     """The campaign aged its images (`--age`): in how many pieces each cell's file was, before the
-    rewrites and after them; None where that could not be read."""
+    rewrites and after them, and the disk in its image, if the rewrites changed that. Without what
+    could not be read."""
 
     age: str
-    pieces: tuple[tuple[MeasuredCell, int | None, int | None], ...]
+    file: tuple[tuple[MeasuredCell, int, int], ...]
+    disk: tuple[tuple[MeasuredCell, int, int], ...]
 
 
 CellDiagnostic = (

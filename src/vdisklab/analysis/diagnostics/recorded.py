@@ -137,18 +137,21 @@ def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:
 
 def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) -> Iterator[Aged]:
     """What --age did to the images, as it was read back; one for each age."""
-    pieces: dict[str, dict[MeasuredCell, tuple[int | None, int | None]]] = {}
+    ages: dict[str, tuple[set[tuple[MeasuredCell, int, int]], ...]] = {}
     for run in runs:
         seen = {name: value for name, _, value in run.checks}
         age = seen.get("host.age.state")
-        if age is not None:
-            before, after = (
-                None if (text := seen.get(f"host.age.file_extents_{when}")) is None else int(text)
-                for when in ("before", "after")
-            )
-            pieces.setdefault(age, {})[cells[run.cell]] = (before, after)
-    for age, by_cell in pieces.items():
-        yield Aged(age, tuple((cell, *by_cell[cell]) for cell in sorted(by_cell)))
+        if age is None:
+            continue
+        for what, pieces in zip(
+            ("file", "image"), ages.setdefault(age, (set(), set())), strict=True
+        ):
+            names = [f"host.age.{what}_extents_{when}" for when in ("before", "after")]
+            counts = [int(seen[name]) for name in names if name in seen]
+            if len(counts) == len(names) and (what == "file" or counts[0] != counts[1]):
+                pieces.add((cells[run.cell], *counts))
+    for age, (file, disk) in ages.items():
+        yield Aged(age, tuple(sorted(file)), tuple(sorted(disk)))
 
 
 FITS_BELOW = 0.8

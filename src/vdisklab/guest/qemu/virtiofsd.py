@@ -48,8 +48,9 @@ class VirtiofsDaemon:
         return self.process.pid
 
     def alive(self) -> bool:
-        """True if it still runs."""
-        return self.process.poll() is None
+        """True if it still runs, or ended because QEMU did: then it exits with 0, both in C and
+        in Rust, and the error is QEMU's."""
+        return self.process.poll() in (None, 0)
 
     def option(self, name: str) -> str:
         """The value of an option on the command line that the kernel shows; `none` without it."""

@@ -64,10 +64,13 @@ def test_settings_of_queues_that_no_path_sets_and_that_differ() -> None:
 def test_what_ageing_did_is_told_with_the_numbers_of_pieces() -> None:
     age = ("host.age.state", None, "fill=80%,rewrites=2")
     pieces = [
-        (f"host.age.file_extents_{when}", None, n) for when, n in (("before", "3"), ("after", "90"))
+        (f"host.age.{what}_extents_{when}", None, number)
+        for what, counts in (("file", ("3", "90")), ("image", ("1", "99")))
+        for when, number in zip(("before", "after"), counts, strict=True)
     ]
     (found,) = age_diagnostics([example("a", [age, *pieces]), example("b", [age])], CELLS)
     assert found.age == "fill=80%,rewrites=2"
     assert "aged first (--age fill=80%,rewrites=2)" in sentence(found)
-    assert " 3 and 90." in sentence(found)
+    assert " 3 and 90. Pieces of the disk in the image " in sentence(found)
+    assert sentence(found).endswith(" 1 and 99.")
     assert list(age_diagnostics([example("a", [])], CELLS)) == []
