@@ -149,7 +149,7 @@ def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) 
             names = [f"host.age.{what}_extents_{when}" for when in ("before", "after")]
             counts = [int(seen[name]) for name in names if name in seen]
             if len(counts) == len(names) and (what == "file" or counts[0] != counts[1]):
-                pieces.add((cells[run.cell], *counts))
+                pieces.add((cells[run.cell], counts[0], counts[1]))
     for age, (file, disk) in ages.items():
         yield Aged(age, tuple(sorted(file)), tuple(sorted(disk)))
 
