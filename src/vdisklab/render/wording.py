@@ -254,8 +254,8 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
         case ThinImage(cells, grown):
             return (
                 f"{named(cells)}: the image grew while it was measured (by {format_bytes(grown)} "
-                "in one run): these are first writes, slower than later ones. Compare with an "
-                "allocated image, without :preallocation=off."
+                "in one run): first writes are slower than later ones, and reads of what was never "
+                "written need no disk. Compare with an allocated image, without :preallocation=off."
             )
         case GuestCeiling(cells, measure, ceiling, share):
             return (

@@ -15,6 +15,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     Diagnostic,
     FailedCell,
     FromPageCache,
+    ThinImage,
     dropped_by_search,
     failed_cells,
     ranking_diagnostics,
@@ -365,9 +366,19 @@ def recommendation_of(
         findings=(
             *ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *missing_scores(scored, measure),
+            *_grown(results, loaded, best.cell),
         ),
         verdicts=verdicts,
     )
+
+
+def _grown(results: Store, loaded: Loaded, cell: MeasuredCell) -> Iterator[ThinImage]:
+    """The diagnostic of a cell whose new image grew while it was measured."""
+    image = None if cell.path is None else cell.path.image
+    if image is not None and image.is_thin:
+        for entry in load_evidence_diagnostics(results, loaded):
+            if isinstance(entry, ThinImage) and cell in entry.cells:
+                yield entry
 
 
 def _over_platforms(

@@ -264,7 +264,9 @@ class _Desk:
         if unsafe and chosen is None:
             return _made_safe(group, path, now)
         best = chosen or comparison.winner(usable)
-        rebuilt = comparison.better([cell for cell in safe if cell not in usable])
+        rebuilt = comparison.better(
+            [cell for cell in safe if cell not in usable and not _is_empty(cell)]
+        )
         if rebuilt is not None and chosen is not None and not comparison.beats(rebuilt, chosen):
             rebuilt = None
         to = None if chosen is None else usable[chosen]
@@ -288,6 +290,11 @@ class _Desk:
             if default_cell in (None, chosen or own)
             else ratio_of(observations, score, chosen or own, default_cell),
         )
+
+
+def _is_empty(cell: MeasuredCell) -> bool:
+    """True for an image that is empty at first, as a converted one is not."""
+    return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
 
 
 def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:

@@ -116,6 +116,26 @@ def test_a_conversion_is_named_beside_the_setting(
     assert group["rebuilt"] is None or group["rebuilt"].startswith("raw/none")
 
 
+def test_an_empty_image_is_no_conversion(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Reads of what was never written need no disk; a converted image has the guest's data."""
+    speeds = {
+        "host": 1.0,
+        "raw/none": 0.8,
+        "qcow2:preallocation=off/none": 1.6,
+        "raw/writeback": 0.7,
+    }
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(speeds)},
+    )
+    database.write(runs(speeds=speeds), campaigns=[here])
+    (group,) = advised(capsys, guest(tmp_path, "raw/none"))["groups"]
+    assert (group["advice"], group["rebuilt"]) == ("keep", None)
+
+
 def test_what_was_not_measured_is_planned(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
