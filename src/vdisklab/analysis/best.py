@@ -122,13 +122,19 @@ def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
     only the cold cell competes, because the warm one shows the host's memory. Cells that are not
     named by a disk path compete.
     """
+    return _competitors(tuple((cell.name, cell.page_cache) for cell in cells))
+
+
+@lru_cache(maxsize=8)
+def _competitors(cells: tuple[tuple[str, PageCache], ...]) -> npt.NDArray[np.intp]:
+    """`competitors` by name and page-cache state: once for all measures of the same cells."""
     chosen: dict[str, int] = {}
-    for place, cell in enumerate(cells):
-        path = cell.path
+    for place, (name, page_cache) in enumerate(cells):
+        path = MeasuredCell(name).path
         if path is not None and not path.is_guest_storage:
             continue
-        if cell.page_cache is not PageCache.WARM or cell.name not in chosen:
-            chosen[cell.name] = place
+        if page_cache is not PageCache.WARM or name not in chosen:
+            chosen[name] = place
     return np.array(sorted(chosen.values()) or range(len(cells)), dtype=np.intp)
 
 

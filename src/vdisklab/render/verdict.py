@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 
@@ -178,8 +179,8 @@ def _to_settle(best: BestSet | None) -> Iterator[str]:
     more = f"; {WANTED_LEAD:.0%} needs {blocks} blocks{again}" if blocks else ""
     if best.shows > WANTED_LEAD:
         yield (
-            f"At the noise seen here ({best.noise:.0%}), {counted(best.blocks, 'block')} show a "
-            f"lead of {best.shows:.0%} or more{more}."
+            f"At the noise seen here ({math.expm1(best.noise):.0%}), "
+            f"{counted(best.blocks, 'block')} show a lead of {best.shows:.0%} or more{more}."
         )
 
 

@@ -123,6 +123,8 @@ def test_a_tie_has_no_winner_and_names_the_simplest(
         "raw/none: it is the simplest."
     )
     assert others[0].startswith("Tied, of 7 measured: ")
+    assert re.search(r"\(p = [\d.]+ between the first two\)\.$", others[0])
+    assert found["best"]["p"] > 0.05
     assert any(
         re.search(r"^At the noise seen here \(\d+%\), 3 blocks show", each) for each in others
     )

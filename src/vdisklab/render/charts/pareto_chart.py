@@ -24,6 +24,9 @@ from vdisklab.services.report_contents import Contents
 MOST_PATHS = 12
 """Maximum number of paths in the figure."""
 
+LONGEST = 1.5
+"""Where the axis ends: longer intervals are cut, or one of them would make all bars tiny."""
+
 TITLE = "Best trade-offs"
 
 
@@ -39,7 +42,7 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
     values = [
         {
             "panel": _named(one), "measure": name, "share": share,
-            **({} if ends is None else {"low": ends[0], "high": ends[1]}),
+            **dict(zip(("low", "high"), (min(end, LONGEST) for end in ends or ()), strict=False)),
             "colour": palette.highlight if one.standing is Standing.FRONT else palette.muted,
             "opacity": 1.0 if one.standing is Standing.FRONT else 0.5,
         }
@@ -69,8 +72,9 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         "trade-offs", TITLE,
         f"Bars of the share of the best in {names}: {described}.", spec,
         note=f"On the front (orange in pictures): by its means, no other path is better in all of "
-        f"{names}. May be beaten (pale): one is, but that is not shown at 5 %. Lines are 95 % "
-        f"intervals.{f' {hidden} more are not drawn.' if hidden else ''}",
+        f"{names}. May be beaten (pale in pictures): one is, but that is not shown at 5 %. "
+        f"Lines are 95 % intervals, cut at {LONGEST:g}."
+        f"{f' Not drawn: {hidden} more.' if hidden else ''}",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
             Bar(name, share, low, high, _named(one), one.cell == answer_cell(contents))
@@ -80,6 +84,7 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
             for low, high in [ends or (None, None)]
         ),
         unit="of the best",
+        longest=LONGEST,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ the dark scheme: it is rendered in colours that nothing else uses, which then be
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -117,7 +118,8 @@ class Figure:
 
     `alt` describes its content for people who cannot see it, `note` explains what the axes do
     not show. `cells` are the drawn cells: their diagnostics are listed below the figure. A figure
-    of `bars` in `unit` is a list of rows in the page; all groups have one scale if `shared`.
+    of `bars` in `unit` is a list of rows in the page; all groups have one scale if `shared`,
+    which ends at `longest`.
     """
 
     key: str
@@ -130,6 +132,7 @@ class Figure:
     bars: tuple[Bar, ...] = ()
     unit: str = ""
     shared: bool = True
+    longest: float = math.inf
 
 
 def to_svg(spec: Spec) -> str:
@@ -172,12 +175,14 @@ class Bar:
     unit: str = ""
 
 
-def page_rows(bars: Sequence[Bar], unit: str, *, shared: bool) -> list[dict[str, Any]]:
+def page_rows(
+    bars: Sequence[Bar], unit: str, *, shared: bool, longest: float = math.inf
+) -> list[dict[str, Any]]:
     """The groups of bars for the page's template, with positions in percent of the width.
 
-    Without `shared` each group has its own scale.
+    Without `shared` each group has its own scale. What is longer than `longest` is cut.
     """
-    top = _top(bars)
+    top = min(_top(bars), longest)
     return [
         {
             "name": group,
@@ -210,4 +215,4 @@ def _row(bar: Bar, unit: str, top: float) -> dict[str, Any]:
 
 
 def _percent(value: float | None, top: float) -> str | None:
-    return None if value is None else f"{100 * value / top:.2f}%"
+    return None if value is None else f"{100 * min(value / top, 1):.2f}%"

@@ -186,7 +186,9 @@ def _figures(
             "missing": figure.missing,
             "note": figure.note,
             "alt": sanitise(figure.alt),
-            "rows": page_rows(figure.bars, figure.unit, shared=figure.shared),
+            "rows": page_rows(
+                figure.bars, figure.unit, shared=figure.shared, longest=figure.longest
+            ),
             "diagnostics": _diagnostics_at(figure.cells, diagnostics),
             "undrawn": _is_drawn(figure) and not drawn,
             "svg": None
