@@ -129,23 +129,27 @@ def chosen_slots(
 
 
 class _Pace:
-    """How long runs are likely to take: their estimates, corrected by the runs so far."""
+    """How long runs are likely to take: their estimates, corrected by the runs so far.
+
+    The first run of a block boots a guest, so it says nothing about the others.
+    """
 
     def __init__(self, estimate: Callable[[Cell], float]) -> None:
         self._estimate = estimate
         self._estimated = self._measured = self._longest_first = 0.0
 
     def of(self, cell: Cell, *, first: bool = False) -> float:
-        """The seconds of a run; the first one of a block also boots its guest."""
+        """The seconds of a run."""
         factor = self._measured / self._estimated if self._estimated else 1.0
         return max(factor * self._estimate(cell), self._longest_first if first else 0.0)
 
     def add(self, cell: Cell, seconds: float, *, first: bool) -> None:
         """Remembers a run."""
-        self._estimated += self._estimate(cell)
-        self._measured += seconds
         if first:
             self._longest_first = max(self._longest_first, seconds)
+        else:
+            self._estimated += self._estimate(cell)
+            self._measured += seconds
 
 
 def _measured(

@@ -421,7 +421,11 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
     """The result of a search for the best path, how sure it is, and why the search ended."""
     after = f"after {counted(outcome.blocks, 'block')}"
     if outcome.measured == 1:
-        yield f"Best: {outcome.best}, {after}. No other path has numbers to compare it with."
+        yield (
+            f"Only {outcome.best} of {counted(outcome.cells, 'path')} has numbers ({after}), so "
+            "there is nothing to compare it with."
+        )
+        yield from _why_it_ended(outcome)
         return
     if outcome.alone:
         yield f"Best: {outcome.best}, {after}."
@@ -433,6 +437,20 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         f"more than {_margin(outcome)}, judged from {outcome.measured} measured paths of "
         f"{outcome.cells} and the segments that they share."
     )
+    yield from _why_it_ended(outcome)
+    if outcome.rivals:
+        yield f"Compared in {MIN_BLOCKS} blocks or more: {_rivals(outcome)}."
+    if outcome.as_good:
+        simple = simplest((outcome.best, *outcome.as_good))
+        yield tie_advice(str(simple))
+    if outcome.failed:
+        yield (
+            f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "
+            "failed, and were given up."
+        )
+
+
+def _why_it_ended(outcome: Outcome) -> Iterator[str]:
     match outcome.ended:
         case Ended.OUT_OF_BUDGET:
             yield (
@@ -453,16 +471,6 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
                 )
         case _:
             assert_never(outcome.ended)
-    if outcome.rivals:
-        yield f"Compared in {MIN_BLOCKS} blocks or more: {_rivals(outcome)}."
-    if outcome.as_good:
-        simple = simplest((outcome.best, *outcome.as_good))
-        yield tie_advice(str(simple))
-    if outcome.failed:
-        yield (
-            f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "
-            "failed, and were given up."
-        )
 
 
 def _margin(outcome: Outcome) -> str:

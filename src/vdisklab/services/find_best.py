@@ -193,9 +193,12 @@ class BestSearch:
         if state is None:
             return None
         comparison = state.comparison
+        seen = np.flatnonzero(np.isfinite(known.logs).any(axis=1))
+        # With one measured path the model only knows that path, and the others are guesses.
+        leader = state.leader if len(seen) > 1 else int(seen[0])
         allowed = self.most_blocks * len(contest.cells)
         return Outcome(
-            best=contest.cells[state.leader],
+            best=contest.cells[leader],
             probability=state.probability,
             rivals=0 if comparison is None else len(state.rivals),
             as_good=contest.named(() if comparison is None else comparison.near),
@@ -205,9 +208,9 @@ class BestSearch:
             blocks=known.logs.shape[1],
             margin=known.margin,
             step=known.step,
-            predicted=not np.isfinite(known.logs[state.leader]).any(),
+            predicted=leader not in seen,
             cells=len(contest.cells),
-            measured=int(np.isfinite(known.logs).any(axis=1).sum()),
+            measured=len(seen),
             failed=len(known.out),
         )
 
