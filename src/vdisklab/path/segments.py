@@ -453,8 +453,11 @@ _VIRTIO: Schema = {
     **_BLOCK_SIZES,
 }
 
-_SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size", "packed")
-"""The options of virtio that a disk served by qemu-storage-daemon has, too."""
+_SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size")
+"""The options of virtio that a disk served by qemu-storage-daemon has, too.
+
+The daemon offers no packed rings (vu_blk_get_features in block/export/vhost-user-blk-server.c).
+"""
 
 _SHARE: Schema = {"qemu": Name(), "guest_mount": MountOptions()}
 

@@ -194,7 +194,7 @@ CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
     Bus.VIRTIO: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
     Bus.SCSI: {"queues": "num_queues", "queue_size": "virtqueue_size", "packed": "packed"},
     Bus.NVME: {"queues": "max_ioqpairs"},
-    Bus.VHOSTUSER: {"queues": "num-queues", "queue_size": "queue-size", "packed": "packed"},
+    Bus.VHOSTUSER: {"queues": "num-queues", "queue_size": "queue-size"},
 }
 """The property of the disk's controller (of the disk itself on virtio and NVMe) by option."""
 
