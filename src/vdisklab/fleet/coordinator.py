@@ -26,6 +26,7 @@ from vdisklab.errors import (
 from vdisklab.fleet.host_campaign import check_here, measure_here, stop_here
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
 from vdisklab.fleet.quiet_settings import read_json, version_difference
+from vdisklab.results.host_choice import HostChoice
 
 CONNECT_SECONDS = 10.0
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
@@ -129,30 +130,12 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
     A name need not be there: it may come. Raises PlanError if nothing is chosen, and HostError for
     a host of another version.
     """
-    conditions = [text.partition("=") for text in wanted if "=" in text]
-    names = [text for text in wanted if "=" not in text]
-    for fact, _, value in conditions:
-        if not any(member.facts.get(fact) == value for member in there):
-            known = sorted({member.facts[fact] for member in there if fact in member.facts})
-            raise PlanError(
-                f"no host that is there has {fact}={value}",
-                hint=f"values: {', '.join(known)}"
-                if known
-                else "`vdisklab fleet doctor` has facts",
-            )
     by_name = {member.name: member for member in there}
-    chosen = list(by_name) if not names or "all" in names else [n for n in names if n != "all"]
-    chosen = [
-        name
-        for name in dict.fromkeys(chosen)
-        if all(
-            name in by_name and by_name[name].facts.get(fact) == value
-            for fact, _, value in conditions
-        )
-    ]
+    known = {member.name: member.facts for member in there}
+    chosen = HostChoice.parse(wanted, known).chosen(known)
     if not chosen:
         raise PlanError(
-            "no host is there" if not there else "no host is chosen",
+            "no host is there",
             hint="start `vdisklab fleet worker` on the hosts; `vdisklab fleet status` lists them",
         )
     for name in chosen:
@@ -160,7 +143,7 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
         difference = None if other is None else version_difference(name, other.versions)
         if difference is not None:
             raise HostError(difference, hint="install the same versions on all hosts of the fleet")
-    return tuple(chosen)
+    return chosen
 
 
 @dataclass(slots=True)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.results.host_choice import HostChoice
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
 from vdisklab.services.answers import Loaded, disagreement, load_chosen, require_numbers
 
-ALL_HOSTS = "all"
 CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
 
 _UNKNOWN = "unknown"
-_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,11 @@ def load_fleet(
             hint="measure something on each host: `vdisklab run PATHS… --db postgresql://…`",
         )
     by_machine = _machines(campaigns, results.media())
-    chosen = _chosen(by_machine, wanted)
+    known = {host.name: host.facts for host in by_machine}
+    choice = HostChoice.parse(wanted, known)
+    choice.require_names(known)
+    named = frozenset(choice.chosen(known))
+    chosen = [host for host in by_machine if host.name in named]
     joined: list[FleetHost] = []
     left_out: list[str] = []
     reference = chosen[0].campaigns[0]
@@ -161,45 +163,6 @@ def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
         **host.more,
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def _chosen(hosts: Sequence[FleetHost], wanted: Sequence[str]) -> list[FleetHost]:
-    """The hosts that `wanted` chooses. Raises PlanError for a name or fact that no host has."""
-    known = {host.name for host in hosts}
-    conditions = [text.partition("=") for text in wanted if "=" in text and text not in known]
-    names = [text for text in wanted if text in known or "=" not in text]
-    for name in names:
-        if name != ALL_HOSTS and name not in known:
-            near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
-            more = " …" if len(known) > _SHOWN else ""
-            raise PlanError(
-                f"no host {name!r} has results",
-                hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
-            )
-    for fact, _, value in conditions:
-        _check_condition(hosts, fact, value)
-    return [
-        host
-        for host in hosts
-        if (not names or ALL_HOSTS in names or host.name in names)
-        and all(host.facts.get(fact) == value for fact, _, value in conditions)
-    ] or _no_host(wanted)
-
-
-def _check_condition(hosts: Sequence[FleetHost], fact: str, value: str) -> None:
-    values = Counter(host.facts[fact] for host in hosts if fact in host.facts)
-    if not values:
-        facts = sorted({name for host in hosts for name in host.facts})
-        raise PlanError(f"unknown fact {fact!r}", hint=f"known facts: {', '.join(facts)}")
-    if value not in values:
-        shown = "; ".join(f"{text!r} ({count})" for text, count in values.most_common(_SHOWN))
-        raise PlanError(f"no host has {fact}={value}", hint=f"values and their hosts: {shown}")
-
-
-def _no_host(wanted: Sequence[str]) -> list[FleetHost]:
-    raise PlanError(
-        f"no host meets all of: {', '.join(wanted)}", hint="leave out a condition, or --hosts all"
-    )
 
 
 def _one_host(host: FleetHost, left_out: Sequence[str]) -> PlanError:
