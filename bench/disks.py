@@ -1,29 +1,29 @@
-"""Ratios of recorded campaigns (script/record-disks), as a record and as tables of a page.
+"""Writes the ratios of recorded campaigns (script/record-disks) into tables of a page.
 
-    .venv/bin/python bench/disks.py --record DIRECTORY/disks.sqlite
     .venv/bin/python bench/disks.py --docs docs/paths.md
 
-The first call makes bench/results/disks.json, the second writes its tables between the lines
-`<!-- disks LABEL -->` and `<!-- end of disks LABEL -->` of a page, one for each campaign.
+A campaign's table stands between `<!-- disks LABEL -->` and `<!-- end of disks LABEL -->`. The
+record, bench/results/disks.json.gz, is a file that `vdisklab import` reads.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from machine import machine_facts
 from pages import with_tables
+from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.score import MEAN
 from vdisklab.render import numbers
 from vdisklab.results.store import Store
 from vdisklab.services.advice import answer_comparisons
 from vdisklab.services.answers import open_results
+from vdisklab.services.campaign_files import import_campaigns
 
-RESULTS = Path(__file__).parent / "results" / "disks.json"
+RESULTS = Path(__file__).parent / "results" / "disks.json.gz"
 
 QCOW2, RAW = "tmpfs/qcow2/none", "tmpfs/raw/none"
 THREAD = f"{RAW}/virtio:iothread=on"
@@ -52,70 +52,62 @@ PAIRS = {
 """Which paths are compared, by the campaign's label."""
 
 
-def record(database: Path) -> dict[str, Any]:
-    """The ratios of all pairs, by campaign, with the machine's facts."""
-    with open_results(str(database)) as results:
-        campaigns = {each.label: each.id for each in results.campaigns()}
-        tables = {
-            label: list(compared(results, campaigns[label], label))
-            for label in PAIRS
-            if label in campaigns
-        }
-    return {"machine": machine_facts(database.parent), "campaigns": tables}
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Two paths, and their comparison in each rate."""
+
+    path: str
+    against: str
+    rates: tuple[Comparison, ...]
 
 
-def compared(results: Store, campaign: str, label: str) -> Iterator[dict[str, Any]]:
-    """For each pair its paths, its blocks, and ratio, interval and verdict in each rate."""
-    for a, b in PAIRS[label]:
-        (answer,) = answer_comparisons(results, a, b, [campaign])
-        rates = [each for each in answer.comparisons if each.main and each.measure != MEAN]
-        yield {
-            "path": a,
-            "against": b,
-            "blocks": rates[0].ratio.pairs,
-            "rates": {
-                str(each.measure): {
-                    "ratio": each.ratio.ratio,
-                    "low": each.ratio.low,
-                    "high": each.ratio.high,
-                    "verdict": each.verdict,
-                }
-                for each in rates
-            },
-        }
+def tables(record: Path) -> Iterator[tuple[str, str]]:
+    """Each campaign's label, and its table in Markdown."""
+    with tempfile.TemporaryDirectory() as directory:
+        database = f"{directory}/disks.sqlite"
+        import_campaigns(database, [record])
+        with open_results(database) as results:
+            for campaign in results.campaigns():
+                pairs = PAIRS[campaign.label or ""]
+                yield (
+                    str(campaign.label),
+                    table([compared(results, campaign.id, *pair) for pair in pairs]),
+                )
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a row for each pair, a column for each rate; a shown difference is bold."""
-    rates = list(rows[0]["rates"])
-    names = [rate.rpartition("/")[0].replace("/", ", ") for rate in rates]
-    lines = [f"| path | against | {' | '.join(names)} |", "|---" * (2 + len(rates)) + "|"]
+def compared(results: Store, campaign: str, a: str, b: str) -> Row:
+    """The two paths, and ratio, interval and verdict in each main rate."""
+    (answer,) = answer_comparisons(results, a, b, [campaign])
+    rates = tuple(each for each in answer.comparisons if each.main and each.measure != MEAN)
+    return Row(a, b, rates)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A row for each pair, a column for each rate; a difference that is shown is bold."""
+    names = [f"{rate.measure.name}, {rate.measure.direction}" for rate in rows[0].rates]
+    lines = [f"| path | against | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
     for row in rows:
-        cells = (cell(row["rates"][rate]) for rate in rates)
-        lines.append(f"| `{row['path']}` | `{row['against']}` | {' | '.join(cells)} |")
+        cells = " | ".join(map(cell, row.rates))
+        lines.append(f"| `{row.path}` | `{row.against}` | {cells} |")
     return "\n".join(lines)
 
 
-def cell(rate: dict[str, Any]) -> str:
+def cell(rate: Comparison) -> str:
     """The ratio with its interval."""
-    ratio = numbers.ratio(rate["ratio"])
-    text = f"{ratio} ({numbers.ratio_interval(rate['low'], rate['high'])})"
-    return f"**{text}**" if rate["verdict"] in ("a-better", "b-better") else text
+    interval = numbers.ratio_interval(rate.ratio.low, rate.ratio.high)
+    text = f"{numbers.ratio(rate.ratio.ratio)} ({interval})"
+    return f"**{text}**" if rate.verdict in (Verdict.A_BETTER, Verdict.B_BETTER) else text
 
 
 def main() -> None:
-    """Writes the record, the page, or both."""
+    """Writes the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--record", type=Path, metavar="DATABASE")
-    parser.add_argument("--docs", type=Path)
-    options = parser.parse_args()
-    if options.record:
-        RESULTS.write_text(json.dumps(record(options.record), indent=1) + "\n")
-    if options.docs:
-        page = options.docs.read_text()
-        for label, rows in json.loads(RESULTS.read_text())["campaigns"].items():
-            page = with_tables(page, f"disks {label}", table(rows))
-        options.docs.write_text(page)
+    parser.add_argument("--docs", type=Path, required=True)
+    page: Path = parser.parse_args().docs
+    text = page.read_text()
+    for label, content in tables(RESULTS):
+        text = with_tables(text, f"disks {label}", content)
+    page.write_text(text)
 
 
 if __name__ == "__main__":

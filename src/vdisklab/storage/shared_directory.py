@@ -27,12 +27,16 @@ class SharedDirectory:
         return tuple(file for file in sorted(self.path.rglob("*")) if file.is_file())
 
     def resident(self) -> float | None:
-        """The share of its bytes in the host's page cache; None if it holds none."""
+        """The share of its data in the host's page cache; None if it holds none.
+
+        Holes are no data: on tmpfs they never get a page. Through 9p a guest's fio leaves them in
+        the files that it writes, as it cannot allocate them.
+        """
         sizes = {file: file.stat().st_size for file in self.caches}
-        total = sum(sizes.values())
+        total = min(sum(sizes.values()), self.allocated())
         if not total:
             return None
-        return sum(residency(file) * size for file, size in sizes.items()) / total
+        return min(1.0, sum(residency(file) * size for file, size in sizes.items()) / total)
 
     def allocated(self) -> int:
         """Bytes that its files now occupy."""

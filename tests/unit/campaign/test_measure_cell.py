@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -419,6 +420,15 @@ class TestPageCache:
         assert resident is not None
         assert resident >= 0.98 if asked is PageCache.WARM else resident <= 0.02
         assert share.allocated() >= 4 << 20
+
+    def test_holes_of_a_directory_in_memory_need_not_be_warm(self) -> None:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+            with (Path(place) / "sparse").open("wb") as sparse:
+                sparse.truncate(64 << 20)
+                sparse.write(os.urandom(1 << 20))
+            share = SharedDirectory(Path(place), {})
+            set_page_cache(PageCache.WARM, share)
+            assert share.resident() == 1.0
 
     def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         touched: list[Path] = []
