@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
@@ -36,6 +36,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS, Bus
 from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
+from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.shared_directory import DiskData, SharedDirectory
 from vdisklab.storage.site import Site
 from vdisklab.workload.program import Subject
@@ -132,9 +133,13 @@ def _in_guest(
     with (
         served(site.ledger, site.directory, disk) as serving,
         context.guests.plugged(disk, fresh=fresh, member=member) as (pooled, plugged_disk),
+        ExitStack() as entered,
     ):
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
+        opener = machine.pid if daemon is None else daemon.pid
+        place = site.directory if image is None else image.path
+        limits = entered.enter_context(limited(site, opener, place, limits_of(disk.attachment)))
         guest_disk = with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # for a group in another guest before, whose writes may still move
@@ -155,6 +160,7 @@ def _in_guest(
             (
                 *stored,
                 *checks,
+                *limits,
                 *guest_queue_checks(disk, guest_disk),
                 *host_queue_checks(devices),
                 *pooled.facts,

@@ -10,6 +10,7 @@ from vdisklab.errors import PlanError
 from vdisklab.export import incus, kubevirt, libvirt, libvirt_disk, proxmox, qemu
 from vdisklab.export.configuration import Configuration, Exporter, ExportRequest, Gap
 from vdisklab.export.shares import export_share
+from vdisklab.path.segments import BUS_OPTIONS
 from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 
 DOMAIN_TYPES = ("kvm", "qemu")
@@ -46,10 +47,11 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
     _require_plain_texts(request)
     _require_disk(request, platform)
     attachment = request.path.attachment
+    schema = BUS_OPTIONS[attachment.bus]
     gaps = tuple(
-        Gap(f"{option}={attachment.option(option)}", instead)
+        Gap(f"{option}={schema[option].format(value)}", instead)
         for option, instead in _NOT_CONFIGURED.items()
-        if attachment.option(option) is not None
+        if (value := attachment.option(option)) is not None
     )
     if request.path.is_share:  # its comments say how the guest mounts it
         return export_share(replace(request, path=without_qemu(request.path)), platform)
@@ -63,6 +65,8 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
 _NOT_CONFIGURED = {
     "qemu": "the guest runs under the QEMU that is installed",
     **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
+    "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
+    "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
 }
 
 

@@ -36,6 +36,7 @@ class Kind(StrEnum):
     POOL = "pool"
     MAPPED = "device-mapper device"
     ARC = "limit of ZFS's cache"
+    CGROUP = "control group"
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,18 @@ def _discards(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
         )
 
 
+def _a_disk_to_limit(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    """The kernel limits a process on a disk; tmpfs has none, and btrfs and zfs hide theirs."""
+    top = path.layers[-1].kind if path.layers else None
+    hidden = top in (LayerKind.TMPFS, LayerKind.BTRFS, LayerKind.ZFS)
+    for option in ("cgroup_iops", "cgroup_bps"):
+        if path.attachment.option(option) is not None and (hidden or not path.has_storage):
+            yield Impossible(
+                f"{option} limits a disk, and {top or 'null'} shows none to the kernel",
+                "write throttle_iops or throttle_bps, QEMU's own limit",
+            )
+
+
 def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     guests = path.attachment.guests or 1
     if path.attachment.guests is not None and path.is_share:
@@ -276,7 +288,7 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
     _shared_directory, _stacking, _enough_disks, _something_to_give, _raw_on_block,
     _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
-    _a_disk_for_each_guest,
+    _a_disk_for_each_guest, _a_disk_to_limit,
 )  # fmt: skip
 
 

@@ -434,6 +434,8 @@ _ANY_BUS: Schema = {
     "detect_zeroes": Choice(("off", "on", "unmap"), default="off"),
     "throttle_iops": Number(1, 999_999_999),
     "throttle_bps": Size(1, 1 << 50, power_of_two=False),
+    "cgroup_iops": Number(1, 999_999_999),
+    "cgroup_bps": Size(1, 1 << 50, power_of_two=False),
     "qemu": Name(),
     "guest_scheduler": Choice(("none", "mq-deadline", "kyber", "bfq")),
     "guest_fs": Choice(tuple(GuestFsKind)),

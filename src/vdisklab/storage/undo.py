@@ -251,6 +251,18 @@ def remove_mapped(host: Host, entry: Entry) -> None:
     host.run("dmsetup", "remove", "--retry", entry.name)
 
 
+def remove_cgroup(_host: Host, entry: Entry) -> None:
+    """Moves a control group's processes back to where they came from, and removes it."""
+    group = Path(entry.name)
+    try:
+        if group.is_dir():
+            for pid in (group / "cgroup.procs").read_text().split():
+                (Path(entry.detail["parent"]) / "cgroup.procs").write_text(pid)
+            group.rmdir()
+    except OSError as error:
+        raise DirtyHostError(f"{group} cannot be removed: {error.strerror}") from error
+
+
 UNDO: Mapping[str, Undo] = {
     Kind.PROCESS: kill_process,
     Kind.FILE: remove_file,
@@ -265,4 +277,5 @@ UNDO: Mapping[str, Undo] = {
     Kind.POOL: destroy_pool,
     Kind.MAPPED: remove_mapped,
     Kind.ARC: restore_arc,
+    Kind.CGROUP: remove_cgroup,
 }

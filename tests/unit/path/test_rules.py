@@ -41,6 +41,8 @@ from vdisklab.path.rules import impossible
         ("raw/none/virtio:iothread=on:iothreads=2", "is one thread", "leave one of them out"),
         ("raw/none/virtio:poll=0", "poll is a setting of an iothread", "add iothread=on"),
         ("raw/none/scsi:detect_zeroes=unmap", "needs discard=unmap", "add discard=unmap"),
+        ("tmpfs/raw/none/virtio:cgroup_iops=5", "tmpfs shows none", "write throttle_iops"),
+        ("null/virtio:cgroup_bps=5M", "null shows none", "write throttle_iops"),
     ],
 )
 def test_impossible(text: str, reason: str, instead: str) -> None:
@@ -59,6 +61,7 @@ def test_impossible(text: str, reason: str, instead: str) -> None:
         "raw/writeback/virtio:aio=io_uring", "qcow2:lazy_refcounts=on", "zfs/raw/none",
         "qcow2:backing=8:extended_l2=on:cluster_size=16k/none", "raw:encrypt=luks/directunsafe",
         "qcow2:backing=1:overlay=50%", "null/virtio:throttle_iops=1",
+        "lvm/none/virtio:cgroup_iops=500",
         "lvm/qcow2:preallocation=metadata", "lvm/ext4/qcow2:preallocation=falloc",
     ],
 )  # fmt: skip

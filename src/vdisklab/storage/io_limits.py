@@ -1,0 +1,133 @@
+"""Limits of the kernel on what a process may read and write: cgroups, as libvirt's <blkiotune> and
+systemd's IOReadIOPSMax set them.
+
+Version 1 has blkio.throttle.*_device (Documentation/admin-guide/cgroup-v1/blkio-controller.rst),
+version 2 io.max (cgroup-v2.rst). Both limit reads and writes each. Version 1 does not limit writes
+that the page cache does later. A partition has no limit of its own: its disk has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.counters import device_below
+from vdisklab.host.ledger import Kind
+from vdisklab.path.disk_path import Attachment
+from vdisklab.results.model import Check
+from vdisklab.storage.site import Site
+
+ROOT = Path("/sys/fs/cgroup")
+
+_V1 = {
+    "iops": ("blkio.throttle.read_iops_device", "blkio.throttle.write_iops_device"),
+    "bps": ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"),
+}
+_V2 = {"iops": ("riops", "wiops"), "bps": ("rbps", "wbps")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A control group for one process; `parent` is the group that the process came from."""
+
+    path: Path
+    parent: Path
+    is_v2: bool
+
+    def set(self, device: str, limits: Mapping[str, int]) -> None:
+        """Writes the limits on a device, MAJOR:MINOR. Raises OSError."""
+        if self.is_v2:
+            words = (f"{key}={number}" for kind, number in limits.items() for key in _V2[kind])
+            (self.path / "io.max").write_text(f"{device} {' '.join(words)}")
+            return
+        for kind, number in limits.items():
+            for file in _V1[kind]:
+                (self.path / file).write_text(f"{device} {number}")
+
+    def read(self, device: str, kind: str) -> str:
+        """The limits of reads and writes that the kernel has: `500` if they are equal."""
+        if self.is_v2:
+            words = _line((self.path / "io.max").read_text(), device).split()
+            values = dict(word.partition("=")[::2] for word in words)
+            found = [values.get(key, "") for key in _V2[kind]]
+        else:
+            found = [_line((self.path / file).read_text(), device) for file in _V1[kind]]
+        return "/".join(dict.fromkeys(found))
+
+
+def limits_of(attachment: Attachment) -> dict[str, int]:
+    """What a path limits, `iops` or `bps`; empty without a limit."""
+    wanted = {kind: attachment.option(f"cgroup_{kind}") for kind in _V1}
+    return {kind: int(number) for kind, number in wanted.items() if number is not None}
+
+
+@contextmanager
+def limited(
+    site: Site, pid: int, below: Path, limits: Mapping[str, int], root: Path = ROOT
+) -> Iterator[tuple[Check, ...]]:
+    """Limits a process on the disk below a file, in a control group of its own.
+
+    Yields the limits as they were read back; nothing happens without `limits`. Raises HostError if
+    the kernel cannot limit the disk.
+    """
+    if not limits:
+        yield ()
+        return
+    device, group = _disk_below(below), _group_for(pid, site.ledger.run_id, root)
+    with site.tracked(Kind.CGROUP, group.path, parent=str(group.parent)):
+        try:
+            group.path.mkdir()
+            group.set(device, limits)
+            (group.path / "cgroup.procs").write_text(str(pid))
+            checks = tuple(
+                Check(f"host.cgroup_{kind}", str(number), group.read(device, kind))
+                for kind, number in limits.items()
+            )
+        except OSError as error:
+            raise HostError(
+                f"the kernel does not limit the disk {device} in {group.path}: {error.strerror}",
+                hint="cgroup_iops and cgroup_bps need the controller blkio (cgroup version 1) or "
+                "io (version 2) with CONFIG_BLK_DEV_THROTTLING, and root",
+            ) from error
+        yield checks
+
+
+def _group_for(pid: int, run_id: str, root: Path) -> _Group:
+    """The group to be made. It is below the root, where version 2 lets processes be moved to."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    own = {controllers: name.lstrip("/") for _, controllers, name in lines}
+    v1 = root / "blkio"
+    name = f"vdisklab-{run_id}-{pid}"
+    if "blkio" in own and (v1 / "cgroup.procs").exists():
+        return _Group(v1 / name, v1 / own["blkio"], is_v2=False)
+    controllers = root / "cgroup.subtree_control"
+    if "" not in own or not controllers.exists() or "io" not in controllers.read_text().split():
+        raise HostError(
+            "no control group limits disks here",
+            hint="version 2 needs the controller io: `echo +io > /sys/fs/cgroup/"
+            "cgroup.subtree_control`; or leave out cgroup_iops and cgroup_bps",
+        )
+    return _Group(root / name, root / own[""], is_v2=True)
+
+
+def _disk_below(file: Path) -> str:
+    """MAJOR:MINOR of the whole disk below a file, or of the device itself."""
+    number = device_below(file)
+    if number is None:
+        raise HostError(
+            f"{file} is not on a disk that the kernel can limit",
+            hint="cgroup_iops and cgroup_bps work on ext4, xfs and block devices",
+        )
+    place = Path(f"/sys/dev/block/{number[0]}:{number[1]}").resolve()
+    if (place / "partition").exists():
+        return (place.parent / "dev").read_text().strip()
+    return f"{number[0]}:{number[1]}"
+
+
+def _line(text: str, device: str) -> str:
+    """What follows the device in its line; empty if no line has it."""
+    lines = (line.partition(" ") for line in text.splitlines())
+    return next((rest.strip() for name, _, rest in lines if name == device), "")
