@@ -62,17 +62,16 @@ class Row:
 
 
 def tables(record: Path) -> Iterator[tuple[str, str]]:
-    """Each campaign's label, and its table in Markdown."""
+    """Each campaign's label, and its table in Markdown: the pairs that were measured."""
     with tempfile.TemporaryDirectory() as directory:
         database = f"{directory}/disks.sqlite"
         import_campaigns(database, [record])
         with open_results(database) as results:
             for campaign in results.campaigns():
-                pairs = PAIRS[campaign.label or ""]
-                yield (
-                    str(campaign.label),
-                    table([compared(results, campaign.id, *pair) for pair in pairs]),
-                )
+                label = campaign.label or ""
+                paths = {run.path for run in results.outlines([campaign.id]) if not run.failure}
+                pairs = (pair for pair in PAIRS[label] if paths.issuperset(pair))
+                yield label, table([compared(results, campaign.id, *pair) for pair in pairs])
 
 
 def compared(results: Store, campaign: str, a: str, b: str) -> Row:
