@@ -379,7 +379,7 @@ def _kinds() -> Iterator[Kind]:
     yield replace(common, name="interact, one exception 20 % ahead", exception=math.log(1.2))
     yield replace(common, name="interact, few cells", sizes=SIZES[12], part=1.0)
     yield Kind("no structure, few cells", SIZES[12], main=NONE, own=0.4)
-    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.1)
+    yield Kind("no structure, noise 30 %", SIZES[60], 0.3, NONE, own=0.2, part=0.34)
     thousands = replace(common, sizes=SIZES[5000], main=(0.3,) * 5, part=0.03)
     yield replace(thousands, name="interact, thousands")
     yield replace(
