@@ -11,28 +11,52 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from vdisklab.results import schema
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.results import rows, schema
 from vdisklab.results.model import METRICS, Metric
 
 
-def require_references(connection: sa.Connection, *tables: sa.Table) -> None:
-    """Raises ValueError if a row of these tables refers to a row that does not exist."""
-    if next(_dangling(connection, tables), None) is not None:
-        raise ValueError("a row refers to a missing row")
+def require_sound(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
+    """Raises ValueError if a row of these tables would be left out of answers, or counted wrongly.
+
+    Joins and filters in SQL drop a row that lacks a value or refers to a missing row, and nobody
+    would notice. Reading the values finds everything else. On 5,000 cells in three blocks
+    (1.4 million rows, 330 MB) this takes 1.5 s of CPU time, on 20 cells a few milliseconds.
+    """
+    tables = tuple(tables)
+    faults = itertools.chain(
+        _wrong_metrics(connection) if schema.metric in tables else (),
+        _contradictions(connection) if schema.run in tables else (),
+        _dangling(connection, tables),
+        (table for table in tables if _has_unusable(connection, table)),
+    )
+    # Each query is read to its end: a generator that waits in a traceback would lock the database.
+    if next(faults, None) is not None:
+        raise ValueError("a row would be left out")
 
 
-def require_metrics(connection: sa.Connection) -> None:
-    """Raises ValueError if a metric is stored in another way than this vdisklab stores it."""
-    for row in connection.execute(sa.select(schema.metric)):
-        if _strange_metric(row):
-            raise ValueError(f"the metric {row.name} is stored differently")
+def _has_unusable(connection: sa.Connection, table: sa.Table) -> bool:
+    """True if a required column has a NULL, or a name is bytes: filters pass over them.
+
+    SQLite checks only what it writes, and takes `IS NULL` of a required column for false.
+    """
+    if connection.dialect.name != "sqlite":
+        return False
+    unusable = [
+        sa.func.typeof(column).in_(kinds)
+        for column in table.c
+        if (kinds := ["null"] * (not column.nullable)
+            + ["blob"] * isinstance(column.type, schema.Words))
+    ]  # fmt: skip
+    query = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*unusable)).limit(1)
+    return connection.scalar(query) is not None
 
 
 def require_plausible(connection: sa.Connection, table: sa.Table) -> None:
     """Raises ValueError if a number in the table cannot have been counted.
 
-    Sums in SQL ignore text and NULL and add negative numbers; the extremes and the number of values
-    show them.
+    Sums in SQL ignore text and add negative numbers; the extremes show them.
     """
     columns = [
         (column, column.type.least)
@@ -45,12 +69,6 @@ def require_plausible(connection: sa.Connection, table: sa.Table) -> None:
         for end in (sa.func.min, sa.func.max)
     ]
     connection.execute(sa.select(*ends)).one()
-    required = [sa.func.count(column) for column, _ in columns if not column.nullable]
-    rows, *values = connection.execute(
-        sa.select(sa.func.count(), *required).select_from(table)
-    ).one()
-    if set(values) - {rows}:
-        raise ValueError(f"a row of {table.name} lacks a value")
 
 
 def first_damage(connection: sa.Connection) -> tuple[str, str] | None:
@@ -58,8 +76,11 @@ def first_damage(connection: sa.Connection) -> tuple[str, str] | None:
     tables = schema.metadata.sorted_tables
     damages = itertools.chain(
         _wrong_metrics(connection),
+        _missing_metrics(connection),
         _dangling(connection, tables),
         *(_wrong_values(connection, table) for table in tables),
+        *(_missing_values(connection, table) for table in tables),
+        _contradictions(connection),
     )
     for damage in damages:
         where = f"row {_key(damage)} of the table {damage.table.name}"
@@ -71,7 +92,7 @@ def first_damage(connection: sa.Connection) -> tuple[str, str] | None:
 class _Damage:
     """A damaged row; None for one that cannot be read on its own.
 
-    `repair` is the SQL statement that mends it or removes it.
+    `repair` is the SQL statement that mends it, or removes it with the rows that belong to it.
     """
 
     table: sa.Table
@@ -86,7 +107,7 @@ def _strange_metric(row: Any) -> bool:  # noqa: ANN401 - a row of `metric`
 
 
 def _wrong_metrics(connection: sa.Connection) -> Iterator[_Damage]:
-    for row in connection.exec_driver_sql("SELECT * FROM metric"):
+    for row in connection.exec_driver_sql("SELECT * FROM metric").all():
         if _strange_metric(row):
             known = METRICS.get(row.name)
             expected = (
@@ -97,8 +118,11 @@ def _wrong_metrics(connection: sa.Connection) -> Iterator[_Damage]:
             stored = f"{row.unit!r:.40} ({row.better!r:.40} is better)"
             repair = _metric_repair(row.name, known)
             yield _Damage(schema.metric, row, f"it has {stored}; {expected}", repair)
+
+
+def _missing_metrics(connection: sa.Connection) -> Iterator[_Damage]:
     used = "SELECT metric AS name FROM sample UNION SELECT metric FROM series"
-    for row in connection.exec_driver_sql(f"{used} EXCEPT SELECT name FROM metric"):
+    for row in connection.exec_driver_sql(f"{used} EXCEPT SELECT name FROM metric").all():
         known = METRICS.get(row.name)
         if known is not None:
             values = ", ".join(map(_quoted, (known.name, known.unit, known.better.value)))
@@ -123,13 +147,45 @@ def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator
     for table in tables:
         for _, rowid, parent, _ in connection.exec_driver_sql(
             f"PRAGMA foreign_key_check({table.name})"
-        ):
+        ).all():
             query = f"SELECT * FROM {table.name} WHERE rowid = {rowid}"
             row = None if rowid is None else connection.exec_driver_sql(query).first()
             known = "name" if parent == "metric" else "key"
             strays = f"{table.name} WHERE {parent} NOT IN (SELECT {known} FROM {parent})"
-            repair = f"PRAGMA foreign_keys = ON; DELETE FROM {strays}"
-            yield _Damage(table, row, f"its {parent} does not exist", repair)
+            yield _Damage(table, row, f"its {parent} does not exist", f"DELETE FROM {strays}")
+
+
+def _missing_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damage]:
+    """The NULLs in required columns."""
+    for column in table.c if _has_unusable(connection, table) else ():
+        strays = f"{table.name} WHERE typeof({column.name}) = 'null'"
+        for row in connection.exec_driver_sql(f"SELECT * FROM {strays}"):
+            if not column.nullable:
+                yield _Damage(table, row, f"{column.name} is NULL", f"DELETE FROM {strays}")
+
+
+def _contradictions(connection: sa.Connection) -> Iterator[_Damage]:
+    """The rows of hosts and runs whose columns contradict each other."""
+    for row in connection.execute(sa.select(schema.host)).all():
+        fingerprint = rows.host_row(rows.host_facts(row._mapping))["fingerprint"]
+        if fingerprint != row.fingerprint:
+            values = f"fingerprint = {_quoted(fingerprint)} WHERE key IS {row.key}"
+            problem = "its facts are not those that its fingerprint was made of"
+            yield _Damage(schema.host, row, problem, f"UPDATE host SET {values}")
+    run = schema.run
+    half = run.c.failure_kind.is_(None) != run.c.failure_message.is_(None)
+    for row in connection.execute(sa.select(run).where(half)).all():
+        repair = _value_repair(run, row, "failure_kind")
+        yield _Damage(run, row, "only one of failure_kind and failure_message is NULL", repair)
+    # `cell` is made of path and page_cache, so there are as many of it as of them and of all three.
+    label = run.c.path + " " + run.c.page_cache
+    numbers = (sa.func.count(value.distinct()) for value in (run.c.cell, label, run.c.cell + label))
+    if len(set(connection.execute(sa.select(*numbers)).one())) == 1:
+        return
+    for row in connection.execute(sa.select(run)).all():
+        if MeasuredCell(row.path, PageCache(row.page_cache)).fingerprint != row.cell:
+            problem = f"its cell {row.cell!r:.40} is not that of its path {row.path!r:.80}"
+            yield _Damage(run, row, problem, _value_repair(run, row, "cell"))
 
 
 def _wrong_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damage]:
@@ -178,18 +234,19 @@ def _way_out(connection: sa.Connection, damage: _Damage) -> str:
     Otherwise the one that mends or removes the row.
     """
     table, row = damage.table, damage.row
-    if table is schema.campaign:
+    if table is schema.campaign and isinstance(row.id, str):
         return f"`vdisklab runs --delete {row.id}` removes that campaign"
     for owner in (schema.measurement, schema.run):
         if row is not None and owner.name in table.c:
             query = sa.text(f"SELECT * FROM {owner.name} WHERE key = :key")
             row = connection.execute(query, {"key": getattr(row, owner.name)}).first()
             table = owner
-    if table is schema.run and row is not None:
+    if table is schema.run and row is not None and isinstance(row.id, str):
         return f"`vdisklab runs --delete {row.id}` removes that run, which can be measured again"
     sqlite = connection.dialect.name == "sqlite"
     program = ["sqlite3", connection.engine.url.database or ""] if sqlite else ["psql", "-c"]
-    command = shlex.join([*program, damage.repair])
+    cascade = "PRAGMA foreign_keys = ON; " * (sqlite and "DELETE" in damage.repair)
+    command = shlex.join([*program, cascade + damage.repair])
     way = "put the right value in place of …" if "…" in damage.repair else "repair it"
     return f"restore a copy of the database, or {way}: {command}"
 

@@ -230,6 +230,20 @@ class Whole(_Stored, TypeDecorator[int]):
         return value
 
 
+class Flag(_Stored, TypeDecorator[bool]):
+    """True or False; SQLite has 1 and 0, and would take anything else for true."""
+
+    impl = sa.Boolean
+    cache_ok = True
+
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[object], bool | None]:
+        """Returns the stored answer; raises WrongValueError for anything else."""
+        del dialect, coltype
+        return lambda value: bool(value) if value in (0, 1) else self.absent(value, "0 or 1")
+
+
 class Packed(_Stored, TypeDecorator[str]):
     """A program's output: UTF-8 compressed by zlib, a tenth of fio's JSON.
 
@@ -518,11 +532,11 @@ power_cut = sa.Table(
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds"),
-    sa.Column("survives", sa.Boolean),
+    sa.Column("survives", Flag),
     _words("claim"),
     _count("states"),
     sa.Column("possible", Finite, nullable=False),
-    sa.Column("exhaustive", sa.Boolean, nullable=False),
+    sa.Column("exhaustive", Flag, nullable=False),
     _count("promises"),
     _count("flushes"),
     _count("leaked_states"),
@@ -537,6 +551,9 @@ power_cut = sa.Table(
     _words("failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )
+
+SUMMARY = (metric, host, campaign, run, power_cut)
+"""The tables of which a list of campaigns, runs or verdicts is made; the others hold numbers."""
 
 for _table in metadata.tables.values():
     for _column in _table.columns:

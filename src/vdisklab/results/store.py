@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
-from vdisklab.results.damage import require_metrics, require_references
+from vdisklab.results.damage import require_sound
 from vdisklab.results.database import PATIENCE_SECONDS, Database, open_database
 from vdisklab.results.model import (
     METRICS,
@@ -48,6 +48,18 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._checked: set[sa.Table] = set()
+
+    @contextmanager
+    def _reading(self, tables: Iterable[sa.Table] = schema.SUMMARY) -> Iterator[sa.Connection]:
+        """A view for an answer from these tables, in which no row may be left out for damage."""
+        with self._database.reading() as connection:
+            require_sound(connection, (table for table in tables if table not in self._checked))
+            self._checked.update(tables)
+            yield connection
+
+    def _reading_numbers(self) -> AbstractContextManager[sa.Connection]:
+        return self._reading(schema.metadata.sorted_tables)
 
     def __str__(self) -> str:
         """The address of the database, without its password."""
@@ -113,7 +125,7 @@ class Store:
         query = sa.select(table).order_by(table.c.started.desc(), table.c.key.desc())
         if with_runs:
             query = query.where(_HAS_RUNS)
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return _campaigns(connection, query)
 
     def holds_path(self, name: str) -> bool:
@@ -125,7 +137,7 @@ class Store:
     def campaign(self, name: str) -> Campaign:
         """The campaign with that id, or the only one whose id begins with it."""
         table = schema.campaign
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             key = _key_by_name(connection, table, name, "campaign")
             return _campaigns(connection, sa.select(table).where(table.c.key == key))[0]
 
@@ -143,7 +155,7 @@ class Store:
             .order_by(table.c.started.desc(), table.c.key.desc())
             .limit(1)
         )
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             campaigns = _campaigns(connection, query)
         return campaigns[0] if campaigns else None
 
@@ -232,7 +244,7 @@ class Store:
     def finished(self, campaign_id: str, *, failed_too: bool = False) -> set[tuple[int, str]]:
         """Block and cell of measured runs; with `failed_too` also of failed ones."""
         table = schema.run
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             key = self._campaign_keys(connection, (campaign_id,))[0]
             query = sa.select(table.c.block, table.c.cell).where(table.c.campaign == key)
             if not failed_too:
@@ -246,7 +258,7 @@ class Store:
         """
         table = schema.run
         query = sa.select(table.c.key).order_by(table.c.key)
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             if campaign_id is not None:
                 key = self._campaign_keys(connection, (campaign_id,))[0]
                 query = query.where(table.c.campaign == key)
@@ -264,7 +276,7 @@ class Store:
     def accelerators(self, campaign_id: str) -> set[str]:
         """What ran the guests of a campaign's measured runs; empty without guests."""
         table = schema.run
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             key = self._campaign_keys(connection, (campaign_id,))[0]
             query = sa.select(table.c.accelerator).where(
                 table.c.campaign == key,
@@ -284,50 +296,50 @@ class Store:
             .order_by(campaign.c.id, table.c.medium)
         )
         names: dict[str, list[str]] = {}
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             for campaign_id, medium in connection.execute(query):
                 names.setdefault(campaign_id, []).append(medium)
         return {campaign_id: ", ".join(media) for campaign_id, media in names.items()}
 
     def run(self, name: str) -> Run:
         """The run with that id, or the only one whose id begins with it."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             key = _key_by_name(connection, schema.run, name, "run")
             return queries.whole_runs(connection, (key,))[0]
 
     def outlines(self, campaign_ids: Collection[str]) -> tuple[RunOutline, ...]:
         """The runs of some campaigns, failed ones too, without numbers and raw output."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.outlines(connection, keys)
 
     def observations(self, campaign_ids: Collection[str]) -> Observations:
         """Every sample of the measured runs of some campaigns, as columns."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.observations(connection, keys)
 
     def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
         """The counters, summed by cell and measurement."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.tallies(connection, keys)
 
     def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunTally, ...]:
         """The host's CPU seconds and the operations of each measured run that has both."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.cpu_of_runs(connection, keys)
 
     def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
         """The measurements in which CPU time was stolen, or more seconds counted than passed."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.times(connection, keys)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.examples(connection, keys)
 
@@ -335,7 +347,7 @@ class Store:
         self, campaign_ids: Collection[str], cells: Collection[str]
     ) -> tuple[RunSeries, ...]:
         """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
-        with self._database.reading() as connection:
+        with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.bandwidth_series(connection, keys, cells)
 
@@ -360,7 +372,7 @@ class Store:
         query = sa.select(table).join(schema.host).order_by(table.c.key)
         if machine_id is not None:
             query = query.where(schema.host.c.machine_id == machine_id)
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             verdicts = connection.execute(query).mappings().all()
             host_query = sa.select(schema.host).where(
                 schema.host.c.key.in_({row["host"] for row in verdicts})
@@ -416,8 +428,6 @@ def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
 
 
 def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
-    require_metrics(connection)
-    require_references(connection, schema.campaign, schema.run, schema.power_cut)
     campaigns = connection.execute(query).mappings().all()
     table = schema.host
     host_query = sa.select(table).where(table.c.key.in_({row["host"] for row in campaigns}))

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,23 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from tests.unit.analysis.made import labelled
+from tests.unit.render.tables.test_stored_runs import MEMBERS
 from tests.unit.results.test_power_cut import KEPT, LOST
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.cli import output, plan
 from vdisklab.cli.main import main
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.render.tables.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
+from vdisklab.render.tables.fleet_members import doctor_table, status_table
 from vdisklab.render.tables.host_findings import doctor_document, findings_table
 from vdisklab.render.tables.layout import Table
+from vdisklab.render.tables.medians import boot_table, compute_medians, growth_table
+from vdisklab.render.tables.stored_runs import group_table
 from vdisklab.render.tables.terminal import show
+from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.services.cut_power import PowerCutAnswer
 from vdisklab.services.host_inspection import Availability, HostFinding
 from vdisklab.units import format_bytes, format_duration
@@ -32,6 +41,7 @@ WIDTHS = (60, 80, 100, 120, 200)
 WIDEST = 1000
 LONG = "xfs/qcow2:cluster_size=2097152:lazy_refcounts=on/none/virtio:iothread=on:queues=4"
 FREE = "my VM at home"
+SINCE = 1795000000.0
 
 VERBS: dict[str, tuple[str, ...]] = {
     "rank": ("rank",),
@@ -186,3 +196,53 @@ def test_the_host_and_power_cuts_at_every_width() -> None:
     require_whole([findings_table(findings)], to_json(doctor_document(findings)))
     table = power_cut_table(cuts.verdicts, power_cut_notes(cuts))
     require_whole([table], to_json(power_cut_document(cuts)))
+
+
+def test_installations_and_boots_at_every_width() -> None:
+    values = {
+        "duration": 83.21, "allocated": 5.37e9, "mapped": 4.81e9, "flushes": 412.0,
+        "worst_second": 7.31e6, "longest_stall": 1.93, "boot_time": 61.4, "shutdown_time": 2.17,
+    }  # fmt: skip
+    numbers = {
+        (f"{path} ({state})", 1, MeasureKey(name, Direction.WRITE, metric)): factor * value
+        for path, factor in ((LONG.replace("/none/", "/writeback/"), 2.9), ("raw/writeback", 1.0))
+        for state in ("cold", "warm")
+        for name in ("install-first", "install-again")
+        for metric, value in values.items()
+    }
+    medians = compute_medians(labelled(numbers))
+    for table in (growth_table(medians, ["install-first", "install-again"]), boot_table(medians)):
+        assert table is not None
+        assert len(table.rows) == 8
+        require_whole([table], {"rows": to_json(table.rows)})
+
+
+def test_guests_and_members_of_a_fleet_at_every_width() -> None:
+    load = HostLoad(cpu=0.513, steal=0.017, device=0.94, queue=3.2, thread="IO", thread_cpu=0.71)
+    group = GuestGroup(5.25, MEMBERS, load)
+    require_whole([group_table("oltp-and-log", group)], to_json(group))
+    names = [f"kvm{number}.some-rack.example.org" for number in (7, 12)]
+    entries = [
+        MemberEntry(
+            host=name, address="tls://192.0.2.1:8786", vdisklab="0.1.0", silent_seconds=seconds,
+            measuring_since=since, line=line,
+        )
+        for name, seconds, since, line in (
+            (names[0], 4321.0, SINCE, f"randread-4k-q32 of {LONG}"),
+            (names[1], 7.5, None, ""),
+        )
+    ]  # fmt: skip
+    checks = [
+        MemberCheck(
+            host=name, versions=versions, database=database, certificate_until="2027-03-09",
+            leftovers=leftovers, facts={},
+        )
+        for name, versions, database, leftovers in (
+            (names[0], "QEMU 7.2.22 here, 8.2.4 at 3 others", "", 17),
+            (names[1], "", "cannot be reached: connection refused", None),
+        )
+    ]  # fmt: skip
+    for table in (status_table("tls://db1:8786", entries), doctor_table("tls://db1:8786", checks)):
+        # JSON has the seconds since 1970, of which the table prints the date.
+        date = datetime.fromtimestamp(SINCE, UTC).isoformat()
+        require_whole([table], {"rows": to_json(table.rows), "date": date})

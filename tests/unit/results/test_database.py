@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
+import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import psycopg
 import pytest
 
 from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
+from vdisklab.results import schema
 from vdisklab.results.address import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
@@ -22,7 +25,7 @@ from vdisklab.services.corrections import delete_stored, find_stored
 
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start
-from .values import a_campaign, a_measurement, a_power_cut, a_run
+from .values import BROKEN, HOST, a_campaign, a_measurement, a_power_cut, a_run
 
 
 def refusal(url: str, *, create: bool = True, patience: float = 0.1) -> DatabaseError:
@@ -424,13 +427,16 @@ def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: st
 RUN = "`vdisklab runs --delete run0` removes that run, which can be measured again"
 
 
+CASCADE = "PRAGMA foreign_keys = ON; "
+
+
 def repair(statement: str) -> str:
     return f"restore a copy of the database, or repair it: sqlite3 FILE {shlex.quote(statement)}"
 
 
 def strays(table: str, parent: str, key: str) -> str:
     rows = f"{table} WHERE {parent} NOT IN (SELECT {key} FROM {parent})"  # noqa: S608 - of this test
-    return repair(f"PRAGMA foreign_keys = ON; DELETE FROM {rows}")  # noqa: S608 - of this test
+    return repair(f"{CASCADE}DELETE FROM {rows}")  # noqa: S608 - of this test
 
 
 @pytest.mark.parametrize(
@@ -466,8 +472,8 @@ def strays(table: str, parent: str, key: str) -> str:
          "(higher is better)",
          repair("UPDATE metric SET unit = '1/s', better = 'higher' WHERE name IS 'iops'")),
         ("INSERT INTO metric VALUES ('it''s', 'c', 'higher')", "does not know it",
-         repair("DELETE FROM sample WHERE metric IS 'it''s'; DELETE FROM series WHERE "
-                "metric IS 'it''s'; DELETE FROM metric WHERE name IS 'it''s'")),
+         repair(CASCADE + "; ".join(f"DELETE FROM {place} IS 'it''s'" for place in (  # noqa: S608
+             "sample WHERE metric", "series WHERE metric", "metric WHERE name")))),
         ("UPDATE campaign SET plan = '{}'",
          "row 1 of the table campaign: plan cannot be used: measurements is missing",
          "`vdisklab runs --delete campaign` removes that campaign"),
@@ -501,7 +507,7 @@ def test_damage_names_the_row_and_the_way_out(
         else:
             statement = shlex.split(hint.partition(": ")[2])[2]
             with sqlite3.connect(file) as connection:
-                connection.executescript(statement.replace("…", "4"))
+                connection.executescript(statement.replace("…", str(HOST.cpus)))
             connection.close()
         campaigns = [campaign.id for campaign in store.campaigns()]
         store.observations(campaigns)
@@ -509,52 +515,132 @@ def test_damage_names_the_row_and_the_way_out(
         list(store.runs())
 
 
-@pytest.mark.parametrize(
-    ("table", "column"),
-    [
-        ("metric", "unit"),
-        ("host", "more"),
-        ("campaign", "started"),
-        ("run", "commands"),
-        ("run", "block"),
-        ("state_check", "seen"),
-        ("measurement", "raw"),
-        ("counted", "read_operations"),
-        ("sample", "value"),
-        ("series", "direction"),
-        ("series", "points"),
-        ("guest_group", "seconds"),
-        ("member", "evidence"),
-        ("power_cut", "possible"),
-    ],
-)
-def test_a_missing_value_is_damage(tmp_path: Path, table: str, column: str) -> None:
-    """A damaged page can hold NULL in a column that SQLite would refuse to write it to."""
-    file = filled(tmp_path / "damaged.sqlite", 1)
+WAYS_OF_READING: dict[str, Callable[[Store], object]] = {
+    "campaigns": lambda store: store.campaigns(),
+    "runs": lambda store: list(store.runs()),
+    "outlines": lambda store: store.outlines(["campaign"]),
+    "observations": lambda store: store.observations(["campaign"]),
+    "evidence": lambda store: list(store.evidence(["campaign"])),
+    "tallies": lambda store: store.tallies(["campaign"]),
+    "examples": lambda store: store.examples(["campaign"]),
+    "series": lambda store: store.bandwidth_series(["campaign"], {"raw/none/virtio"}),
+    "verdicts": lambda store: store.power_cuts(HOST.machine_id),
+}
+
+
+def answers(file: Path) -> dict[str, object]:
+    """What each way of reading returns, or the error that names the damage."""
+    found: dict[str, object] = {}
+    with open_store(str(file), create=False) as store:
+        for name, read in WAYS_OF_READING.items():
+            try:
+                found[name] = repr(read(store))
+            except DamagedError as error:
+                found[name] = error
+    return found
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
+    """A database with every table, and what each way of reading it returns."""
+    file = filled(tmp_path_factory.mktemp("undamaged") / "whole.sqlite", 2)
     with open_store(str(file)) as store:
         store.add_power_cut(a_power_cut())
-    with sqlite3.connect(file) as connection:
+        store.add_run(a_run(a_campaign(id="campaign"), failure=BROKEN, measurements=(), block=3))
+    return file, answers(file)
+
+
+REFERENCES = [
+    (table.name, column.name)
+    for table in schema.metadata.sorted_tables
+    for column in table.c
+    if column.foreign_keys
+]
+NEVER_NULL = {("sample", "measurement"), ("guest_group", "measurement")}
+"""SQLite finds rows by these, so even a damaged page has no NULL there."""
+BYTES = b"\xff\0"
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        *(
+            (table, column, None)
+            for table, column in REFERENCES
+            if (table, column) not in NEVER_NULL
+        ),
+        *((table, column, 987654321) for table, column in REFERENCES),
+        ("metric", "unit", None),
+        ("host", "more", None),
+        ("host", "machine_id", "another"),
+        ("host", "machine_id", BYTES),
+        ("campaign", "id", BYTES),
+        ("campaign", "started", None),
+        ("run", "failure_kind", None),
+        ("run", "failure_message", None),
+        ("run", "cell", "another"),
+        ("run", "path", "another"),
+        ("run", "page_cache", "warm"),
+        ("run", "commands", None),
+        ("run", "block", None),
+        ("run", "id", BYTES),
+        ("state_check", "seen", None),
+        ("measurement", "name", BYTES),
+        ("measurement", "raw", None),
+        ("counted", "read_operations", None),
+        ("sample", "value", None),
+        ("sample", "direction", BYTES),
+        ("series", "direction", None),
+        ("series", "points", None),
+        ("guest_group", "seconds", None),
+        ("member", "evidence", None),
+        ("power_cut", "possible", None),
+        ("power_cut", "survives", BYTES),
+        ("power_cut", "exhaustive", None),
+    ],
+)
+def test_a_damaged_value_is_named_or_changes_no_answer(
+    table: str,
+    column: str,
+    value: object,
+    undamaged: tuple[Path, dict[str, object]],
+    tmp_path: Path,
+) -> None:
+    """Joins and filters drop rows in silence, and a damaged page can hold what SQLite would refuse
+    to store."""
+    whole, before = undamaged
+    file = Path(shutil.copy(whole, tmp_path / "damaged.sqlite"))
+    set_value(file, table, column, value)
+    after = answers(file)
+    errors = {way: error for way, error in after.items() if isinstance(error, DamagedError)}
+    assert {way: answer for way, answer in after.items() if way not in errors} == {
+        way: before[way] for way in after if way not in errors
+    }
+    assert errors
+    for error in errors.values():
+        assert f" of the table {table}: " in error.message
+        assert error.hint is not None
+        assert str(file) in error.hint or "runs --delete" in error.hint
+
+
+def set_value(file: Path, table: str, column: str, value: object) -> None:
+    """Changes the last row, past the checks of SQLite."""
+    keys = [key.name for key in schema.metadata.tables[table].primary_key]
+    rows = f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)}"  # noqa: S608
+    change = f"UPDATE {table} SET {column} = ? WHERE " + " AND ".join(f"{key} = ?" for key in keys)  # noqa: S608
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         (sql,) = connection.execute(
             "SELECT sql FROM sqlite_master WHERE name = ?", (table,)
         ).fetchone()
-        edit = "UPDATE sqlite_master SET sql = ? WHERE name = ?"
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute(edit, (sql.replace("NOT NULL", ""), table))
-        connection.commit()
-    connection.close()
-    with sqlite3.connect(file) as connection:
-        connection.execute(f"UPDATE {table} SET {column} = NULL")  # noqa: S608
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute(edit, (sql, table))
-    connection.close()
-    with open_store(str(file), create=False) as store, pytest.raises(DamagedError) as caught:  # noqa: PT012
-        campaigns = [campaign.id for campaign in store.campaigns()]
-        store.outlines(campaigns)
-        store.observations(campaigns)
-        store.tallies(campaigns)
-        list(store.runs())
-        store.power_cuts()
-    assert f"the table {table}: " in caught.value.message
+        set_sql(connection, table, sql.replace("NOT NULL", ""))
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute(change, (value, *connection.execute(rows).fetchall()[-1]))
+        set_sql(connection, table, sql)
+
+
+def set_sql(connection: sqlite3.Connection, table: str, sql: str) -> None:
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (sql, table))
 
 
 @pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])
