@@ -33,6 +33,7 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
+from vdisklab.results.schema import storable
 
 Row = sa.RowMapping
 
@@ -54,8 +55,9 @@ _COUNTED = (
 
 
 def host_row(facts: HostFacts) -> dict[str, Any]:
-    """The row of a host; equal facts have an equal `fingerprint`."""
+    """The row of a host; equal facts have an equal `fingerprint`, also when they are read again."""
     row = asdict(facts) | {"more": dict(facts.more)}
+    row = {name: storable(fact) if isinstance(fact, str) else fact for name, fact in row.items()}
     text = json.dumps(row, sort_keys=True)
     return row | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()}
 

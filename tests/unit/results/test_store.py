@@ -333,7 +333,7 @@ class TestContract:
             try:
                 with open_store(url) as own:
                     for block in range(1, 21):
-                        own.add_run(a_run(campaign, cell=cell, block=block))
+                        own.add_run(a_run(campaign, cell=cell, path=cell, block=block))
             except DatabaseError as error:
                 errors.append(error)
 
