@@ -123,7 +123,7 @@ def claims(
                     )
             answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
     except NoDatabaseError as error:
-        if campaign:
+        if requested.db is not None or campaign:
             raise
         print(f"note: {error}: nothing was measured yet", file=sys.stderr)
         answer = evaluate_claims(NOTHING, chosen, requested)

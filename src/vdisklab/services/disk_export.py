@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.errors import HostError, NoDatabaseError, PlanError
 from vdisklab.export.configuration import Configuration, ExportRequest, require_configurable
 from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import Host, LocalHost
@@ -72,14 +72,14 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
 
 
 def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
-    """The verdicts stored for this machine; none if no database exists.
+    """The verdicts stored for this machine; none if there is no default database.
 
-    Raises DatabaseError if the caller named one that cannot be read.
+    Raises DatabaseError for a named one that does not exist, and for any that cannot be read.
     """
     try:
         with open_results(db) as results:
             return stored_verdicts(results, collect_facts(LocalHost()), disk)
-    except DatabaseError:
+    except NoDatabaseError:
         if db is not None:
             raise
         return Verdicts(disk=disk)

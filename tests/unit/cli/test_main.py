@@ -18,6 +18,7 @@ from vdisklab.cli.verbs import VERBS
 from vdisklab.errors import (
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
+    DatabaseError,
     DirtyHostError,
     HostError,
     PlanError,
@@ -295,6 +296,42 @@ def test_claims_before_anything_was_measured(
     assert main(["claims"]) == EXIT_CLAIM_OPEN
     assert "46 not measured" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rank"],
+        ["table"],
+        ["recommend"],
+        ["compare", "raw/none", "host"],
+        ["report", "-o", "-"],
+        ["claims"],
+        ["claims", "--hosts", "all"],
+        ["audit", "DOMAIN"],
+        ["advise", "DOMAIN"],
+        ["export", "raw/none", "--to", "qemu", "--need", "durable"],
+        ["show", "a"],
+        ["runs"],
+        ["runs", "--delete", "a", "--yes"],
+        ["export-data", "-"],
+    ],
+    ids=" ".join,
+)
+def test_a_database_that_is_named_must_exist(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --db, verbs that can answer from nothing do: claims, audit, advise and export."""
+    domain = tmp_path / "guest.xml"
+    domain.write_text(
+        "<domain type='kvm'><name>a</name><devices><disk type='file' device='disk'>"
+        "<source file='/nowhere.img'/><target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    words = [str(domain) if word == "DOMAIN" else word for word in words]
+    missing = tmp_path / "typo.sqlite"
+    assert main([*words, "--db", str(missing)]) == DatabaseError.exit_code
+    assert f"error: there is no database {missing}\n" in capsys.readouterr().err
+    assert not missing.exists()
 
 
 def test_errors_are_told_from_a_full_standard_output() -> None:
