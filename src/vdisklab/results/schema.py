@@ -230,7 +230,7 @@ class Whole(_Stored, TypeDecorator[int]):
         return value
 
 
-class Flag(_Stored, TypeDecorator[bool]):
+class YesOrNo(_Stored, TypeDecorator[bool]):
     """True or False; SQLite has 1 and 0, and would take anything else for true."""
 
     impl = sa.Boolean
@@ -532,11 +532,11 @@ power_cut = sa.Table(
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds"),
-    sa.Column("survives", Flag),
+    sa.Column("survives", YesOrNo),
     _words("claim"),
     _count("states"),
     sa.Column("possible", Finite, nullable=False),
-    sa.Column("exhaustive", Flag, nullable=False),
+    sa.Column("exhaustive", YesOrNo, nullable=False),
     _count("promises"),
     _count("flushes"),
     _count("leaked_states"),
