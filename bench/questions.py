@@ -1,6 +1,7 @@
 """What came out for the questions of docs/questions.md: ratios of two recorded disk paths.
 
-    python bench/questions.py DATABASE... CAMPAIGNS.json.gz... > bench/results/questions.json
+    python bench/questions.py DATABASE... CAMPAIGNS.json.gz... [--advice ANSWER.json] \
+        > bench/results/questions.json
     python bench/questions.py --from bench/results/questions.json
 
 The first form reads the campaigns that `script/record-questions` and others have recorded; a
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -25,6 +27,7 @@ from machine import machine_facts, print_result
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.tallies import workings
+from vdisklab.errors import PlanError
 from vdisklab.render import numbers
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.answers import Loaded, find_cells, load_chosen
@@ -59,9 +62,11 @@ PAIRS = (
     Pair(5, "raw/writeback", "raw/none", "disk"),
     Pair(5, "raw/writethrough", "raw/none", "disk"),
     Pair(5, "raw/directsync", "raw/none", "disk"),
+    Pair(8, "tmpfs/qcow2:backing=1:extended_l2=on/none", "tmpfs/qcow2:backing=1/none", "block"),
     Pair(9, "raw/none", "raw/default"),
     Pair(10, "raw/unsafe", "raw/none"),
     Pair(10, "raw/directsync", "raw/none"),
+    Pair(11, f"{MEMORY}/virtio:iothread=on", MEMORY, "block"),
     Pair(12, "raw/none/virtio:aio=native", "raw/none"),
     Pair(12, "raw/none/virtio:aio=io_uring", "raw/none"),
     Pair(13, "qcow2/none", "raw/none"),
@@ -71,22 +76,30 @@ PAIRS = (
     Pair(18, "btrfs/qcow2/none", "ext4/raw/none", "layers"),
     Pair(19, f"{MEMORY}/virtio:throttle_iops=500", MEMORY, "memory"),
     Pair(19, f"{MEMORY}/virtio:throttle_iops=5000", MEMORY, "memory"),
+    Pair(21, "tmpfs/raw:encrypt=luks/none", MEMORY, "block"),
     Pair(24, PROXMOX, "raw/none", "disk"),
     Pair(24, f"tmpfs/{PROXMOX}", MEMORY, "memory"),
     Pair(24, LIBVIRT, "raw/none", "disk"),
     Pair(25, "ext4/raw/none", "none", "layers"),
+    Pair(26, "tmpfs/9p", "tmpfs/virtiofs", "shares"),
+    Pair(26, "tmpfs/9p:msize=500k", "tmpfs/virtiofs", "shares"),
     Pair(27, "ext4/qcow2/none", "ext4/qcow2/none", "aged", "new"),
 )
 
 
 def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str, Any]]]:
-    """The figures of each question; pairs whose campaigns were not recorded are left out."""
+    """The figures of each question; pairs that were not recorded are left out."""
     found: dict[str, list[dict[str, Any]]] = {}
     for pair in PAIRS:
         one, other = loaded.get(pair.label), loaded.get(pair.label_b or pair.label)
-        if one is not None and other is not None:
-            figures = [asdict(pair) | _figures(store, pair, one, other)]
-            found.setdefault(str(pair.question), []).extend(figures)
+        if one is None or other is None:
+            continue
+        try:
+            figures = asdict(pair) | _figures(store, pair, one, other)
+        except PlanError as error:  # all runs of a path failed
+            print(error, file=sys.stderr)
+        else:
+            found.setdefault(str(pair.question), []).append(figures | {"shown": shown(figures)})
     return found
 
 
@@ -97,7 +110,8 @@ def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, 
         if key.metric == "bandwidth" and key in other.observations.used:
             iops = MeasureKey(key.name, key.direction, "iops")
             a, b = _blocks(one, pair.a, iops), _blocks(other, pair.b, iops)
-            (ratio,) = paired_ratios(a, b)
+            pairs = min(len(a), len(b))  # of two campaigns, which were measured in turns
+            (ratio,) = paired_ratios(a[:pairs], b[:pairs])
             found[key.direction.value] = {
                 "blocks": ratio.pairs,
                 "ratio": ratio.ratio,
@@ -133,7 +147,7 @@ def load_all(store: Store) -> dict[str, Loaded]:
     }
 
 
-def fragments(figures: Mapping[str, Any]) -> tuple[str, ...]:
+def shown(figures: Mapping[str, Any]) -> tuple[str, ...]:
     """A pair's figures as the page has them: `reads ×1.02 (0.85–1.23)`."""
     return tuple(
         f"{word} {numbers.ratio(figures[key]['ratio'])} "
@@ -149,6 +163,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path, help="databases and exported campaigns")
+    parser.add_argument("--advice", type=Path, help="the JSON of `vdisklab advise --measure`")
     parser.add_argument("--from", dest="record", type=Path, help="print this record's figures")
     options = parser.parse_args()
     if options.record:
@@ -169,7 +184,16 @@ def main() -> None:
             machines += [_campaign(label, campaign) for label, campaign in loaded.items()]
             for question, figures in answers(store, loaded).items():
                 questions.setdefault(question, []).extend(figures)
-    print_result(machine_facts(Path()) | {"campaigns": machines, "questions": questions})
+    advice = None if options.advice is None else _advice(json.loads(options.advice.read_text()))
+    print_result(
+        machine_facts(Path()) | {"campaigns": machines, "questions": questions, "advice": advice}
+    )
+
+
+def _advice(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer for the first group of disks, without the names of this machine's files."""
+    kept = ("advice", "path", "other", "gain", "gain_low", "gain_high", "sentence")
+    return {key: document["groups"][0][key] for key in kept}
 
 
 def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
@@ -186,7 +210,7 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
 def _print_record(record: Mapping[str, Any]) -> None:
     for question, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
         for figures in pairs:
-            print(question, figures["a"], "against", figures["b"], *fragments(figures), sep="  ")
+            print(question, figures["a"], "against", figures["b"], *figures["shown"], sep="  ")
             for key in ("read", "write"):
                 rates = figures.get(key, {})
                 kinds = ("iops_a", "iops_b", "device_bytes_a", "device_bytes_b")
