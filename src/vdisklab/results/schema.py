@@ -206,9 +206,9 @@ class Whole(_Stored, TypeDecorator[int]):
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], int | None]:
         """Returns the stored integer; raises WrongValueError for anything else."""
         del dialect, coltype
-        least, expected = self.least, f"a whole number from {self.least}"
+        least, end, expected = self.least, 1 << self.bits - 1, f"a whole number from {self.least}"
         return lambda value: (
-            value if type(value) is int and value >= least else self.absent(value, expected)
+            value if type(value) is int and least <= value < end else self.absent(value, expected)
         )
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:

@@ -26,6 +26,7 @@ from vdisklab.results.exchange import (
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.input_file import unreadable
 from vdisklab.services.measure import Publish
 from vdisklab.services.output_file import output_file
 
@@ -144,7 +145,7 @@ def _ends(file: Path) -> bytes:
             opened.seek(-min(PEEK, file.stat().st_size), os.SEEK_END)
             return start + opened.read()
     except OSError as error:
-        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+        raise unreadable(str(file), error) from error
 
 
 def _content(file: Path) -> bytes:
@@ -152,4 +153,4 @@ def _content(file: Path) -> bytes:
         with file.open("rb") as opened:
             return opened.read(LARGEST + 1)
     except OSError as error:
-        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+        raise unreadable(str(file), error) from error

@@ -17,6 +17,7 @@ from vdisklab.results.database import SQLITE
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import open_store
+from vdisklab.services.input_file import unreadable
 from vdisklab.workload.importers.formats import recognise
 from vdisklab.workload.program import Report, printable
 
@@ -104,7 +105,7 @@ def read_file(file: Path) -> list[_Source]:
             content = opened.read(_LARGEST_FILE + 1)
             seconds = os.fstat(opened.fileno()).st_mtime
     except OSError as error:
-        raise PlanError(f"{file} cannot be read: {error.strerror}") from error
+        raise unreadable(str(file), error) from error
     modified = _date(file, seconds)
     text = _decoded(file, content)
     try:

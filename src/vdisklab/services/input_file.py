@@ -65,10 +65,13 @@ def _file(name: str) -> Path:
             f"there is no file {name}", hint="name a file that exists; `-` is standard input"
         ) from error
     except OSError as error:
-        raise PlanError(
-            f"{name} cannot be read: {error.strerror}", hint="name another file"
-        ) from error
+        raise unreadable(name, error) from error
     return file
+
+
+def unreadable(name: str, error: OSError) -> PlanError:
+    """The error for a file that the system does not let us read."""
+    return PlanError(f"{name} cannot be read: {error.strerror}", hint="name another file")
 
 
 def _copied(stream: IO[bytes], file: Path) -> Path:

@@ -231,3 +231,12 @@ def test_a_pipe_of_the_shell_is_named_as_standard_input(db: str) -> None:
     os.close(read)
     with open_store(db) as store:
         assert [run.path for run in store.runs()] == ["stdin"]
+
+
+def test_a_file_whose_bytes_cannot_be_read_has_a_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", "/proc/self/mem", "--db", str(tmp_path / "a.sqlite")]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == "error: /proc/self/mem cannot be read: Input/output error"
+    assert hint == "hint: name another file"

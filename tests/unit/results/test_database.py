@@ -584,6 +584,7 @@ BYTES = b"\xff\0"
         ("run", "page_cache", "warm"),
         ("run", "commands", None),
         ("run", "block", None),
+        ("run", "block", 1 << 40),
         ("run", "id", BYTES),
         ("state_check", "seen", None),
         ("measurement", "name", BYTES),
