@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -130,7 +131,8 @@ class Lab:
         left += [str(path) for path in (self.state / "ledger").glob("*.jsonl")]
         left += [line for line in Path("/proc/mounts").read_text().splitlines() if self.is_in(line)]
         for file in Path("/sys/block").glob("loop*/loop/backing_file"):
-            left += [file.read_text()] if self.is_in(file.read_text()) else []
+            with contextlib.suppress(OSError):  # detached meanwhile
+                left += [name] if self.is_in(name := file.read_text()) else []
         left += [f"QEMU {pid}" for pid in self.guests()]
         return left
 
