@@ -8,7 +8,8 @@
     ├── DirtyHostError       4   something that vdisklab created is still there
     ├── GuestError           5   the virtual machine or its agent failed
     │   ├── GuestTimeoutError    a program in the guest did not end in time
-    │   └── SilentGuestError     QEMU or the guest's agent did not answer in time
+    │   ├── SilentGuestError     QEMU or the guest's agent did not answer in time
+    │   └── FastClockError       the guest's clock runs ahead of the host's
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
     │   └── TooSlowError         it did not end in time
     ├── DatabaseError        7   the results cannot be read or written
@@ -111,6 +112,10 @@ class GuestTimeoutError(GuestError, TimeoutError):
 
 class SilentGuestError(GuestError):
     """QEMU or the guest's agent did not answer before the deadline."""
+
+
+class FastClockError(GuestError):
+    """The guest's clock runs ahead of the host's, so nothing can be measured in that guest."""
 
 
 class RefusedError(GuestError):

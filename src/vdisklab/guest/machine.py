@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import select
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import FastClockError, GuestError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
@@ -42,6 +43,7 @@ USER_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
 """The same for a user guest, which may start many services before its agent."""
 
 ANSWER_SECONDS = {Accelerator.KVM: 30.0, Accelerator.TCG: 120.0}
+_MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
 """Deadline for each later answer of the agent.
 
 On a busy machine the guest's watchdog once reported an emulated CPU that was stopped for 36 s.
@@ -170,10 +172,27 @@ def start_machine(
         )
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
+        if config.accelerator is Accelerator.TCG and not isinstance(config.boot, UserBoot):
+            require_steady_clock(agent)
         system = _system(config, agent)
         if system.family is Family.WINDOWS:
             agent = agent.on_windows()
         yield Machine(config, argv, process.pid, monitor, agent, system)
+
+
+def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> None:
+    """Raises FastClockError if the guest's clock has run ahead of the host's since its boot.
+
+    Linux takes the time from the emulated RTC, then counts with the CPU's counter (TSC), whose
+    rate an emulated kernel may measure wrong on a busy host: 388 MHz for 2445 were seen, "PIT
+    calibration deviates from HPET" (arch/x86/kernel/tsc.c, native_calibrate_tsc).
+    """
+    ahead = int(agent.query("guest-get-time")) / 1e9 - now()
+    if ahead > _MOST_AHEAD:
+        raise FastClockError(
+            f"the guest's clock ran {ahead:.0f} s ahead of the host's while it booted",
+            hint="an emulated guest measured its CPU wrong: measure when this host is less busy",
+        )
 
 
 def _countdown(seconds: float, clock: Callable[[], float]) -> Callable[[], float]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from vdisklab.errors import SilentGuestError
+from vdisklab.errors import FastClockError, SilentGuestError
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -76,11 +76,10 @@ class GuestPool:
 
     @contextmanager
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
-        """Starts a guest, and another if the first one stays silent while it boots.
+        """Starts a guest, and another if the first one stays silent or its clock runs ahead.
 
-        Nothing has been measured by then, and an emulated guest on a busy machine was once silent
-        for 90 s, for an unknown reason. If a guest was unfit before, raises the same error without
-        another attempt.
+        Both happen to emulated guests on a busy host, before anything is measured. If a guest was
+        unfit before, raises the same error without another attempt.
         """
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)
@@ -89,7 +88,7 @@ class GuestPool:
                 begin = partial(self._begin, machine, disks, qemu)
                 try:
                     started = stack.enter_context(begin())
-                except SilentGuestError as error:
+                except (SilentGuestError, FastClockError) as error:
                     self._progress(Note(_silence(error)))
                     started = stack.enter_context(begin())
                 yield started
@@ -171,7 +170,7 @@ class GuestPool:
             return other.at_start
 
 
-def _silence(error: SilentGuestError) -> str:
+def _silence(error: SilentGuestError | FastClockError) -> str:
     """Why another guest is booted, with the last line of the silent one's console."""
     lines = "\n".join(getattr(error, "__notes__", ())).splitlines()
     last = f" (its console ends with: {lines[-1].strip()})" if lines else ""

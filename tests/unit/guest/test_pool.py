@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from vdisklab.errors import GuestError, SilentGuestError
+from vdisklab.errors import FastClockError, GuestError, SilentGuestError
 from vdisklab.guest.agent import Agent, CompletedInGuest
-from vdisklab.guest.machine import Machine
+from vdisklab.guest.machine import Machine, require_steady_clock
 from vdisklab.guest.pool import GuestKey, GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.system.guest_system import MicroGuest, UnfitGuestError
@@ -205,6 +205,21 @@ def test_a_guest_that_stays_silent_while_it_boots_gets_one_successor(stable: Sta
         "no answer of the guest's agent within 90 s (its console ends with: [    0.4] clock); "
         "booting another guest"
     ]
+
+
+def test_a_clock_that_ran_ahead_while_the_guest_booted_is_an_error() -> None:
+    class Clock(Agent):
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        def query(self, command: str) -> int:
+            assert command == "guest-get-time"
+            return int(self.seconds * 1e9)
+
+    for right in (999.0, 1000.0, 1001.5):
+        require_steady_clock(Clock(right), lambda: 1000.0)
+    with pytest.raises(FastClockError, match="57 s ahead"):
+        require_steady_clock(Clock(1057.0), lambda: 1000.0)
 
 
 def test_two_silent_guests_in_a_row_are_an_error(stable: Stable) -> None:
