@@ -573,7 +573,6 @@ BYTES = b"\xff\0"
         *((table, column, 987654321) for table, column in REFERENCES),
         ("metric", "unit", None),
         ("host", "more", None),
-        ("host", "machine_id", "another"),
         ("host", "machine_id", BYTES),
         ("campaign", "id", BYTES),
         ("campaign", "started", None),
