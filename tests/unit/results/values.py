@@ -31,6 +31,7 @@ from vdisklab.results.model import (
     Series,
 )
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.stored_plan import plan_error
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 HOST = HostFacts(
@@ -143,15 +144,20 @@ times = st.datetimes(
     max_value=datetime(9998, 1, 1),
 )
 keys = st.text(st.characters(codec="utf-8"), max_size=20)
-plans = st.dictionaries(
-    keys,
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | numbers | any_texts,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
-        max_leaves=6,
-    ),
-    max_size=3,
-).map(lambda plan: plan | {"measurements": []})
+plans = (
+    st.dictionaries(
+        keys,
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(2**53), 2**53) | numbers | any_texts,
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+            max_leaves=6,
+        ),
+        max_size=3,
+    )
+    .map(lambda plan: plan | {"measurements": []})
+    .filter(lambda plan: plan_error(plan) is None)
+)
+"""Of plans that an answer can read: a key of a real one, such as `baseline`, has its type."""
 counts = st.builds(
     Counted,
     bytes_counted,
