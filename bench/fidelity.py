@@ -23,7 +23,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,6 @@ from vdisklab.progress import silent
 
 PATH = "raw/writeback"
 SIZE = 128 << 20
-RUNTIME = 2
 SMALL_MEMORY_MIB = 384  # so that all changed guests fit into the lab
 JOBS: Mapping[str, dict[str, Setting]] = {
     "write-1m-q1": {"rw": "write", "bs": "1M"},
@@ -59,6 +58,16 @@ GOAL = (0.97, 1.03)
 
 Numbers = dict[str, float]
 """IOPS of each job."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What all arms have in common: how they run the guest, and the seconds that a job takes."""
+
+    accelerator: str
+    cpus: int
+    runtime: float
+    ramp: float
 
 
 @dataclass(frozen=True)
@@ -90,23 +99,23 @@ CHANGES = {
 }  # fmt: skip
 
 
-def by_hand(guest: HandGuest, image: Path, more: tuple[str, ...]) -> Numbers:
+def by_hand(guest: HandGuest, image: Path, trial: Trial, more: tuple[str, ...]) -> Numbers:
     """One run of each job in the hand-made guest, with the image in the page cache."""
     image.read_bytes()
     guest.cont()
     try:
-        return {name: iops(guest.run(fio_command(job, more))) for name, job in JOBS.items()}
+        return {name: iops(guest.run(fio_command(job, trial, more))) for name, job in JOBS.items()}
     finally:
         guest.stop()
 
 
-def fio_command(job: Mapping[str, Setting], more: tuple[str, ...] = ()) -> str:
+def fio_command(job: Mapping[str, Setting], trial: Trial, more: tuple[str, ...] = ()) -> str:
     """The options that vdisklab gives fio, but for its log of bandwidth over time, and `more`."""
     options = {
         "name": "hand", "filename": DISK, "size": SIZE, "rw": job["rw"], "bs": job["bs"],
         "iodepth": job.get("iodepth", 1), "ioengine": "libaio", "direct": 1,
-        "runtime": RUNTIME, "group_reporting": 1, "randrepeat": 0, "norandommap": 1,
-        "output-format": "json",
+        "runtime": trial.runtime, "ramp_time": trial.ramp, "group_reporting": 1, "randrepeat": 0,
+        "norandommap": 1, "output-format": "json",
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     return shlex.join(("fio", "--time_based", *words, *more))
@@ -126,20 +135,20 @@ def by_vdisklab(campaign: CampaignContext) -> Numbers:
     }
 
 
-def make_plan(directory: Path, accelerator: str, guest: Path | None = None) -> CampaignPlan:
+def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> CampaignPlan:
     """The campaign of the one cell."""
     jobs = tuple(MeasurementPlan(name, "fio", job) for name, job in JOBS.items())
     request = Request(
-        paths=(PATH,), blocks=1, runtime=RUNTIME, ramp=0.0, size_bytes=SIZE, directory=directory,
-        page_cache=PageCacheChoice.WARM, baseline="none", guest_image=guest,
-        accelerator=AcceleratorChoice(accelerator),
+        paths=(PATH,), blocks=1, runtime=trial.runtime, ramp=trial.ramp, size_bytes=SIZE,
+        directory=directory, page_cache=PageCacheChoice.WARM, baseline="none", guest_image=guest,
+        accelerator=AcceleratorChoice(trial.accelerator), guest_cpus=trial.cpus,
     )  # fmt: skip
     return build_plan(request, Capabilities(), Profile("fidelity", "four jobs", jobs))
 
 
 @contextmanager
 def hand_made(
-    kernel: Kernel, place: Path, accelerator: str, change: Change, memory_mib: int = 1024
+    kernel: Kernel, place: Path, trial: Trial, change: Change, memory_mib: int = 1024
 ) -> Iterator[Callable[[], Numbers]]:
     """A function that measures once in a hand-made guest, which is stopped otherwise."""
     image = place / f"hand-{len(list(place.iterdir()))}.img"
@@ -149,21 +158,21 @@ def hand_made(
         make_initrd(kernel.modules.directory, place)
     command_line = f"{COMMAND_LINE} {change.parameter}".rstrip()
     with hand_guest(
-        kernel.image, initrd, image, accelerator, command_line,
+        kernel.image, initrd, image, trial.accelerator, command_line, cpus=trial.cpus,
         devices=change.devices, memory_mib=memory_mib,
     ) as guest:  # fmt: skip
         guest.stop()
-        yield lambda: by_hand(guest, image, change.fio)
+        yield lambda: by_hand(guest, image, trial, change.fio)
 
 
 @contextmanager
 def through_vdisklab(
-    directory: Path, accelerator: str, guest: Path | None = None
+    directory: Path, trial: Trial, guest: Path | None = None
 ) -> Iterator[Callable[[], Numbers]]:
     """A function that measures once with vdisklab, in the micro guest or in a user's."""
     with open_ledger() as ledger:
         context = GuestContext(LocalHost(), ledger, state_directory() / "cache", silent)
-        plan = make_plan(directory, accelerator, guest)
+        plan = make_plan(directory, trial, guest)
         with open_campaign(context, plan) as campaign:
             yield lambda: by_vdisklab(campaign)
 
@@ -190,15 +199,15 @@ def ratios(rounds: list[dict[str, Numbers]], over: str, under: str) -> dict[str,
     return result
 
 
-def parameters(options: argparse.Namespace, kernel: Kernel, place: Path) -> dict[str, Any]:
+def parameters(
+    options: argparse.Namespace, trial: Trial, kernel: Kernel, place: Path
+) -> dict[str, Any]:
     """What each change of the guest made by hand does. All guests run, one at a time."""
     chosen = {name: change for name, change in CHANGES.items() if name in options.only}
     changes = {"plain": Change(), **chosen}
     with contextlib.ExitStack() as opened:
         arms = {
-            name: opened.enter_context(
-                hand_made(kernel, place, options.accelerator, change, SMALL_MEMORY_MIB)
-            )
+            name: opened.enter_context(hand_made(kernel, place, trial, change, SMALL_MEMORY_MIB))
             for name, change in changes.items()
         }
         rounds = in_turns(arms, options.pairs)
@@ -226,13 +235,14 @@ def rounded(rounds: list[dict[str, Numbers]]) -> list[dict[str, dict[str, int]]]
 def report(options: argparse.Namespace) -> dict[str, Any]:
     """The ratios of all pairs."""
     directory = options.dir.absolute()
+    trial = Trial(options.accelerator, options.cpus, options.runtime, options.ramp)
     kernel = find_kernel(LocalHost(), state_directory() / "cache", frozenset({Bus.VIRTIO}))
     result: dict[str, Any] = {
         "benchmark": "fidelity",
         "machine": machine_facts(directory),
-        "accelerator": options.accelerator,
         "kernel": kernel.release,
-        "cell": f"{PATH} (warm), {RUNTIME} s a job",
+        "cell": f"{PATH} (warm)",
+        "trial": asdict(trial),
         "pairs": options.pairs,
         **({"below": options.below} if options.below else {}),
     }
@@ -240,12 +250,12 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         place = Path(name)
 
         if options.parameters:
-            return {**result, **parameters(options, kernel, place)}
-        made = hand_made(kernel, place, options.accelerator, Change())
+            return {**result, **parameters(options, trial, kernel, place)}
+        made = hand_made(kernel, place, trial, Change())
         arms = {"hand": opened.enter_context(made)}
-        arms["vdisklab"] = opened.enter_context(through_vdisklab(directory, options.accelerator))
+        arms["vdisklab"] = opened.enter_context(through_vdisklab(directory, trial))
         if options.guest is not None:
-            user = through_vdisklab(directory, options.accelerator, options.guest)
+            user = through_vdisklab(directory, trial, options.guest)
             arms["system"] = opened.enter_context(user)
         rounds = in_turns(arms, options.pairs)
         opened.close()
@@ -259,6 +269,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path.cwd())
     parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--runtime", type=float, default=2, help="seconds of a job")
+    parser.add_argument("--ramp", type=float, default=0, help="seconds before it that do not count")
+    parser.add_argument("--cpus", type=int, default=2, help="virtual CPUs of each guest")
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), default="tcg")
     parser.add_argument("--guest", type=Path, help="the image of a Debian, the second reference")
     parser.add_argument("--parameters", action="store_true")

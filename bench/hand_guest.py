@@ -122,7 +122,8 @@ def _copy_module(modules: Path, name: str, into: Path) -> bool:
 @contextmanager
 def hand_guest(
     kernel: Path, initrd: Path, image: Path, accelerator: str, command_line: str = COMMAND_LINE,
-    *, devices: Sequence[str] = ("-device", "virtio-blk-pci,drive=disk"), memory_mib: int = 1024,
+    *, cpus: int = 2, devices: Sequence[str] = ("-device", "virtio-blk-pci,drive=disk"),
+    memory_mib: int = 1024,
 ) -> Iterator[HandGuest]:  # fmt: skip
     """QEMU with the raw image as the guest's only disk, cache=writeback."""
     near_m, far_m = socket.socketpair()
@@ -132,7 +133,7 @@ def hand_guest(
     argv = [
         "qemu-system-x86_64", "-nodefaults", "-display", "none", "-no-reboot",
         "-M", "q35", "-accel", accelerator, "-cpu", "max" if accelerator == "tcg" else "host",
-        "-smp", "2", "-m", str(memory_mib),
+        "-smp", str(cpus), "-m", str(memory_mib),
         "-kernel", str(kernel), "-initrd", str(initrd), "-append", command_line,
         "-serial", "null",
         "-drive", f"file={image},format=raw,if=none,id=disk,cache=writeback", *devices,
