@@ -230,8 +230,8 @@ _NORMAL = np.linspace(-8, 8, 81)
 _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
 
-MANY = 1000
-"""Degrees of freedom from which on a standard deviation counts as no better known."""
+_MANY = 1000
+"""With more degrees of freedom a standard deviation is not known noticeably better."""
 
 
 def dunnett(lead: float, others: int, freedom: int) -> float:
@@ -241,7 +241,7 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
     and the common standard deviation (chi), they are independent.
     """
     below = (
-        normal_cdf(math.sqrt(2) * lead * _deviations(min(freedom, MANY))[:, None] + _NORMAL)
+        normal_cdf(math.sqrt(2) * lead * _deviations(min(freedom, _MANY))[:, None] + _NORMAL)
         ** others
     )
     return 1 - float((below @ _WEIGHT).mean())

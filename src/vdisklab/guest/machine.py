@@ -43,7 +43,6 @@ USER_BOOT_SECONDS = {Accelerator.KVM: 300.0, Accelerator.TCG: 900.0}
 """The same for a user guest, which may start many services before its agent."""
 
 ANSWER_SECONDS = {Accelerator.KVM: 30.0, Accelerator.TCG: 120.0}
-_MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
 """Deadline for each later answer of the agent.
 
 On a busy machine the guest's watchdog once reported an emulated CPU that was stopped for 36 s.
@@ -178,6 +177,9 @@ def start_machine(
         if system.family is Family.WINDOWS:
             agent = agent.on_windows()
         yield Machine(config, argv, process.pid, monitor, agent, system)
+
+
+_MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC counts whole seconds
 
 
 def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> None:

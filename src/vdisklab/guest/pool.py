@@ -89,7 +89,7 @@ class GuestPool:
                 try:
                     started = stack.enter_context(begin())
                 except (SilentGuestError, FastClockError) as error:
-                    self._progress(Note(_silence(error)))
+                    self._progress(Note(_reason(error)))
                     started = stack.enter_context(begin())
                 yield started
         except UnfitGuestError as error:
@@ -170,8 +170,8 @@ class GuestPool:
             return other.at_start
 
 
-def _silence(error: SilentGuestError | FastClockError) -> str:
-    """Why another guest is booted, with the last line of the silent one's console."""
+def _reason(error: SilentGuestError | FastClockError) -> str:
+    """Why another guest is booted, with the last line of the first one's console."""
     lines = "\n".join(getattr(error, "__notes__", ())).splitlines()
     last = f" (its console ends with: {lines[-1].strip()})" if lines else ""
     return f"{error}{last}; booting another guest"

@@ -276,10 +276,10 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
             f"add --guest-cpus {queues}",
         )
     if threads > (queues or cpus):
-        more = f"--guest-cpus {threads}" if queues is None else f"queues={threads}"
+        more = f"add --guest-cpus {threads}" if queues is None else f"write queues={threads}"
         return Impossible(
             f"iothreads={threads} share the disk's queues, and there are only {queues or cpus}",
-            f"add {more}" if queues is None else f"write {more}",
+            more,
         )
     return None
 

@@ -76,7 +76,13 @@ def limited(
     if not limits:
         yield ()
         return
-    device, group = _disk_below(below), _group_for(pid, site.ledger.run_id, root)
+    device = _disk_below(below)
+    try:
+        group = _group_for(pid, site.ledger.run_id, root)
+    except OSError as error:
+        raise HostError(
+            f"the control group of process {pid} is unknown: {error.strerror}"
+        ) from error
     with site.tracked(Kind.CGROUP, group.path, parent=str(group.parent)):
         try:
             group.path.mkdir()

@@ -29,8 +29,8 @@ class SharedDirectory:
     def resident(self) -> float | None:
         """The share of its data in the host's page cache; None if it holds none.
 
-        Holes are no data: on tmpfs they never get a page. Through 9p a guest's fio leaves them in
-        the files that it writes, as it cannot allocate them.
+        Holes hold no data, and on tmpfs they never get a page. Through 9p a guest's fio leaves them
+        in the files that it writes, as it cannot allocate them.
         """
         sizes = {file: file.stat().st_size for file in self.caches}
         total = min(sum(sizes.values()), self.allocated())
