@@ -56,8 +56,11 @@ def jain(rates: Sequence[float]) -> float:
 
     (sum of x)² / (n · sum of x²): Jain, Chiu, Hawe, DEC-TR-301 (1984). 1 for rates that are all 0.
     """
-    squares = len(rates) * sum(rate * rate for rate in rates)
-    return sum(rates) ** 2 / squares if squares else 1.0
+    largest = max(rates)
+    if not largest:
+        return 1.0
+    shares = [rate / largest for rate in rates]  # the squares of rates may be too large
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,9 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     if load.cpu is not None and load.cpu >= _FULL:
         return Bottleneck(LimitedBy.CPUS, f"{load.cpu:.0%} used")
     if load.thread_cpu is not None and load.thread_cpu >= _FULL:
-        return Bottleneck(LimitedBy.THREAD, f"{load.thread}: {load.thread_cpu:.0%} of a CPU")
+        return Bottleneck(
+            LimitedBy.THREAD, f"{load.thread or 'a thread of QEMU'}: {load.thread_cpu:.0%} of a CPU"
+        )
     if load.device is not None and load.device >= _FULL:
         queue = "" if load.queue is None else f", {load.queue:.1f} requests in its queue"
         return Bottleneck(LimitedBy.DEVICE, f"busy {load.device:.0%} of the time{queue}")

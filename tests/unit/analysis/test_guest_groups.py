@@ -58,6 +58,11 @@ class TestJain:
         assert jain([9.0, 0.0, 0.0]) == pytest.approx(1 / 3)
         assert jain([0.0, 0.0]) == 1
 
+    def test_the_largest_and_smallest_rates_that_can_be_stored(self) -> None:
+        assert jain([1e300, 1e300]) == pytest.approx(1)
+        assert jain([1e300, 0.0]) == pytest.approx(1 / 2)
+        assert jain([1e-300, 0.0]) == pytest.approx(1 / 2)
+
 
 class TestCriterion:
     @pytest.mark.parametrize(
@@ -100,3 +105,9 @@ def test_what_limited_it(load: HostLoad, evidence: Evidence, limit: LimitedBy) -
     found = bottleneck(a_group(GOOD, load=load), evidence)
     assert found.limit is limit
     assert bool(found.evidence) is (limit is not LimitedBy.UNKNOWN)
+
+
+def test_a_thread_without_a_name() -> None:
+    found = bottleneck(a_group(GOOD, load=HostLoad(thread_cpu=1.0)), Evidence())
+    assert found.limit is LimitedBy.THREAD
+    assert "None" not in found.evidence

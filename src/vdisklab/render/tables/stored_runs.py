@@ -342,5 +342,5 @@ def _notes(group: GuestGroup) -> Iterator[str]:
         yield f"the host's CPUs: {load.cpu:.0%} used, {load.steal:.0%} taken by the hypervisor"
     if load.device is not None and load.queue is not None:
         yield f"the device: busy {load.device:.0%} of the time, {load.queue:.1f} requests at once"
-    if load.thread_cpu is not None:
+    if load.thread is not None and load.thread_cpu is not None:
         yield f"QEMU's busiest thread: {load.thread}, {load.thread_cpu:.0%} of a CPU"

@@ -26,3 +26,5 @@ def test_each_guest_has_a_row() -> None:
 
 def test_unknown_loads_are_left_out() -> None:
     assert len(group_table("m", GuestGroup(5.0, MEMBERS)).notes) == 1
+    unnamed = group_table("m", GuestGroup(5.0, MEMBERS, HostLoad(thread_cpu=0.7)))
+    assert len(unnamed.notes) == 1
