@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +20,7 @@ from rich.console import Console
 from tests.unit.analysis.made import labelled
 from tests.unit.render.tables.test_stored_runs import MEMBERS
 from tests.unit.results.test_power_cut import KEPT, LOST
+from vdisklab import render
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.cli import output, plan
 from vdisklab.cli.main import main
@@ -53,9 +56,12 @@ VERBS: dict[str, tuple[str, ...]] = {
     "recommend by weights": ("recommend", "--weights", "read=3,seqwrite-1m-q1/write/bandwidth=1"),
     "compare": ("compare", LONG, "ext4/raw/none"),
     "compare with a free name": ("compare", FREE, "ext4/raw/none"),
+    "compare everything": ("compare", LONG, "ext4/raw/none", "--all"),
     "published": ("compare", "--published", "debatty-2024"),
     "table": ("table",),
+    "table side by side": ("table", "--campaign", "354e", "--campaign", "0123"),
     "grid": ("table", "--as", "grid"),
+    "grid side by side": ("table", "--as", "grid", "--campaign", "354e", "--campaign", "0123"),
     "claims": ("claims",),
     "runs": ("runs",),
     "runs of a campaign": ("runs", "354e"),
@@ -73,6 +79,80 @@ DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
 <source file='/nowhere/b.img'/><target dev='vdb' bus='sata'/></disk></devices></domain>"""
 
 
+ELSEWHERE = {
+    "host_findings.findings_table": "cli/test_widths.py",
+    "cut_verdicts.power_cut_table": "cli/test_widths.py",
+    "medians.growth_table": "cli/test_widths.py",
+    "medians.boot_table": "cli/test_widths.py",
+    "fleet_members.status_table": "cli/test_widths.py",
+    "fleet_members.doctor_table": "cli/test_widths.py",
+    "stored_runs.group_table": "cli/test_widths.py",
+    "density_table.density_table": "services/test_guest_capacity.py",
+    "density_table.neighbour_table": "services/test_noisy_neighbour.py",
+    "fleet_tables.fleet_ranking_table": "cli/test_hosts.py",
+    "fleet_tables.fleet_comparison_table": "cli/test_hosts.py",
+    "fleet_tables.fleet_recommendation_table": "cli/test_hosts.py",
+    "fleet_tables.fleet_claims_table": "cli/test_hosts.py",
+}
+"""The test, below tests/unit, that holds a table of none of VERBS at every width."""
+FOR_PROGRAMS = {"contents.long_table", "stored_runs.samples_table"}
+"""Tables without columns: only CSV and Parquet have them."""
+BUILDERS = {
+    "rank": "ranking.ranking_table ranking._headed",
+    "rank as bars": "ranking.ranking_bars",
+    "rank by several": "pareto_table.pareto_table",
+    "advise": "advised_disks.advice_table",
+    "recommend": "recommendation.recommendation_table recommendation.verdict_table",
+    "compare": "comparison.comparison_table",
+    "published": "comparison.published_table",
+    "table": "campaign_tables.places_tables medians.measurements_table",
+    "grid": "campaign_tables.places_grid medians.grid_table",
+    "claims": "claim_results.claims_table",
+    "runs": "stored_runs.campaigns_table",
+    "runs of a campaign": "stored_runs.runs_table",
+    "show": "stored_runs.run_tables stored_runs._facts stored_runs._checks "
+    "stored_runs._measurement stored_runs._evidence",
+    "audit": "audited_disks.audit_table",
+    "profiles": "planned_cells.profiles_table",
+    "profile": "planned_cells.measurements_table",
+    "method": "explanations.method_table",
+    "plan": "planned_cells.plan_table",
+}
+"""The functions that make the tables of one of VERBS, as its test verifies."""
+
+
+def builders() -> set[str]:
+    """The functions of the product that make a table: `module.function`."""
+    return {
+        f"{file.stem}.{function.name}"
+        for file in Path(render.__file__).parent.rglob("*.py")
+        for function in ast.walk(ast.parse(file.read_text()))
+        if isinstance(function, ast.FunctionDef) and function.returns is not None
+        if re.search(r"\bTable\[", ast.unparse(function.returns))
+    }
+
+
+def building() -> Iterator[str]:
+    """The functions of the product that are running."""
+    frame = sys._getframe().f_back
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("vdisklab.render"):
+            yield f"{module.rpartition('.')[2]}.{frame.f_code.co_name}"
+        frame = frame.f_back
+
+
+def test_every_table_of_the_product_is_held_at_every_width() -> None:
+    held = {name for names in BUILDERS.values() for name in names.split()} | set(ELSEWHERE)
+    made = builders() - FOR_PROGRAMS
+    assert made == held, "a case of VERBS must print a new table, or a test of ELSEWHERE hold it"
+    assert set(VERBS) >= set(BUILDERS)
+    for name, file in ELSEWHERE.items():
+        text = (Path(__file__).parents[1] / file).read_text()
+        assert "require_whole(" in text, file
+        assert name.partition(".")[2] in text or "fleet_tables" in name, f"{name}: {file}"
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded campaign: one path spelled out at length, another under a free name."""
@@ -81,8 +161,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("widths")
     (place / "campaign.json").write_text(text)
     (place / "web.xml").write_text(DOMAIN)
+    other = text.replace("354e79dc", "01234567").replace('"/srv/work"', '"/srv/other/place"')
+    other = re.sub(r'("id": ")([0-9a-f]{16}")', r"\g<1>0\2", other).replace("2026-11", "2026-09")
+    (place / "other.json").write_text(other)
     database = place / "results.sqlite"
-    assert main(["import", str(place / "campaign.json"), "--db", str(database)]) == 0
+    for name in ("campaign.json", "other.json"):
+        assert main(["import", str(place / name), "--db", str(database)]) == 0
     return database
 
 
@@ -174,6 +258,14 @@ def test_a_verb_at_every_width(
     tables: list[Table[Any]] = []
     for module in (output, plan):
         monkeypatch.setattr(module, "show", lambda table, _console: tables.append(table))
+    made: set[str] = set()
+    initialise = Table.__init__
+
+    def noted(self: Table[Any], *values: Any, **named: Any) -> None:  # noqa: ANN401 - a table's
+        made.update(building())
+        initialise(self, *values, **named)
+
+    monkeypatch.setattr(Table, "__init__", noted)
     domain = str(results.with_name("web.xml"))
     words = [domain if word == "DOMAIN" else word for word in VERBS[name]]
     assert main(words) in (0, 9, 10), capsys.readouterr().err
@@ -183,6 +275,7 @@ def test_a_verb_at_every_width(
     if name == "plan":  # its rows are numbered in the order of the list
         document["rows"] = list(range(1, len(document["cells"]) + 1))
     assert tables
+    assert made >= set(BUILDERS.get(name, "").split())
     require_whole(tables, document)
 
 
