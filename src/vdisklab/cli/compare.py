@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.analysis.published import builtin_publications
+from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
@@ -71,8 +71,10 @@ def compare(
             raise PlanError("--published compares one host", hint="leave out --hosts")
         if a is not None:
             raise PlanError("--published takes no paths", hint="leave out A and B")
+        publications = builtin_publications()
+        find_series(published, publications)  # before a database is looked for
         with open_results(db) as results:
-            answer = answer_published(results, published, builtin_publications(), campaign)
+            answer = answer_published(results, published, publications, campaign)
         emit(form, [published_table(answer)], lambda: published_document(answer), named)
         return
     if a is None or b is None:

@@ -150,9 +150,20 @@ def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator
         ).all():
             query = f"SELECT * FROM {table.name} WHERE rowid = {rowid}"
             row = None if rowid is None else connection.exec_driver_sql(query).first()
-            known = "name" if parent == "metric" else "key"
-            strays = f"{table.name} WHERE {parent} NOT IN (SELECT {known} FROM {parent})"
-            yield _Damage(table, row, f"its {parent} does not exist", f"DELETE FROM {strays}")
+            yield _Damage(
+                table, row, f"its {parent} does not exist", _stray_repair(connection, parent)
+            )
+
+
+def _stray_repair(connection: sa.Connection, parent: str) -> str:
+    """Removes all rows that refer to missing rows of a table."""
+    known = "name" if parent == "metric" else "key"
+    found = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    tables = sorted({row[0] for row in found if row[2] == parent}, reverse=True)
+    return "; ".join(
+        f"DELETE FROM {table} WHERE {parent} NOT IN (SELECT {known} FROM {parent})"
+        for table in tables
+    )
 
 
 def _missing_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damage]:

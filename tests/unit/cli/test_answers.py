@@ -119,6 +119,8 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
     assert ("raw/none", "differs") in shapes
     assert ("raw/unsafe", "not-measured") in shapes
     assert found["command"].startswith("vdisklab run host raw/default")
+    with pytest.raises(PlanError, match="no published numbers named 'unknown'"):
+        call("compare", "--published", "unknown", "--db", "/nonexistent/x.sqlite")
     with pytest.raises(PlanError, match="--published takes no paths"):
         call("compare", "raw/none", "host", "--published", "debatty-2024")
     with pytest.raises(PlanError, match="compare takes exactly two paths"):

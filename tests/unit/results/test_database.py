@@ -459,6 +459,10 @@ def strays(table: str, parent: str, key: str) -> str:
         ("UPDATE measurement SET run = 99",
          "row 1 of the table measurement: its run does not exist",
          strays("measurement", "run", "key")),
+        ("PRAGMA foreign_keys = OFF; DELETE FROM run",
+         "row 1 of the table measurement: its run does not exist",
+         repair(CASCADE + "; ".join(f"DELETE FROM {table} WHERE run NOT IN (SELECT key FROM run)"  # noqa: S608
+                                    for table in ("state_check", "measurement")))),
         ("UPDATE sample SET measurement = 99",
          "row ? of the table sample: its measurement does not exist",
          strays("sample", "measurement", "key")),
@@ -490,7 +494,8 @@ def test_damage_names_the_row_and_the_way_out(
     file = filled(tmp_path / "damaged.sqlite", 1)
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE run SET id = 'run0'")
-        connection.execute(statement)
+        connection.commit()
+        connection.executescript(statement)
     connection.close()
     with open_store(str(file), create=False) as store:
         with pytest.raises(DamagedError) as caught:  # noqa: PT012 - all that answers read
