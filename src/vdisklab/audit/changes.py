@@ -104,7 +104,10 @@ def _kubevirt(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
         raise _refuse(disk.manager, "aio=io_uring")
     before = json.loads(disk.text)
     if before["kind"] != "VirtualMachine":
-        raise _refuse(disk.manager, f"one line that changes a {before['kind']}")
+        raise NotChangeableError(
+            f"no line changes the disks of a {before['kind']} and of nothing else",
+            hint="name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`",
+        )
     fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}
     if wanted.attachment.aio is not now.attachment.aio or "io" in before:
         fields["io"] = wanted.attachment.aio.value

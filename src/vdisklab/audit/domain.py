@@ -241,8 +241,10 @@ def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> At
         options["iothread"] = True
     if threading.get("queues"):
         options["queues"] = queues_of(threading["queues"], admin=1 if bus is Bus.NVME else 0)
+    zeroes = driver.get("detect_zeroes")
     words = {
-        "detect_zeroes": driver.get("detect_zeroes"),
+        # Without discard=unmap libvirt turns it into "on" (virDomainDiskGetDetectZeroesMode).
+        "detect_zeroes": "on" if zeroes == "unmap" != options["discard"] else zeroes,
         "queue_size": threading.get("queue_size"),
         "packed": threading.get("packed"),
         "block_size": _attributes(disk, "blockio").get("logical_block_size"),

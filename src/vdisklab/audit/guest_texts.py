@@ -24,6 +24,8 @@ STORAGES = "storage.cfg"
 
 _LONGEST = 4096  # PATH_MAX
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
+_DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
+_END = "</domain>"
 _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
 
 
@@ -60,7 +62,8 @@ def read_guests(
     for text in texts:
         try:
             if _is_xml(text.text):
-                disks += read_domain(text.text, text.origin)
+                for xml in _domains(text.text):
+                    disks += read_domain(xml, text.origin)
             elif (words := _command(text.text)) is not None:
                 disks += read_command(words, text.name)
             elif is_proxmox(text.text) and not re.search(r"^apiVersion:", text.text, re.MULTILINE):
@@ -95,6 +98,14 @@ def _is_storages(text: GuestText) -> bool:
 
 def _is_xml(text: str) -> bool:
     return text[:4096].lstrip("\ufeff \t\r\n").startswith("<")
+
+
+def _domains(text: str) -> Sequence[str]:
+    """The XML of each domain, as `virsh dumpxml` of several guests prints them one after another."""
+    *domains, rest = text.split(_END)
+    if len(domains) < 2 or not _DOMAIN.match(text):
+        return (text,)
+    return [xml.lstrip() + _END for xml in domains[:-1]] + [domains[-1].lstrip() + _END + rest]
 
 
 def _documents(text: GuestText) -> tuple[Tree, ...]:

@@ -1,4 +1,4 @@
-"""Reads KubeVirt's machines: VirtualMachine and VirtualMachineInstance, with their claims.
+"""Reads KubeVirt's machines, their pools and replica sets, with their claims.
 
 The opposite of `export.kubevirt`. Defaults are those of KubeVirt 1.9 (SetDriverCacheMode and
 SetOptimalIOMode of virt-launcher's converter; pkg/defaults/amd64.go): bus sata, cache none, io
@@ -18,7 +18,8 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, OptionValue
 
-_MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet")
+_POOL = "VirtualMachinePool"
+_MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", _POOL)
 _NO_DISKS = (
     "cloudInitNoCloud", "cloudInitConfigDrive", "configMap", "secret", "serviceAccount",
     "downwardAPI", "downwardMetrics", "sysprep", "memoryDump",
@@ -43,18 +44,24 @@ def _volume_modes(documents: tuple[Tree, ...]) -> Iterator[tuple[tuple[str, str]
     """The volumeMode by namespace and name of a claim; without one Kubernetes uses Filesystem."""
     for document in documents:
         namespace = word(document, "metadata", "namespace") or ""
-        spec = tree(document, "spec")
+        spec = _spec(document)
         match document.get("kind"):
             case "PersistentVolumeClaim":
                 yield _named(document, namespace), word(spec, "volumeMode") or "Filesystem"
             case "DataVolume":
                 yield _named(document, namespace), _mode_of_data_volume(spec)
-            case "VirtualMachine":
+            case "VirtualMachine" | "VirtualMachinePool":
                 for template in branches(spec, "dataVolumeTemplates"):
                     mode = _mode_of_data_volume(tree(template, "spec"))
                     yield _named(template, namespace), mode
             case _:
                 pass
+
+
+def _spec(document: Tree) -> Tree:
+    """The machine's specification; for a pool that of the machines it makes."""
+    of_pool = ("virtualMachineTemplate", "spec") if document.get("kind") == _POOL else ()
+    return tree(document, "spec", *of_pool)
 
 
 def _named(document: Tree, namespace: str) -> tuple[str, str]:
@@ -68,7 +75,7 @@ def _mode_of_data_volume(spec: Tree) -> str:
 
 
 def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[ConfiguredDisk]:
-    spec = tree(document, "spec")
+    spec = _spec(document)
     inner = tree(spec, "template", "spec") or spec
     domain = tree(inner, "domain")
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
@@ -122,7 +129,7 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
         return "Filesystem"
     if "containerDisk" in volume or "ephemeral" in volume or "emptyDisk" in volume:
         kind = next(key for key in ("containerDisk", "ephemeral", "emptyDisk") if key in volume)
-        raise ValueError(f"its volume is a {kind}, which is deleted with the guest: use a claim")
+        raise ValueError(f"its volume ({kind}) is deleted with the guest: use a claim")
     claim = _claim(volume)
     if claim is None:
         raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")

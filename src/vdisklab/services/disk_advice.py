@@ -196,6 +196,9 @@ class _Desk:
         if group.path is None or group.problem is not None:
             return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
         now = durability(group.path, self._verdicts)
+        fixed = _no_line(group, group.path)
+        if fixed is not None:
+            return DiskAdvice(group, DiskAction.CANNOT, fixed, now=now)
         reason = "none of its paths has been measured on this host"
         for campaign in self._candidates(group):
             answer = self._answer(group, group.path, campaign, now)
@@ -290,6 +293,20 @@ class _Desk:
             if default_cell in (None, chosen or own)
             else ratio_of(observations, score, chosen or own, default_cell),
         )
+
+
+def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
+    """Why no setting can be changed in one line, so that no measurement would decide anything."""
+    refusal = None
+    for other in neighbours(path):
+        if same_image_and_bus(path, other):
+            try:
+                change_of(group.disks[0], other)
+            except PlanError as error:
+                refusal = f"{error}: {error.hint}"
+            else:
+                return None
+    return refusal
 
 
 def _is_empty(cell: MeasuredCell) -> bool:

@@ -27,7 +27,6 @@ LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
 _ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline")
-_END = "\n</domain>"
 _DUMPED_TOGETHER = 500
 """Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
 
@@ -155,9 +154,7 @@ def _libvirt_domains(host: Host, uri: str) -> Iterator[GuestText]:
     for start in range(0, len(uuids), _DUMPED_TOGETHER):
         together = uuids[start : start + _DUMPED_TOGETHER]
         commands = "; ".join(f"dumpxml --inactive {uuid}" for uuid in together)
-        dumped = host.run("virsh", "-q", "-c", uri, commands).stdout
-        for xml in dumped.split(_END)[:-1]:
-            yield GuestText(xml + _END, uri)
+        yield GuestText(host.run("virsh", "-q", "-c", uri, commands).stdout, uri)
 
 
 def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[ConfiguredDisk]:

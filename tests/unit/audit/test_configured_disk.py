@@ -89,6 +89,12 @@ def test_a_device_with_unknown_layers_is_judged_by_all_other_rules() -> None:
     assert reason == "poll is a setting of an iothread"
 
 
+@pytest.mark.parametrize("path", ["virtiofs", "9p"])
+def test_a_share_of_a_running_guest_is_not_called_impossible(path: str) -> None:
+    """Its host layers are unknown, but a directory it has."""
+    assert not any(isinstance(risk, Impossible) for risk in risks_of(path))
+
+
 def test_layers_are_known_from_a_valid_note_or_from_this_host() -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"))
     ext4 = parse_path("ext4/raw/none")

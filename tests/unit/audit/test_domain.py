@@ -124,6 +124,10 @@ def disk_of(inside: str) -> ConfiguredDisk:
          "qcow2/default/sata"),
         ("<disk type='block'><driver cache='none' io='native'/><target dev='vda'/></disk>",
          "none/virtio:aio=native"),
+        ("<disk><driver detect_zeroes='unmap'/><target dev='vda'/></disk>",  # libvirt makes it on
+         "raw/default/virtio:detect_zeroes=on"),
+        ("<disk><driver detect_zeroes='unmap' discard='unmap'/><target dev='vda'/></disk>",
+         "raw/default/virtio:detect_zeroes=unmap:discard=unmap"),
     ],
 )  # fmt: skip
 def test_left_out_attributes_mean_libvirts_defaults(inside: str, path: str) -> None:

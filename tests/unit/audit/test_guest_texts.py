@@ -229,6 +229,37 @@ def test_a_text_that_is_nested_without_end_is_refused(text: str) -> None:
         read_documents(text, "deep.yaml")
 
 
+def test_a_pool_of_kubevirt_is_read_by_its_machines_template() -> None:
+    text = (GUESTS / "machine.yaml").read_text()
+    head, spec = text.split("  spec:\n", 1)
+    inner, claim = spec.split("- apiVersion: v1\n", 1)
+    below = "".join(f"    {line}" for line in inner.splitlines(keepends=True))
+    pool = f"{head}  spec:\n    virtualMachineTemplate:\n      spec:\n{below}- apiVersion: v1\n{claim}"
+    pool = pool.replace("kind: VirtualMachine\n", "kind: VirtualMachinePool\n")
+    disks = read_guests([GuestText(pool, "pool.yaml")])
+    machines = read_guests([GuestText(text, "machine.yaml")])
+    assert [(d.target, d.path, d.problem) for d in disks] == [
+        (d.target, d.path, d.problem) for d in machines
+    ]
+    data = next(disk for disk in disks if disk.target == "data")
+    # Changing a pool restarts its guests at once, unless its updateStrategy says otherwise.
+    with pytest.raises(PlanError, match="no line changes the disks of a VirtualMachinePool"):
+        change_of(data, parse_path("none/virtio:discard=unmap"))
+
+
+def test_several_domains_in_one_text_are_all_read() -> None:
+    """`for guest in …; do virsh dumpxml $guest; done | vdisklab advise -`."""
+    domain = (
+        "<domain type='kvm'><name>{0}</name><devices><disk type='file'><source file='/{0}.img'/>"
+        "<target dev='vda' bus='virtio'/></disk></devices></domain>\n"
+    )
+    text = "\n<!-- edited -->\n".join(map(domain.format, ("a", "b"))) + "<?xml version='1.0'?>"
+    disks = read_guests([GuestText(text + domain.format("c"), "stdin")])
+    assert [disk.domain for disk in disks] == ["a", "b", "c"]
+    snapshot = f"<domainsnapshot>{domain.format('a')}<cookie/></domainsnapshot>"
+    assert [disk.domain for disk in read_guests([GuestText(snapshot, "s.xml")])] == ["a"]
+
+
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"])
 def test_only_a_machine_of_kubevirt_is_patched(kind: str) -> None:
     text = (GUESTS / "machine.yaml").read_text()
@@ -237,5 +268,5 @@ def test_only_a_machine_of_kubevirt_is_patched(kind: str) -> None:
     assert change_of(machine, wanted).paste.startswith("kubectl patch vm ")
     instance = GuestText(text.replace("kind: VirtualMachine\n", f"kind: {kind}\n"), "m")
     (other,) = (d for d in read_guests([instance]) if d.target == "data")
-    with pytest.raises(PlanError, match=f"changes a {kind}"):
+    with pytest.raises(PlanError, match=f"changes the disks of a {kind}"):
         change_of(other, wanted)

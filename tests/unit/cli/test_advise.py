@@ -101,6 +101,29 @@ def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     assert "it passes flushes on (untested), at -4" in group["sentence"]
 
 
+def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is measured, a running instance of KubeVirt keeps its settings."""
+    machine = tmp_path / "vmi.yaml"
+    machine.write_text(
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: web}\n"
+        "spec:\n  domain: {devices: {disks: [{name: root, disk: {bus: virtio}},"
+        " {name: lost, disk: {bus: virtio}}]}}\n"
+        "  volumes: [{name: root, hostDisk: {path: /srv/web.img}}]\n"
+    )
+    document = advised(capsys, str(machine))
+    assert document["planned"] == []
+    reasons = {group["path"]: group["reason"] for group in document["groups"]}
+    assert reasons["raw/none/virtio:discard=unmap"] == (
+        "no line changes the disks of a VirtualMachineInstance and of nothing else: "
+        "name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`"
+    )
+    assert main(["advise", str(machine)]) == 0
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if " web lost " in line]
+    assert row.split()[-5] == "–"  # no path is not the path "none"
+
+
 def test_a_disk_that_needs_no_flush_never_gets_one_that_does(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,7 +77,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        headline=headline(contents).replace(" %", "\N{NO-BREAK SPACE}%"),
+        headline=headline(contents),
         caution=caution_of(contents),
         lines=first_lines(contents),
         explanation=explanation(contents),
@@ -126,7 +126,7 @@ def _choice(contents: Contents) -> dict[str, Any] | None:
 
 def _breakable(text: object) -> Markup:
     """An escaped text whose paths may be broken after a slash or a colon, as on a phone."""
-    escaped = escape(sanitise(str(text)))
+    escaped = _unbroken(str(text))
     return escaped.replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
 
 
@@ -134,12 +134,17 @@ def _coded(text: object) -> Markup:
     """An escaped sentence, with text between backquotes as code."""
     parts = sanitise(str(text)).split("`")
     if len(parts) % 2 == 0:  # a backquote in a name from outside
-        return escape("`".join(parts))
+        return _unbroken("`".join(parts))
     whole = [
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
+        Markup("<code>{}</code>").format(part) if place % 2 else _unbroken(part)
         for place, part in enumerate(parts)
     ]
     return Markup("").join(whole)
+
+
+def _unbroken(text: str) -> Markup:
+    """An escaped text that is not broken between a number and its percent sign."""
+    return escape(sanitise(text).replace(" %", "\N{NO-BREAK SPACE}%"))
 
 
 @cache

@@ -51,7 +51,7 @@ def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
     columns: tuple[Column[DiskAdvice], ...] = (
         Column("advice", lambda row: str(row.verdict)),
         Column("disks", _disks, folds=WORDS),
-        Column("path", lambda row: str(row.group.path or "none"), folds=NAMES),
+        Column("path", lambda row: str(row.group.path or numbers.MISSING), folds=NAMES),
         Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
         Column("gain", lambda row: gain_text(row.gain) if row.to else "–"),
         Column("power cut now", lambda row: _safety(row.now), spare=1),
