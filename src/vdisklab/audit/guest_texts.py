@@ -101,7 +101,7 @@ def _is_xml(text: str) -> bool:
 
 
 def _domains(text: str) -> Sequence[str]:
-    """The XML of each domain, as `virsh dumpxml` of several guests prints them one after another."""
+    """The XML of each domain; `virsh dumpxml` of several guests prints one after another."""
     *domains, rest = text.split(_END)
     if len(domains) < 2 or not _DOMAIN.match(text):
         return (text,)

@@ -234,7 +234,9 @@ def test_a_pool_of_kubevirt_is_read_by_its_machines_template() -> None:
     head, spec = text.split("  spec:\n", 1)
     inner, claim = spec.split("- apiVersion: v1\n", 1)
     below = "".join(f"    {line}" for line in inner.splitlines(keepends=True))
-    pool = f"{head}  spec:\n    virtualMachineTemplate:\n      spec:\n{below}- apiVersion: v1\n{claim}"
+    pool = (
+        f"{head}  spec:\n    virtualMachineTemplate:\n      spec:\n{below}- apiVersion: v1\n{claim}"
+    )
     pool = pool.replace("kind: VirtualMachine\n", "kind: VirtualMachinePool\n")
     disks = read_guests([GuestText(pool, "pool.yaml")])
     machines = read_guests([GuestText(text, "machine.yaml")])

@@ -125,7 +125,7 @@ def _choice(contents: Contents) -> dict[str, Any] | None:
 
 
 def _breakable(text: object) -> Markup:
-    """An escaped text whose paths may be broken after a slash or a colon, as on a phone."""
+    """An escaped text whose paths may be broken after a slash or a colon, on a phone."""
     escaped = _unbroken(str(text))
     return escaped.replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
 

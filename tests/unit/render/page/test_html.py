@@ -161,6 +161,19 @@ def test_the_page_refers_to_nothing_outside(contents: Contents) -> None:
     assert "unsafe" not in policy[1]
 
 
+def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (("Doubt", "the first is ×1.28 as good (95 %: 0.788–2.08), by `at 95 %`"),)
+    monkeypatch.setattr("vdisklab.render.page.html.first_lines", lambda _: lines)
+    monkeypatch.setattr(
+        "vdisklab.render.page.html.headline", lambda _: "Change to raw/none: +35 % (12–60)"
+    )
+    page = build(contents, ReportFormat.HTML)["report.html"].decode()
+    assert "Change to raw/<wbr>none:<wbr> +35\N{NO-BREAK SPACE}% (12–60)</h1>" in page
+    assert "(95\N{NO-BREAK SPACE}%: 0.788–2.08), by <code>at 95 %</code>" in page
+
+
 def test_a_page_of_poisoned_texts_has_the_same_elements(
     contents: Contents, poisoned: Contents
 ) -> None:
