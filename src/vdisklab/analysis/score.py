@@ -113,14 +113,16 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 class NoScore:
     """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
 
-    If both are empty, cell and baseline were never measured in the same block. `score` is the name
-    of the score's metric.
+    `baseline_zero` are those that are zero at the baseline in every block: a ratio to them is
+    unknown. If all are empty, cell and baseline were never measured in the same block. `score` is
+    the name of the score's metric.
     """
 
     cell: MeasuredCell
     score: str
     lacking: tuple[str, ...]
     baseline_lacking: tuple[str, ...]
+    baseline_zero: tuple[str, ...] = ()
 
     @property
     def key(self) -> MeasureKey:
@@ -248,10 +250,18 @@ def _missing(
         at_baseline = tuple(
             role for role in score.roles if baseline is None or not measured[role][baseline]
         )
+        zero = () if at_baseline else _zero_in(grids, score.roles, baseline)
         for row in np.flatnonzero(~_any(scores[score])):
             lacking = tuple(role for role in score.roles if not measured[role][row])
-            missing.append(NoScore(cells[row], score, lacking, at_baseline))
+            missing.append(NoScore(cells[row], score, lacking, at_baseline, zero))
     return missing
+
+
+def _zero_in(
+    grids: Mapping[Role, Floats], roles: Sequence[Role], row: int | None
+) -> tuple[Role, ...]:
+    """The roles whose rate is zero in every block in which this cell was measured."""
+    return tuple(role for role in roles if row is not None and not (grids[role][row] > 0).any())
 
 
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:

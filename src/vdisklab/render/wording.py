@@ -370,6 +370,12 @@ def _no_score(finding: NoScore) -> str:
             f"{finding.cell}: no {name}, as the baseline lacks {lacking}. One measure alone can be "
             "ranked: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`."
         )
+    if finding.baseline_zero:
+        return (
+            f"{finding.cell}: no {name}, as the baseline's {', '.join(finding.baseline_zero)} is "
+            "zero, and a ratio to zero is unknown. Name another baseline: `vdisklab rank "
+            "--baseline CELL`."
+        )
     if finding.lacking:
         return f"{finding.cell}: no {name}, as it lacks {', '.join(finding.lacking)}."
     return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."

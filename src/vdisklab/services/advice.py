@@ -217,7 +217,7 @@ def value_diagnostics(
 def missing_scores(scored: Scored, measure: MeasureKey) -> tuple[NoScore, ...]:
     """The cells without the ranked score; only the baseline if that is the cause."""
     missing = tuple(entry for entry in scored.missing if entry.key == measure)
-    if missing and missing[0].baseline_lacking:
+    if missing and (missing[0].baseline_lacking or missing[0].baseline_zero):
         return tuple(entry for entry in missing if entry.cell == scored.baseline) or missing[:1]
     return missing
 
@@ -484,7 +484,7 @@ def _nothing_to_recommend(
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(
             f"no path has the measure {measure}: a measurement that it is computed from, or the "
-            "baseline, is missing",
+            "baseline, is missing, or the baseline's is zero",
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
             f"{_example(usable)}=1",
         )
@@ -494,7 +494,7 @@ def _nothing_to_recommend(
         which = f"no path that meets {wanted}" if needs else "no path"
         return PlanError(
             f"{which} has the measure {measure} in {MIN_BLOCKS} blocks",
-            hint="see `vdisklab rank` for what is missing",
+            hint="see `vdisklab rank` for the reason",
         )
     example = example_of(needs)
     decisive = next((need.way_out for need in needs if {need} in lacking), None)

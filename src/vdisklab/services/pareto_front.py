@@ -49,7 +49,7 @@ def answer_pareto(
     if not front.cells:
         raise PlanError(
             f"no path has all of {', '.join(wanted)} in three blocks",
-            hint="leave one out, or see `vdisklab rank` for what is missing",
+            hint="leave one out, or see `vdisklab rank` for the reason",
         )
     return _answer(results, loaded, wanted, front)
 

@@ -80,6 +80,16 @@ def test_an_unmeasured_baseline_leaves_all_without_a_score(baseline: str) -> Non
     assert all(Role.RANDOM_READ in each.baseline_lacking for each in read)
 
 
+def test_a_baseline_of_zero_was_measured_and_leaves_all_without_a_score() -> None:
+    grids = {key: np.ones((2, 2)) for key in Q1.measures.values()}
+    grids[Q1.measures[Role.RANDOM_READ]][0] = 0.0
+    missing = add_scores(observed(grids), cell("c00")).missing
+    read = [each for each in missing if each.score is Score.READ]
+    assert {each.cell for each in read} == {cell("c00"), cell("c01")}
+    assert {each.baseline_zero for each in read} == {(Role.RANDOM_READ,)}
+    assert {(each.lacking, each.baseline_lacking) for each in read} == {((), ())}
+
+
 def test_one_request_at_a_time_comes_first_and_the_fuller_set_wins() -> None:
     both = {key: np.ones((1, 1)) for each in (Q1, Q32) for key in each.measures.values()}
     assert role_set(observed(both)) is Q1

@@ -64,6 +64,10 @@ WORDED: list[tuple[Diagnostic, str]] = [
         "no overall ratio, as it lacks x/r",
     ),
     (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
+    (
+        NoScore(cell("a"), Score.READ, (), (), (Role.RANDOM_READ,)),
+        "as the baseline's 4 KiB random read is zero, and a ratio to zero is unknown",
+    ),
 ]
 
 
