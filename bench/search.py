@@ -11,7 +11,8 @@ the true best by at most the margin. There are three kinds of true best:
 
 * simulated: the true values are known. Truth, drift and noise are drawn anew for each replay.
 * recorded: the cell with the best mean logarithm over the recorded blocks. A replay takes the
-  blocks in a random order, so measuring everything is right by definition.
+  blocks in a random order, so measuring everything is right by definition. A method that measures
+  some cells gets the block that these have met least.
 * redrawn: the means of the recorded blocks are taken as the exact truth, and a replay draws blocks
   from them with replacement (bootstrap, Efron 1979).
 
@@ -230,10 +231,12 @@ def _summary(
 
 @dataclass
 class _RecordedTrial:
+    """`used` counts how often each cell's value of each recorded block was given."""
+
     logs: Floats
     order: npt.NDArray[np.int64]
     rng: np.random.Generator
-    taken: int = 0
+    used: npt.NDArray[np.int64]
 
     @property
     def truth(self) -> Floats:
@@ -241,16 +244,26 @@ class _RecordedTrial:
         return means
 
     def block(self, rows: Rows) -> Floats:
-        left = self.taken < len(self.order)
-        column = self.order[self.taken] if left else self.rng.integers(self.logs.shape[1])
-        self.taken += 1
+        column = self._least_used(rows) if len(self.order) else self.rng.integers(len(self.logs.T))
+        self.used[rows, column] += 1
         values: Floats = self.logs[rows, column]
         return values
+
+    def _least_used(self, rows: Rows) -> int:
+        """The recorded block that these cells have met least; of several the first in the order.
+
+        A value that is given again looks like a measurement without noise.
+        """
+        met = self.used[rows].sum(axis=0)[self.order]
+        return int(self.order[met.argmin()])
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recorded blocks, each once in a random order (more at random), or drawn with replacement."""
+    """Recorded blocks in a random order, or drawn with replacement.
+
+    A cell gets a recorded value again only when a block has no new ones for the cells in it.
+    """
 
     logs: Floats
     redrawn: bool
@@ -258,7 +271,7 @@ class Recorded:
     def trial(self, rng: np.random.Generator) -> Trial:
         """The truth is each cell's mean over the recorded blocks."""
         order = np.empty(0, np.int64) if self.redrawn else rng.permutation(self.logs.shape[1])
-        return _RecordedTrial(self.logs, order, rng)
+        return _RecordedTrial(self.logs, order, rng, np.zeros(self.logs.shape, np.int64))
 
 
 def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:

@@ -17,6 +17,8 @@ Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the pro
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
 * alarms: the share of steady campaigns with a finding of drift or of a slow first block.
+* modes: the 99.99 % quantile of the distance of two groups in normal noise (500 cells a campaign),
+  and the share of cells beyond the program's limit.
 
 One process, numpy only. --json keeps all numbers with the seed; --docs writes them as tables into a
 page, between the marks `simulations NAME`.
@@ -37,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 import vdisklab.analysis.best as best_module
+import vdisklab.analysis.diagnostics.values as values_module
 import vdisklab.analysis.pair_noise as pair_noise_module
 from pages import simulation_options, with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
@@ -579,6 +582,29 @@ def _rules(rows: Table) -> str:
     )
 
 
+def modes(rng: Rng, campaigns: int) -> Table:
+    """How far apart the two groups of a cell with one normal mode are, by its number of values."""
+    rows = []
+    for n, limit in zip(values_module.MODES_FROM, values_module.MODES_LIMIT, strict=True):
+        distance, _ = values_module.two_modes(
+            np.sort(rng.normal(size=(500 * campaigns, n)), axis=1)
+        )
+        quantile, beyond = np.quantile(distance, 0.9999), (distance > limit).mean()
+        rows.append({"values": n, "quantile": quantile, "limit": limit, "beyond": beyond})
+    return rows
+
+
+def _modes(rows: Table) -> str:
+    return _markdown(
+        ["values", "99.99 % quantile", "limit", "beyond it"],
+        [
+            [str(row["values"]), f"{row['quantile']:.1f}", f"{row['limit']:.1f}",
+             f"{100 * row['beyond']:.3f} %"]
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
 def _bound(rows: Table) -> str:
     power = {(row["blocks"], row["lead"]): f"{100 * row['power']:.0f}" for row in rows}
     return _markdown(
@@ -634,6 +660,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "worst": Simulation(worst_errors, _worst),
     "rules": Simulation(other_rules, _rules),
     "bound": Simulation(bound, _bound),
+    "modes": Simulation(modes, _modes),
 }
 
 

@@ -31,9 +31,9 @@ FIRST_RUN_FROM = 4
 SLOW_FIRST_BELOW = 0.9
 SMALLEST_MODE_RATIO = 1.15
 
-_MODES_FROM = (8, 10, 12, 15, 20, 30, 50, 100)
-_MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
-"""99.99 % quantiles of `_two_modes` for normal noise (200,000 simulated cells for each n)."""
+MODES_FROM = (8, 10, 12, 15, 20, 30, 50, 100)
+MODES_LIMIT = (15.5, 11.6, 9.1, 7.6, 6.1, 5.0, 4.2, 3.7)
+"""99.99 % quantiles of `two_modes` for normal noise (200,000 simulated cells for each n)."""
 
 _EXACT_UP_TO = 33
 """The largest number of values without ties whose permutations are counted."""
@@ -102,7 +102,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     """
     grid, logs = observations.grid(measure), observations.logs(measure)
     count = np.isfinite(logs).sum(axis=1)
-    if not (count >= _MODES_FROM[0]).any():
+    if not (count >= MODES_FROM[0]).any():
         return ()
     centre = np.nanmedian(logs[count > 0], axis=1)
     # The block effect is a median, so that one cell in its other mode does not change it.
@@ -114,11 +114,11 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     adjusted = np.sort(logs - block, axis=1)  # NaN last
     steps = 3 * observations.resolution(measure)  # values one step apart are one mode
     by_row: dict[int, Bimodal] = {}
-    for n in np.unique(count[count >= _MODES_FROM[0]]):
-        limit = float(np.interp(n, _MODES_FROM, _MODES_LIMIT))
+    for n in np.unique(count[count >= MODES_FROM[0]]):
+        limit = float(np.interp(n, MODES_FROM, MODES_LIMIT))
         rows = np.flatnonzero(count == n)
         values = adjusted[rows, :n]
-        distance, cut = _two_modes(values)
+        distance, cut = two_modes(values)
         for place in np.flatnonzero(distance > limit):
             at = int(cut[place])
             low, high = float(values[place, :at].mean()), float(values[place, at:].mean())
@@ -132,7 +132,7 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     return tuple(by_row[row] for row in sorted(by_row))
 
 
-def _two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+def two_modes(values: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
     """For each row: the largest distance of two group means in units of the spread within, and the
     split.
 
