@@ -8,10 +8,10 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.additive import fit, usable
-from vdisklab.analysis.best import BestSet, best_set
+from vdisklab.analysis.additive import Fit, fit, usable
+from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import Block, MeasureKey, Observations
+from vdisklab.analysis.observations import Block, MeasureKey, Observations, narrowed
 from vdisklab.analysis.pair_tests import separate
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
@@ -118,14 +118,29 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
         unranked=missing,
         comparisons=cells * (cells - 1) // 2,
         separated=int(better.sum()),
-        best=best_set(
-            measure,
-            model,
-            [observations.cells[row] for row in model.rows],
-            alpha,
-        ),
+        best=_best(observations, measure, model, alpha),
         too_slow=tuple(pair for pair in observations.too_slow if pair[0] in observations.place),
     )
+
+
+def _best(
+    observations: Observations, measure: MeasureKey, model: Fit, alpha: float
+) -> BestSet | None:
+    """Which of the ranked cells may be the best.
+
+    Only competitors tell how noisy competitors are: the host's own numbers and warm page caches
+    would otherwise decide with them, and `recommend`, which has neither, would answer differently.
+    """
+    ranked = [observations.cells[row] for row in model.rows]
+    part = narrowed(observations, [ranked[place] for place in competitors(ranked)])
+    if len(part.cells) < len(ranked):
+        logs = part.ranked_logs(measure)
+        chosen = usable(logs)
+        if len(chosen.rows) == len(part.cells):  # else only other cells connect them
+            known = logs == part.logs(measure)
+            model = fit(logs, chosen, part.resolution(measure), known)
+            ranked = [part.cells[row] for row in model.rows]
+    return best_set(measure, model, ranked, alpha)
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:

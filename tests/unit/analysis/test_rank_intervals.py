@@ -11,7 +11,14 @@ from scipy import stats
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis import pair_tests
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
-from vdisklab.analysis.observations import Floats, Observations, logarithms
+from vdisklab.analysis.observations import (
+    Block,
+    Floats,
+    Observations,
+    from_numbers,
+    logarithms,
+    narrowed,
+)
 from vdisklab.analysis.pair_tests import separate
 from vdisklab.analysis.rank_intervals import Unranked, rank
 
@@ -243,3 +250,22 @@ def test_a_known_difference_is_found() -> None:
         data = observed({IOPS: drifting(rng, [1.3] + [1.0] * 9, 4)})
         found += places(data)["c00"] == (1, 1)
     assert found >= 90
+
+
+def test_other_cells_do_not_decide_which_may_be_the_best() -> None:
+    """The host's noise counts for ranks and not for the set: `recommend` has no host."""
+    rng = np.random.default_rng(3)
+    logs = np.array([[2.0], [1.0], [0.0], [-1.0]]) + rng.normal(0, 0.05, (4, 4))
+    logs[0] += rng.normal(0, 1.0, 4)
+    names = ("host", "raw/none", "raw/writeback", "qcow2/none")
+    whole = from_numbers(
+        {
+            (cell(name), Block("c", block), IOPS): float(np.exp(value))
+            for name, values in zip(names, logs, strict=True)
+            for block, value in enumerate(values)
+        }
+    )
+    best = rank(whole, IOPS).best
+    assert best is not None
+    assert best.leader.name == "raw/none"
+    assert best == rank(narrowed(whole, map(cell, names[1:])), IOPS).best
