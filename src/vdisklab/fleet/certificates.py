@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -156,7 +157,10 @@ def _private(file: Path, content: bytes, mode: int = 0o600) -> Path:
 
 
 def find_certificates(directory: Path, role: FleetRole, now: datetime) -> Certificates:
-    """The files of one role. Raises HostError if one is missing, expired, or readable by others."""
+    """The files of one role.
+
+    Raises HostError if one is missing, expired, readable by others, or cannot be used.
+    """
     authority, own = directory / _AUTHORITY, directory / f"{role}.pem"
     for file in (authority, own):
         if not os.access(file, os.R_OK):
@@ -178,4 +182,11 @@ def find_certificates(directory: Path, role: FleetRole, now: datetime) -> Certif
             f"the certificate {own} has expired on {until:%Y-%m-%d}",
             hint="make new ones for the whole fleet: vdisklab fleet certificates DIR",
         )
+    try:
+        ssl.create_default_context(cafile=authority).load_cert_chain(own, password="")
+    except ssl.SSLError as error:
+        raise HostError(
+            f"{authority} holds no certificate, or {own} no key that fits its own",
+            hint="copy both again from where they were made",
+        ) from error
     return Certificates(authority, own, until)

@@ -31,6 +31,7 @@ from vdisklab.results.host_choice import HostChoice
 CONNECT_SECONDS = 10.0
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
 _POLL_SECONDS = 1.0
+_NO_NUMBERS = "no ranking: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,26 @@ class HostResult:
     @property
     def words(self) -> str:
         """The end in words."""
-        last = f": {self.lines[-1]}" if self.lines else ""
+        said = f": {_sentence(self.lines)}" if self.lines else ""
         if self.status is None:
-            return f"gave up{last}"
+            return f"gave up{said}"
+        nothing = any(line.startswith(_NO_NUMBERS) for line in self.lines)
         known = {
             0: "done",
-            EXIT_CELLS_FAILED: "done, but cells failed",
+            EXIT_CELLS_FAILED: f"done, but cells failed{said if nothing else ''}",
             EXIT_INTERRUPTED: "stopped",
         }
-        return known.get(self.status, f"failed with status {self.status}{last}")
+        return known.get(self.status, f"failed with status {self.status}{said}")
+
+
+def _sentence(lines: Sequence[str]) -> str:
+    """The error in the last lines of a log with its hint, else the last line."""
+    for number, line in reversed(tuple(enumerate(lines))):
+        for prefix in ("error: ", _NO_NUMBERS):
+            if line.startswith(prefix):
+                hints = [f" ({more.removeprefix('hint: ')})" for more in lines[number + 1 :]]
+                return line.removeprefix(prefix) + "".join(hints[:1])
+    return lines[-1]
 
 
 @contextmanager

@@ -131,9 +131,12 @@ def _reason(error: Exception) -> str:
 
 async def _check_versions(address: str, security: Security) -> None:
     connection = security.get_connection_args("worker")
-    async with asyncio.timeout(30):
-        async with rpc(address, connection_args=connection, deserialize=False) as scheduler:
-            identity = await scheduler.identity(n_workers=0)
+    try:
+        async with asyncio.timeout(30):
+            async with rpc(address, connection_args=connection, deserialize=False) as scheduler:
+                identity = await scheduler.identity(n_workers=0)
+    except (OSError, CommClosedError) as error:  # Dask's words name its own methods
+        raise ConnectionError("it does not answer, or refuses this certificate") from error
     difference = version_difference("the scheduler", identity.get("versions"))
     if difference is not None:
         raise HostError(difference, hint="install the same versions on all hosts of the fleet")

@@ -25,8 +25,12 @@ class HostChoice:
     def parse(cls, texts: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> HostChoice:
         """The choice; `known` has the facts of each host. The name of a host may have a `=`.
 
-        Raises PlanError for a fact or value that no known host has.
+        Raises PlanError for an empty name, and for a fact or value that no known host has.
         """
+        if not all(text.strip() for text in texts):
+            raise PlanError(
+                "--hosts names no host", hint="write `all`, a host's name, or FACT=VALUE"
+            )
         names = tuple(text for text in texts if text in known or "=" not in text)
         pairs = (text.partition("=") for text in texts if text not in names)
         choice = cls(names, tuple((fact, value) for fact, _, value in pairs))

@@ -23,6 +23,7 @@ from vdisklab.fleet.certificates import FleetRole, make_certificates
 from vdisklab.fleet.coordinator import (
     CampaignRun,
     FleetMember,
+    HostResult,
     check_hosts,
     choose_members,
     connected,
@@ -80,9 +81,31 @@ def test_a_task_stays_on_its_host_and_one_that_never_comes_is_given_up(fleet: Fl
     there, absent = campaign.wait(fleet.address, fleet.security())
     assert time.monotonic() - started < 60
     assert (there.status, absent.status) == (2, None)
-    assert there.words.startswith("failed with status 2: hint:")
+    assert there.words.startswith("failed with status 2: No such option: --nonsense (")
     assert absent.words == "gave up: not there for 3 s"
     assert not (fleet.state("kvm1") / "fleet.log").exists()
+
+
+def test_why_a_host_has_no_numbers_is_said_with_its_hint() -> None:
+    broken = HostResult("a", 3, ("trying", "error: the directory is read-only", "hint: --dir"))
+    assert broken.words == "failed with status 3: the directory is read-only (--dir)"
+    nothing = HostResult("a", 8, ("4 cells failed", "no ranking: every run failed", "hint: runs 4"))
+    assert nothing.words == "done, but cells failed: every run failed (runs 4)"
+    assert HostResult("a", 8, ("a ranking",)).words == "done, but cells failed"
+    assert HostResult("a", 3, ("killed",)).words == "failed with status 3: killed"
+
+
+def test_an_empty_name_is_no_host_to_wait_for() -> None:
+    with pytest.raises(PlanError, match="--hosts names no host"):
+        choose_members([member("a")], [""])
+
+
+def test_a_worker_without_a_scheduler_says_so_without_dasks_words(tmp_path: Path) -> None:
+    with fleet_in(tmp_path) as fleet:
+        fleet.worker("kvm1")
+        wait_until(lambda: "waiting" in fleet.log("kvm1"), timeout=60, what="the worker's word")
+        said = fleet.log("kvm1")
+    assert "it does not answer, or refuses this certificate" in " ".join(said.split())
 
 
 def test_stop_and_doctor_ask_each_host(fleet: Fleet) -> None:
