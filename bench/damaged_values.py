@@ -124,7 +124,7 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Every column that is no primary key of its own with every value."""
+    """Every value in every column, except in the rows' own keys."""
     for table in schema.metadata.sorted_tables:
         for column in table.c:
             if column.name == "key":
