@@ -100,8 +100,7 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         for image, count in copies.items()
         if image is not None
     )
-    if None in copies:
-        capacity = max(capacity, plan.size_bytes)
+    capacity = max(capacity, copies.get(None, 0) * plan.size_bytes)
     if _works_on_files(plan) and any(path.on_host or path.is_share for path in paths):
         capacity += plan.size_bytes  # one directory exists at a time
     if plan.age.snapshots:
@@ -184,7 +183,7 @@ class HostStacks:
             ):
                 yield chain
         else:
-            with self._image(active, image, name, self._content(image)) as made:
+            with self._image(active, image, name, self._content(image), member) as made:
                 yield made
 
     @contextmanager
@@ -251,13 +250,21 @@ class HostStacks:
         name, capacity = f"stack{list(stacks).index(stack)}", stacks[stack]
         teardown = self._teardown.enter_context(ExitStack())
         target = teardown.enter_context(
-            build_stack(self.site, stack.layers, capacity, name, backing=self.plan.backing)
-        )
+            build_stack(
+                self.site, stack.layers, capacity, name, backing=self.plan.backing,
+                guests=self._most_guests(stack),
+            )
+        )  # fmt: skip
         if self.plan.age.fill and not target.is_block:
             self.progress(Step(f"filling {'/'.join(map(str, stack.layers))} with other files"))
             fill_filesystem(self.site, target, self.plan.age.fill, self.plan.seed)
         self._active[stack] = ActiveStack(stack, target, teardown)
         return self._active[stack]
+
+    def _most_guests(self, stack: Stack) -> int:
+        """The largest number of guests that are measured at once on a stack."""
+        paths = [cell.path for cell in self.plan.cells if cell.path.has_storage]
+        return max(guests_of(path) for path in paths if stack_of(self.plan, path) == stack)
 
     def _release_devices(self) -> None:
         """Takes down the stack on the user's devices, if there is one."""
@@ -272,18 +279,21 @@ class HostStacks:
             self.progress(Step(f"filling {_spell(active.stack.layers, image)}{who}"))
             number = self._allocated_images(active.stack).index(image)
             name = f"image{number}{f'-{member}' if member else ''}"
-            creation = self._image(active, image, name, self.source)
+            creation = self._image(active, image, name, self.source, member)
             active.images[image, member] = active.teardown.enter_context(creation)
         return active.images[image, member]
 
     @contextmanager
     def _image(
-        self, active: ActiveStack, image: Image | None, name: str, source: Path | None
+        self,
+        active: ActiveStack,
+        image: Image | None,
+        name: str,
+        source: Path | None,
+        member: int = 0,
     ) -> Iterator[ImageFile]:
-        size, age = self.plan.size_bytes, self.plan.age
-        with image_file(
-            self.site, active.target, image, size=size, name=name, source=source
-        ) as made:
+        size, age, target = self.plan.size_bytes, self.plan.age, active.target.of_guest(member)
+        with image_file(self.site, target, image, size=size, name=name, source=source) as made:
             if age == NEW:
                 yield made
             else:

@@ -255,10 +255,12 @@ def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[
     guests = path.attachment.guests or 1
     if path.attachment.guests is not None and path.is_share:
         yield Impossible("a shared directory is measured in one guest alone", "leave out guests")
-    if guests > 1 and path.has_storage and backing.is_block(path.layers):
+    divided = bool(path.layers) and path.layers[-1].kind.divides
+    if guests > 1 and path.has_storage and backing.is_block(path.layers) and not divided:
         yield Impossible(
             f"guests={guests} needs a disk for each guest, and the path ends on one block device",
-            "put a file system on it, as in lvm/ext4/raw/none, or leave out guests",
+            "put volumes or a file system on it, as in lvm/none or ext4/raw/none, or leave out "
+            "guests",
         )
 
 

@@ -32,6 +32,11 @@ class LayerKind(StrEnum):
         return self in _DIRECTORIES
 
     @property
+    def divides(self) -> bool:
+        """True for a layer that can give each guest a block device of its own."""
+        return self in (LayerKind.LVM, LayerKind.LVMTHIN, LayerKind.ZVOL)
+
+    @property
     def is_memory(self) -> bool:
         """True for a layer in memory, which no disk is below."""
         return self in (LayerKind.TMPFS, LayerKind.ZRAM)

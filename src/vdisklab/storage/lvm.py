@@ -36,13 +36,31 @@ def logical_volume(
         site.run_uninterrupted(*group_command(group, members))
         if thin:
             site.run_uninterrupted(*pool_command(group, members), timeout=300)
-        with site.tracked(Kind.VOLUME, f"{group}/{VOLUME}", devices=devices):
-            site.run_uninterrupted(
-                *volume_command(group, members, capacity, thin=thin), timeout=300
-            )
-            node = site.node(Path("/dev") / group / VOLUME, _NODE_SECONDS)
+        with _volume(site, group, members, capacity, thin=thin) as node:
             properties = site.read_back(lambda: _read_back(site.host, layer, members))
             yield below.above(node, is_block=True, **properties)
+
+
+@contextmanager
+def another_logical_volume(
+    site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+) -> Iterator[Path]:
+    """The node of another volume in the group that `logical_volume` made under this name."""
+    thin, group = layer.kind is LayerKind.LVMTHIN, site.unique(name)
+    with _volume(site, group, below.members, size, thin=thin, name=f"{VOLUME}{guest}") as node:
+        yield node
+
+
+@contextmanager
+def _volume(
+    site: Site, group: str, members: tuple[Path, ...], capacity: int, *, thin: bool,
+    name: str = VOLUME,
+) -> Iterator[Path]:  # fmt: skip
+    devices = site.observe(lambda: record_devices(members), planned="")
+    with site.tracked(Kind.VOLUME, f"{group}/{name}", devices=devices):
+        create = volume_command(group, members, capacity, thin=thin, name=name)
+        site.run_uninterrupted(*create, timeout=300)
+        yield site.node(Path("/dev") / group / name, _NODE_SECONDS)
 
 
 def group_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
@@ -60,10 +78,10 @@ def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def volume_command(
-    group: str, members: tuple[Path, ...], size: int, *, thin: bool
+    group: str, members: tuple[Path, ...], size: int, *, thin: bool, name: str = VOLUME
 ) -> tuple[str, ...]:
-    """The command that creates the volume for the next layer or the guest's disk."""
-    common = ("lvcreate", *lvm_on(members), "--quiet", "--yes", "--name", VOLUME)
+    """The command that creates the volume for the next layer or a guest's disk."""
+    common = ("lvcreate", *lvm_on(members), "--quiet", "--yes", "--name", name)
     if thin:
         return (*common, "--virtualsize", f"{size}b", "--thin", f"{group}/{POOL}")
     return (*common, "--wipesignatures", "n", "--size", f"{size}b", group)

@@ -31,8 +31,8 @@ class Target:
 
     `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
     `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
-    cache must include them. `disks` are all devices side by side at the bottom of a stack; `path`
-    is the first of them.
+    cache must include them. `disks` are all devices side by side at the bottom of a stack, and
+    `volumes` those of several guests at its top; `path` is the first of them.
     """
 
     path: Path
@@ -40,11 +40,16 @@ class Target:
     properties: Mapping[str, str] = field(default_factory=dict)
     cached_below: tuple[Path, ...] = ()
     disks: tuple[Path, ...] = ()
+    volumes: tuple[Path, ...] = ()
 
     @property
     def members(self) -> tuple[Path, ...]:
         """The devices for a layer that can use several; at least `path`."""
         return self.disks or (self.path,)
+
+    def of_guest(self, member: int) -> Target:
+        """What a guest of a group uses, from 0: its own volume, or the directory that all share."""
+        return replace(self, path=self.volumes[member]) if self.volumes else self
 
     def above(self, path: Path, *, is_block: bool, **properties: str) -> Target:
         """The next layer's target: everything known so far, with the properties that the layer

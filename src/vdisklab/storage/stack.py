@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
@@ -11,11 +14,11 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.filesystem import filesystem, tmpfs
 from vdisklab.storage.loop import loop_device, side_by_side, zram
-from vdisklab.storage.lvm import logical_volume
+from vdisklab.storage.lvm import another_logical_volume, logical_volume
 from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site, Target
-from vdisklab.storage.zfs import dataset, limited_arc, volume
+from vdisklab.storage.zfs import another_volume, dataset, limited_arc, volume
 
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
 
@@ -29,8 +32,11 @@ def build_stack(
     *,
     backing: BackingDevices = WORK_DIRECTORY,
     allocate: bool = True,
+    guests: int = 1,
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
+
+    On a layer that divides, each of several guests gets a volume with its share of the capacity.
 
     Without layers the target is the site's directory, or the first backing device. After an error
     the built part is removed. With `allocate` False the slices are thin, for trials that write
@@ -43,9 +49,18 @@ def build_stack(
         for number, layer in enumerate(layers):
             if layer.kind.is_memory:
                 continue
-            needed = capacity_above(layers, number, capacity)
-            layer_target = BUILDERS[layer.kind](site, target, layer, f"{name}-{number}", needed)
-            target = built.enter_context(layer_target)
+            volumes = guests if layer.kind.divides and number == len(layers) - 1 else 1
+            needed = capacity_above(layers, number, capacity // volumes)
+            below, own = target, f"{name}-{number}"
+            target = built.enter_context(BUILDERS[layer.kind](site, below, layer, own, needed))
+            if volumes > 1:
+                more = [
+                    built.enter_context(
+                        MORE_VOLUMES[layer.kind](site, below, layer, own, size=needed, guest=guest)
+                    )
+                    for guest in range(2, volumes + 1)
+                ]
+                target = replace(target, volumes=(target.path, *more))
         yield target
 
 
@@ -94,4 +109,20 @@ BUILDERS: Mapping[LayerKind, Builder] = {
     LayerKind.MD: array,
     LayerKind.ZFS: dataset,
     LayerKind.ZVOL: volume,
+}
+
+
+class AnotherVolume(Protocol):
+    """Makes the volume of guest 2 or higher, beside the one that the layer's builder made."""
+
+    def __call__(
+        self, site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+    ) -> AbstractContextManager[Path]:
+        """The device, of `size` bytes. `name` is the one that the builder got."""
+
+
+MORE_VOLUMES: Mapping[LayerKind, AnotherVolume] = {
+    LayerKind.LVM: another_logical_volume,
+    LayerKind.LVMTHIN: another_logical_volume,
+    LayerKind.ZVOL: another_volume,
 }

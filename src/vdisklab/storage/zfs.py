@@ -71,10 +71,27 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
 def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) -> Iterator[Target]:
     """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
     with _new_pool(site, below, layer, name) as (pool, supported):
-        site.run_uninterrupted(*volume_command(layer, pool, capacity, supported), timeout=120)
-        node = site.node(Path("/dev/zvol") / pool / DATASET, _NODE_SECONDS)
+        node = _volume_node(site, layer, f"{pool}/{DATASET}", capacity, supported)
         properties = site.read_back(lambda: _read_back(site.host, layer, pool, supported))
         yield below.above(node, is_block=True, **properties)
+
+
+@contextmanager
+def another_volume(
+    site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+) -> Iterator[Path]:
+    """The node of another volume in the pool that `volume` made under this name.
+
+    It goes with the pool.
+    """
+    del below
+    supported = known_properties(site.host, layer)
+    yield _volume_node(site, layer, f"{site.unique(name)}/{DATASET}{guest}", size, supported)
+
+
+def _volume_node(site: Site, layer: Layer, name: str, size: int, supported: frozenset[str]) -> Path:
+    site.run_uninterrupted(*volume_command(layer, name, size, supported), timeout=120)
+    return site.node(Path("/dev/zvol") / name, _NODE_SECONDS)
 
 
 def pool_command(
@@ -104,10 +121,10 @@ def dataset_command(
 
 
 def volume_command(
-    layer: Layer, pool: str, size: int, supported: frozenset[str]
+    layer: Layer, volume: str, size: int, supported: frozenset[str]
 ) -> tuple[str, ...]:
-    """The command that creates the volume with the layer's properties."""
-    return ("zfs", "create", "-V", str(size), *_settings(layer, supported), f"{pool}/{DATASET}")
+    """The command that creates the volume POOL/NAME with the layer's properties."""
+    return ("zfs", "create", "-V", str(size), *_settings(layer, supported), volume)
 
 
 def known_properties(host: Host, layer: Layer) -> frozenset[str]:

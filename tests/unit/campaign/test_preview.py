@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.guest.fake_qemu import RECORDED, recorded
 from vdisklab.campaign.preview import CellCommands, GuestFiles, preview_cell
+from vdisklab.errors import PlanError
 from vdisklab.guest.image.boot_disk import DiskSystem
 from vdisklab.guest.image.debian_packages import PackageSet
 from vdisklab.guest.qemu.command_line import BootFiles
@@ -182,6 +183,35 @@ def test_each_guest_of_a_group_has_its_disk_and_they_share_one_measurement() -> 
     (measurement,) = shown.measurements
     assert "--startdelay=RUN" in measurement
     assert "--write_lat_log=" in measurement
+
+
+@pytest.mark.parametrize(
+    ("path", "volumes"),
+    [
+        ("lvm/none", ["--name disk", "--name disk2", "--name disk3"]),
+        ("lvmthin/qcow2/none", ["--name pool", "--name disk", "--name disk2", "--name disk3"]),
+        ("zvol/none", ["/disk", "/disk2", "/disk3"]),
+    ],
+)
+def test_each_guest_of_a_group_has_its_own_volume(path: str, volumes: list[str]) -> None:
+    shown = preview(f"{path}/virtio:guests=3")
+    made = [line for line in shown.host if line.startswith(("lvcreate", "zfs create"))]
+    assert len(made) == len(volumes)
+    for line, volume in zip(made, volumes, strict=True):
+        assert f"{volume} " in f"{line} "
+    disks = {f"/{name.rsplit('/', 1)[-1].split()[-1]}" for name in volumes[-3:]}
+    opened = [line for line in shown.qmp if '"host_device"' in line]
+    filled = [line for line in shown.host if "-n" in line.split() and "qemu-img" in line]
+    assert len(opened) == 3
+    for name in disks:
+        assert sum(f'{name}"' in line for line in opened) == 1
+        assert sum(line.rstrip("'").endswith(name) for line in filled) == 1
+
+
+@pytest.mark.parametrize("layers", ["md:level=1", "md:level=0"])
+def test_guests_cannot_share_one_block_device(layers: str) -> None:
+    with pytest.raises(PlanError, match="the path ends on one block device"):
+        a_plan(f"{layers}/none/virtio:guests=2")
 
 
 def test_guests_with_disks_that_cannot_be_plugged_have_a_command_line_each() -> None:

@@ -176,7 +176,7 @@ class TestRefused:
             ({"guests": ("2",)}, "decides itself"),
             ({"paths": ("host",)}, "gives no guest a disk"),
             ({"paths": ("null",)}, "gives no guest a disk"),
-            ({"paths": ("lvm/none",)}, "cannot be given to several guests"),
+            ({"paths": ("md:level=1/none",)}, "cannot be given to several guests"),
             ({"paths": ("raw:preallocation=off/none",)}, "is thin"),
             ({"paths": ("vdi/none",)}, "is thin"),
             ({"until": "p99"}, "not a limit"),

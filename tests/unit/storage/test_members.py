@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_commands_of_zfs(text: str, pool: str, dataset: str) -> None:
 
 
 def test_command_of_zvol() -> None:
-    made = zvol_command(layer("zvol:volblocksize=16k:sync=always"), "p", MIB, KNOWN)
+    made = zvol_command(layer("zvol:volblocksize=16k:sync=always"), "p/disk", MIB, KNOWN)
     assert " ".join(made) == (
         "zfs create -V 1048576 -o volblocksize=16k -o compression=off -o sync=always "
         "-o primarycache=all p/disk"
@@ -155,7 +156,8 @@ class Programs(ScriptedHost):
         if self.group is None:
             return []
         common = {"vg_name": self.group, "lv_size": "1048576"}
-        rows = [{**common, "lv_name": "disk", "segtype": "linear"}]
+        names = ["disk", *(["disk2"] if any("--name disk2" in line for line in self.lines) else [])]
+        rows = [{**common, "lv_name": name, "segtype": "linear"} for name in names]
         return rows if program == "lvs" else [common]
 
 
@@ -188,6 +190,33 @@ def test_lvm_is_taken_down_in_order(scripted: Site, monkeypatch: pytest.MonkeyPa
         "lvs", "lvremove", "vgs", "vgchange", "vgremove", "pvs", "pvremove",
     ]  # fmt: skip
     assert all("--devices /dev/x,/dev/y" in line for line in host.lines[2:])
+
+
+@pytest.mark.usefixtures("_devices_stay_the_same")
+def test_the_volumes_of_guests_are_made_and_removed_one_by_one(
+    scripted: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdisklab.storage.site.wait_until", lambda *args, **kwargs: None)
+    host = scripted.host
+    assert isinstance(host, Programs)
+    below = Target(DEVICES[0], is_block=True, disks=DEVICES)
+    with (
+        lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB) as top,
+        lvm.another_logical_volume(
+            scripted, below, layer("lvm"), "s-0", size=MIB, guest=2
+        ) as second,
+    ):
+        assert second == top.path.with_name("disk2")
+        target = replace(top, volumes=(top.path, second))
+        assert target.of_guest(1).path == second
+        assert target.of_guest(0) == target
+        host.lines.append("in use")
+    changes = [line.split()[0] for line in host.lines if "create" in line or "remove" in line]
+    assert changes == [
+        "vgcreate", "lvcreate", "lvcreate", "lvremove", "lvremove", "vgremove", "pvremove",
+    ]  # fmt: skip
+    removed = [line.split()[-1] for line in host.lines if line.startswith("lvremove")]
+    assert [name.rpartition("/")[2] for name in removed] == ["disk2", "disk"]
 
 
 @pytest.mark.usefixtures("_devices_stay_the_same")
