@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from vdisklab.campaign.measured_evidence import Snapshot, evidence_between
 from vdisklab.campaign.place import GuestPlace, Workspace
 from vdisklab.campaign.schedule import attach_groups
 from vdisklab.campaign.state import StateError, set_page_cache, writing_back
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import load_between, snapshot
 from vdisklab.host.waiting import patience
@@ -125,7 +125,7 @@ def _measure(
         begin = time.monotonic()
         release, running = _start_all(disks, spaces, plan, timing)
         before, load, after = _observed(context, cell, disks, release, timing)
-        guests = [_finish(one, timing) for one in running]
+        guests = _of_each(running, lambda one: _finish(one, timing))
         wall = time.monotonic() - begin
     for disk in disks:
         disk.write_back.begin()
@@ -151,6 +151,23 @@ def _measure(
     return measurement, (check, *(check for space in spaces for check in space.checks))
 
 
+_One = TypeVar("_One")
+_Answer = TypeVar("_Answer")
+
+
+def _of_each(guests: Sequence[_One], ask: Callable[[_One], _Answer]) -> list[_Answer]:
+    """An answer of each guest. Errors say which guest did not give it."""
+    answers = []
+    for number, guest in enumerate(guests, 1):
+        try:
+            answers.append(ask(guest))
+        except (GuestError, WorkloadError) as error:
+            error.message = f"guest {number} of {len(guests)}: {error}"
+            error.args = (error.message,)
+            raise
+    return answers
+
+
 def _start_all(
     disks: Sequence[AttachedDisk],
     spaces: Sequence[Workspace],
@@ -159,7 +176,7 @@ def _start_all(
 ) -> tuple[float, list[_RunningGuest]]:
     """Orders all guests to start at the same moment of the host's clock, which is returned too."""
     machines = [_machine(disk) for disk in disks]
-    offsets = [_clock_offset(machine) for machine in machines]
+    offsets = _of_each(machines, _clock_offset)
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
     running = []
     for number, (machine, space, offset) in enumerate(zip(machines, spaces, offsets, strict=True)):
@@ -204,11 +221,11 @@ def _observed(
     devices = context.stacks.devices_for(cell.path)
     processes = {f"guest {number}": machine.pid for number, machine in enumerate(machines, 1)}
     _wait(machines, release + timing.ramp)
-    before = [disk.counters.snapshot() for disk in disks]
+    before = _of_each(disks, lambda disk: disk.counters.snapshot())
     busy = snapshot(devices, processes)
     _wait(machines, release + timing.ramp + timing.runtime)
     load = load_between(busy, snapshot(devices, processes))
-    return before, load, [disk.counters.snapshot() for disk in disks]
+    return before, load, _of_each(disks, lambda disk: disk.counters.snapshot())
 
 
 def _wait(machines: Sequence[Machine], until: float) -> None:

@@ -257,7 +257,9 @@ def _console_note(console: Path, errors: Path) -> Iterator[None]:
         if output:
             error.add_note("\n".join(["QEMU printed:", *output]))
         last = _tail(console) or ["(it printed nothing)"]
-        error.add_note("\n".join(["last lines of the guest's console:", *last]))
+        note = "\n".join(["last lines of the guest's console:", *last])
+        if note not in getattr(error, "__notes__", ()):  # of several guests
+            error.add_note(note)
         raise
 
 
