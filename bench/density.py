@@ -3,6 +3,7 @@
     .venv/bin/python bench/density.py --simulate
     sudo .venv/bin/python bench/density.py --campaigns 4 --dir /srv/work
     .venv/bin/python bench/density.py --traps
+    sudo .venv/bin/python bench/density.py --real-traps --dir /srv/work
 
 Results are added to bench/results/density.json. A campaign searches a disk that vdisklab serves at
 a known rate, with micro guests of 128 MiB; the numbers say nothing about any disk's speed.
@@ -11,11 +12,16 @@ a known rate, with micro guests of 128 MiB; the numbers say nothing about any di
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import random
+import signal
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +30,16 @@ from vdisklab.analysis.capacity import capacity, next_steps
 from vdisklab.campaign.guest_group import require_together
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.progress import Event, RunFinished
-from vdisklab.results.model import Direction
+from vdisklab.powercut.recording.logged_disk import rated_disk
+from vdisklab.progress import Event, MeasurementStarted, RunFinished
+from vdisklab.results.model import Direction, Member, Run
+from vdisklab.results.store import open_store
 from vdisklab.services.guest_capacity import campaign_of, search_known
+from vdisklab.services.measure import measure
+from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
 from vdisklab.workload.common_window import common_window, window_numbers
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
@@ -139,6 +151,112 @@ def _stagger() -> dict[str, Any]:
     return {"caught": False}
 
 
+OPEN, CLOSED = "open", "closed"
+_PROFILE = """
+name = "trap"
+title = "One load"
+[[measurement]]
+name = "writes"
+program = "fio"
+rw = "randwrite"
+bs = "4k"
+"""
+_STALL, _STALL_AFTER = (
+    1.0,
+    6.0,
+)  # into the step: 2.2 s until the release of one guest, then the ramp
+
+
+def real_traps(directory: Path) -> dict[str, Any]:
+    """The traps with real guests: a disk that stalls for a second, and a guest that starts late."""
+    loads = {name: _stalled(directory, name) for name in (OPEN, CLOSED)}
+    return {
+        "coordinated_omission": {
+            **{f"{name}_p99": one.latency_p99 for name, one in loads.items()},
+            **{f"{name}_max": one.latency_max for name, one in loads.items()},
+            "caught": loads[OPEN].latency_p99 > 10 * loads[CLOSED].latency_p99,
+        },
+        "stagger": _late(directory),
+    }
+
+
+def _stalled(directory: Path, load: str) -> Member:
+    """A guest on a disk of 400 requests a second that completes none for a second."""
+    with (
+        open_ledger() as ledger,
+        open_site(LocalHost(), ledger, directory.absolute()) as site,
+        rated_disk(site, "trap", 512 * MIB, 400) as device,
+    ):
+        server = _process(f"--marker={site.directory.name}-trap")
+        rate = "rate_iops = 100\n" if load == OPEN else ""
+        run = _one_run(
+            directory, _PROFILE + rate, 1, lambda: _pause(server), _STALL_AFTER,
+            paths=("ext4/raw/none",), devices=(device,), runtime=8.0, ramp=1.0,
+        )  # fmt: skip
+    group = run.measurements[0].group
+    assert group is not None
+    return group.members[0]
+
+
+def _late(directory: Path) -> dict[str, Any]:
+    """Two guests, of which the second stands still while both are released."""
+    mark = f"{directory.absolute()}/"
+
+    def pause() -> None:
+        _pause(_process(mark, newest=True), 2.5)
+
+    run = _one_run(
+        directory, _PROFILE + "rate_iops = 40\n", 2, pause,
+        1.9, paths=("raw/none",), runtime=2.0, ramp=0.5,
+    )  # fmt: skip
+    said = None if run.failure is None else run.failure.sentence
+    return {"caught": said is not None and "not all started" in said, "sentence": said}
+
+
+def _one_run(
+    directory: Path, profile: str, guests: int, trouble: Callable[[], None], after: float,
+    **options: Any,  # noqa: ANN401
+) -> Run:  # fmt: skip
+    """A run of one measurement, in which `trouble` happens so long after it is announced."""
+    timers: list[threading.Timer] = []
+
+    def begin(event: Event) -> None:
+        if isinstance(event, MeasurementStarted):
+            timers.append(threading.Timer(after, trouble))
+            timers[-1].start()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "trap.toml")
+        file.write_text(profile)
+        request = DensityRequest(
+            directory=directory, profile=str(file), guests=(str(guests),), blocks=1, guest_cpus=1,
+            guest_memory=128 * MIB, size_bytes=16 * MIB, baseline="none", **options,
+        )  # fmt: skip
+        with open_store(f"sqlite:///{scratch}/trap.sqlite") as store:
+            measure(store, request, begin)
+            (run,) = store.runs()
+    for timer in timers:
+        timer.join()
+    return run
+
+
+def _pause(pid: int, seconds: float = _STALL) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGCONT)
+
+
+def _process(mark: str, *, newest: bool = False) -> int:
+    """The process whose command line has the mark; the newest QEMU among them."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_text(errors="replace")
+            if mark in words and (not newest or words.startswith("qemu-system")):
+                found.append(int(file.parent.name))
+    return max(found)
+
+
 def stored() -> dict[str, Any]:
     """The results so far."""
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
@@ -156,6 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--traps", action="store_true")
+    parser.add_argument("--real-traps", action="store_true")
     parser.add_argument("--campaigns", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--dir", type=Path, default=Path())
@@ -164,6 +283,8 @@ def main() -> None:
         store(simulation=simulate())
     if options.traps:
         store(traps=traps())
+    if options.real_traps:
+        store(real_traps=real_traps(options.dir))
     for row in campaigns(options.campaigns, options.dir, options.repeats):
         store(campaigns=[*stored().get("campaigns", ()), row])
         print(json.dumps(row))
