@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.context import guest_buses, qemus_of, require_space
+from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
 from vdisklab.campaign.estimate import (
     build_seconds,
     builds,
@@ -41,6 +41,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
+from vdisklab.storage.room import memory_of_guests
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
 from vdisklab.workload.systems import systems_of
@@ -132,6 +133,7 @@ def check_measurements(plan: CampaignPlan) -> None:
 class PlanDescription:
     """The effects and costs of running a plan; times are in seconds.
 
+    `guests` exist at a time, and need `guest_bytes` of memory with their QEMUs.
     `positions` are the cells' positions in block 1. `builds` and `build_seconds` are for stacks on
     the user's devices. `refusals` are the reasons why `run` would not start.
     """
@@ -139,6 +141,8 @@ class PlanDescription:
     plan: CampaignPlan
     seconds: float
     room_bytes: int
+    guests: int
+    guest_bytes: int
     run_seconds: Mapping[Cell, float]
     positions: Mapping[Cell, int]
     order: tuple[tuple[str, ...], ...]
@@ -155,10 +159,13 @@ def describe_plan(plan: CampaignPlan, host: Host | None = None) -> PlanDescripti
     """The order, time and space of a plan; with `host` also the commands that it would run."""
     commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
     slots = tuple(schedule(plan))
+    guests = most_guests(plan) if guest_buses(plan) else 0
     return PlanDescription(
         plan=plan,
         seconds=campaign_seconds(plan, slots),
         room_bytes=room_needed(plan),
+        guests=guests,
+        guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
         run_seconds=dict(zip(plan.cells, map(run_seconds(plan), plan.cells), strict=True)),
         positions={slot.cell: slot.position for slot in reversed(slots) if slot.block == 1},
         order=tuple(

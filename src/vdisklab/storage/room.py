@@ -88,7 +88,12 @@ _QEMU_BYTES = 96 * MIB
 
 def guests_that_fit(memory: int, available: int) -> int:
     """The number of guests with `memory` bytes that fit into the `available` ones."""
-    return available // (memory + _QEMU_BYTES)
+    return available // memory_of_guests(memory, 1)
+
+
+def memory_of_guests(memory: int, guests: int) -> int:
+    """The bytes that so many guests with `memory` bytes need, with their QEMUs."""
+    return guests * (memory + _QEMU_BYTES)
 
 
 def require_memory_for_all(memory: int, guests: int, available: int) -> None:
@@ -97,7 +102,7 @@ def require_memory_for_all(memory: int, guests: int, available: int) -> None:
     if guests > 1 and available > 0 and fitting < guests:
         raise HostError(
             f"{guests} guests with {format_bytes(memory)} of memory need "
-            f"{format_bytes(guests * (memory + _QEMU_BYTES))} with their QEMUs, but "
+            f"{format_bytes(memory_of_guests(memory, guests))} with their QEMUs, but "
             f"{format_bytes(available)} is available",
             hint=f"measure at most {fitting} guests, or choose a smaller --guest-memory"
             if fitting

@@ -11,9 +11,12 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
-from vdisklab.services.planning import make_plan
+from vdisklab.render.tables.planned_cells import plan_table
+from vdisklab.services.planning import describe_plan, load_profile, make_plan
 from vdisklab.units import parse_size
 
 
@@ -57,3 +60,23 @@ def test_what_takes_our_own_guest_is_refused_for_another(
         guest_memory=1 << 30, guest_image=image,
     )  # fmt: skip
     assert refused(request, "needs vdisklab's micro guest") == []
+
+
+@pytest.mark.parametrize(
+    ("guests", "at_once", "needed"), [((), 1, 1120), (("1", "4"), 4, 4480), (("8",), 8, 8960)]
+)
+def test_the_memory_of_all_guests_that_exist_at_a_time(
+    guests: tuple[str, ...], at_once: int, needed: int
+) -> None:
+    request = Request(paths=("raw/none",), directory=Path("/"), guests=guests, baseline="none")
+    plan = build_plan(request, Capabilities(), load_profile("open-load"))
+    description = describe_plan(plan)
+    assert (description.guests, description.guest_bytes) == (at_once, needed << 20)
+    notes = [note for note in plan_table(description).notes if "guests at a time" in note]
+    assert len(notes) == (at_once > 1)
+
+
+def test_a_plan_without_a_guest_needs_no_guests_memory() -> None:
+    request = Request(paths=("host",), directory=Path("/"), baseline="none")
+    description = describe_plan(build_plan(request, Capabilities(), load_profile("quick")))
+    assert (description.guests, description.guest_bytes) == (0, 0)

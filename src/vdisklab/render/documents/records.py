@@ -285,6 +285,8 @@ class PlanDocument:
     ]
     seconds_estimated: Annotated[float, At("seconds")]
     bytes_needed: Annotated[int, "in the work directory", At("room_bytes")]
+    guests: Annotated[int, "how many exist at a time"]
+    guest_bytes: Annotated[int, "the memory that those guests need, with their QEMUs"]
     builds: Annotated[
         int | None,
         "how many times stacks are built on the user's devices; null without `--on`",

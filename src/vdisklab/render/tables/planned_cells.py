@@ -79,6 +79,11 @@ def _notes(description: PlanDescription) -> Iterator[str]:
     plan = description.plan
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
     yield f"profile {plan.profile.name}: {names}"
+    if description.guests > 1:
+        yield (
+            f"{description.guests} guests at a time, which need "
+            f"{format_bytes(description.guest_bytes)} of memory with their QEMUs"
+        )
     if plan.backing.devices:
         yield _builds(description)
     yield from (f"`run` will refuse: {reason}" for reason in description.refusals)
