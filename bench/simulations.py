@@ -168,7 +168,7 @@ def model_of(logs: Floats) -> Fit:
 
 def set_of(logs: Floats) -> BestSet:
     """The program's answer for one campaign."""
-    answer = best_set(IOPS, model_of(logs), _cells(len(logs)))
+    answer = best_set(IOPS, model_of(logs), _cells(len(logs)), np.arange(len(logs)))
     if answer is None:
         raise ValueError("a campaign without cells")
     return answer

@@ -142,11 +142,11 @@ def best_set(
     measure: MeasureKey,
     model: Fit,
     fitted: Sequence[MeasuredCell],
+    places: npt.NDArray[np.intp],
     alpha: float = 0.05,
 ) -> BestSet | None:
-    """The cells that may be the best of the `fitted` ones, which are the rows of `model`; None
-    without competitors."""
-    places = competitors(fitted)
+    """The cells that may be the best of those at `places` among the `fitted` ones, which are the
+    rows of `model`; None without any."""
     if not len(places):
         return None
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0

@@ -130,9 +130,11 @@ def _best(
 
     Only competitors tell how noisy competitors are: the host's own numbers and warm page caches
     would otherwise decide with them, and `recommend`, which has neither, would answer differently.
+    A warm page cache does not compete either if its cold cell has no rank.
     """
+    competing = {observations.cells[place] for place in competitors(observations.cells)}
     ranked = [observations.cells[row] for row in model.rows]
-    part = narrowed(observations, [ranked[place] for place in competitors(ranked)])
+    part = narrowed(observations, competing.intersection(ranked))
     if len(part.cells) < len(ranked):
         logs = part.ranked_logs(measure)
         chosen = usable(logs)
@@ -140,7 +142,8 @@ def _best(
             known = logs == part.logs(measure)
             model = fit(logs, chosen, part.resolution(measure), known)
             ranked = [part.cells[row] for row in model.rows]
-    return best_set(measure, model, ranked, alpha)
+    places = [place for place, cell in enumerate(ranked) if cell in competing]
+    return best_set(measure, model, ranked, np.array(places, dtype=np.intp), alpha)
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:

@@ -58,6 +58,23 @@ def test_the_host_and_the_null_device_and_warm_caches_do_not_compete() -> None:
     assert competitors(only_host).tolist() == [0, 1]
 
 
+def test_a_warm_cache_does_not_compete_although_its_cold_cell_has_no_rank() -> None:
+    grid = drifting(np.random.default_rng(2), [30, 50, 10, 5], 4, noise=0.01)
+    names = ["raw/writeback (cold)", "raw/writeback (warm)", "raw/none", "qcow2/none"]
+    data = labelled(
+        {
+            (name, block, IOPS): float(grid[row, block])
+            for row, name in enumerate(names)
+            for block in range(4)
+            if row or block < 2
+        }
+    )
+    assert cell("raw/writeback (warm)") in {row.cell for row in rank(data, IOPS).rows}
+    answer = rank(data, IOPS).best
+    assert answer is not None
+    assert (answer.cells, answer.competitors) == ((cell("raw/none"),), 2)
+
+
 def test_one_competitor_has_nothing_to_beat() -> None:
     grid = drifting(np.random.default_rng(2), [2, 1], 4)
     data = labelled(
