@@ -11,7 +11,8 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
@@ -56,6 +57,11 @@ FIRST_PAGE = 50
 SHOWN_AT_FIGURE = 4
 """Maximum number of diagnostics at one figure; the others are counted."""
 
+_UNBROKEN = re.compile(
+    r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3})"
+)
+"""What a browser would break at a hyphen or a dash: an option, an interval or a date."""
+
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 
 
@@ -69,6 +75,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
     answer = contents.recommendation
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["harmless"] = lambda text: sanitise(str(text))
+    environment.filters["unbroken"] = _unbroken
     environment.filters["coded"] = _coded
     environment.filters["breakable"] = _breakable
     template = environment.from_string(_file("page.html"))
@@ -126,25 +133,40 @@ def _choice(contents: Contents) -> dict[str, Any] | None:
 
 def _breakable(text: object) -> Markup:
     """An escaped text whose paths may be broken after a slash or a colon, on a phone."""
-    escaped = _unbroken(str(text))
-    return escaped.replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
+
+    def with_places(part: str) -> Markup:
+        return escape(part).replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
+
+    return _unbroken(_percents(text), with_places)
 
 
 def _coded(text: object) -> Markup:
     """An escaped sentence, with text between backquotes as code."""
     parts = sanitise(str(text)).split("`")
     if len(parts) % 2 == 0:  # a backquote in a name from outside
-        return _unbroken("`".join(parts))
+        return _unbroken(_percents("`".join(parts)))
     whole = [
-        Markup("<code>{}</code>").format(part) if place % 2 else _unbroken(part)
+        Markup("<code>{}</code>").format(_unbroken(part))
+        if place % 2
+        else _unbroken(_percents(part))
         for place, part in enumerate(parts)
     ]
     return Markup("").join(whole)
 
 
-def _unbroken(text: str) -> Markup:
-    """An escaped text that is not broken between a number and its percent sign."""
-    return escape(sanitise(text).replace(" %", "\N{NO-BREAK SPACE}%"))
+def _percents(text: object) -> str:
+    """A sentence that is not broken between a number and its percent sign."""
+    return str(text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _unbroken(text: object, other: Callable[[str], Markup] = escape) -> Markup:
+    """An escaped text whose intervals, dates and options stay on one line; `other` escapes the
+    rest."""
+    parts = _UNBROKEN.split(sanitise(str(text)))
+    return Markup("").join(
+        Markup('<span class="whole">{}</span>').format(part) if place % 2 else other(part)
+        for place, part in enumerate(parts)
+    )
 
 
 @cache

@@ -241,6 +241,39 @@ def test_a_link_opens_the_folded_claims(watched: Watched) -> None:
     page.locator("#claims details[open]").wait_for()
 
 
+BROKEN = r"""
+() => {
+  const parts = /(?<![\w-])--?[a-z][\w-]*|\d[\d.,]*(?:(?:e-|[–-])\d[\d.,]*)+|\d \u00a0?%/g;
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const broken = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    for (const found of text.data.matchAll(parts)) {
+      const range = document.createRange();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      const lines = new Set([...range.getClientRects()].map((each) => Math.round(each.bottom)));
+      if (lines.size > 1) broken.push(found[0]);
+    }
+  }
+  return broken;
+}
+"""
+"""What of the shown texts is broken in two: options, intervals, dates, numbers from their signs."""
+
+
+@pytest.mark.parametrize("width", [1280, 600, 390, 340, 320])
+def test_no_interval_and_no_option_is_broken_at_any_width(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(pictured(tmp_path), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(file.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    assert page.evaluate(BROKEN) == []
+    page.close()
+
+
 def test_print_leaves_the_controls_out(watched: Watched) -> None:
     page = watched.page
     page.emulate_media(media="print")
