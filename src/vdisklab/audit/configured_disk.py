@@ -32,7 +32,8 @@ class ConfiguredDisk:
     guest (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of
     its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
-    that holds a file system with an image file.
+    that holds a file system with an image file. `probed` is True if the configuration names no
+    format and QEMU looks for one in the file.
     """
 
     domain: str
@@ -49,6 +50,7 @@ class ConfiguredDisk:
     io_thread: str | None = None
     architecture: str | None = None
     on_file_volume: bool = False
+    probed: bool = False
 
     @property
     def stale_note(self) -> DiskPath | None:

@@ -105,6 +105,7 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
             manager=Manager.QEMU,
             guest=name,
             architecture=_architecture(domain),
+            probed=found.probed,
         )
 
 

@@ -87,7 +87,8 @@ def drives_of_arguments(words: Sequence[str]) -> Iterator[Drive]:
 
 
 def _drive(options: Mapping[str, Any], name: str) -> Drive:
-    """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file."""
+    """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file,
+    so `probed` is True."""
     node_name = str(options.get("id", name))
     filename = options.get("file")
     if isinstance(filename, dict):
@@ -100,6 +101,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
     node: dict[str, Any] = {
         "node-name": node_name,
         "driver": str(options.get("format", "raw")),
+        "probed": "format" not in options,
         "discard": {"on": "unmap", "off": "ignore"}.get(
             str(options.get("discard", "off")), str(options.get("discard"))
         ),

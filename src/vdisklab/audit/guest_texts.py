@@ -170,6 +170,7 @@ def read_command(words: Sequence[str], name: str) -> tuple[ConfiguredDisk, ...]:
             manager=Manager.QEMU,
             guest=named,
             architecture=_ARCHITECTURES.get(arch or "", arch),
+            probed=disk.probed,
         )
         for disk in disks_of_arguments(words)
     )

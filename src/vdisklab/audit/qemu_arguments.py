@@ -85,7 +85,7 @@ _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "virtio-blk": Bus.VIRTIO, "scsi-hd": Bus
 class DiskArguments:
     """A disk that QEMU's arguments describe: its device id, file name and path.
 
-    `problem` says why it has no path.
+    `problem` says why it has no path. `probed` is True if QEMU takes the format from the file.
     """
 
     device: str
@@ -93,6 +93,7 @@ class DiskArguments:
     path: DiskPath | None
     problem: str | None
     read_only: bool
+    probed: bool = False
 
 
 SERVED_ELSEWHERE = (
@@ -148,11 +149,12 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
         except ValueError as error:
             problem = str(error)
         yield DiskArguments(
-            str(device.get("id", "?")),
+            str(device.get("id", device.get("drive"))),
             str(below["filename"]),
             path,
             problem,
             top.get("read-only") is True,
+            top.get("probed") is True,
         )
     yield from _shares(words, devices)
     for flag in _FIRST_KEYS:

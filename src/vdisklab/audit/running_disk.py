@@ -43,7 +43,7 @@ def as_running(disk: ConfiguredDisk, answer: object) -> ConfiguredDisk:
             entry["inserted"]
             for entry in entries
             if isinstance(entry, dict)
-            and disk.target in str(entry.get("qdev")).split("/")
+            and disk.target in (*str(entry.get("qdev")).split("/"), entry.get("device"))
             and isinstance(entry.get("inserted"), dict)
         ),
         None,
@@ -72,10 +72,15 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
             attachment = Attachment(path.attachment.bus, tuple(options.items()))
             path = replace(path, cache=mode, attachment=attachment)
     form = str(inserted.get("drv"))
-    if form in tuple(ImageFormat) and path.image is not None and path.image.format != form:
+    known = form in tuple(ImageFormat)
+    if known and path.image is not None and path.image.format != form:
         path = replace(path, image=image_of(ImageFormat(form), is_block=False))
     file = inserted.get("file")
     source = file if isinstance(file, str) and file.startswith("/") else disk.source
     return replace(
-        disk, path=path, source=source, read_only=disk.read_only or inserted.get("ro") is True
+        disk,
+        path=path,
+        source=source,
+        read_only=disk.read_only or inserted.get("ro") is True,
+        probed=disk.probed and not known,
     )

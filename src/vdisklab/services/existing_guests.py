@@ -20,8 +20,10 @@ from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.audit.running_disk import as_running, monitor_of
 from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host.command import Host
-from vdisklab.host.visible import is_visible_directory, is_visible_file
+from vdisklab.host.visible import header_format, is_visible_directory, is_visible_file
+from vdisklab.path.disk_path import Image
 from vdisklab.path.managers import Manager
+from vdisklab.path.segments import ImageFormat
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -70,7 +72,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         texts += _libvirt_domains(host, uri)
     elif not texts and not notes:
         raise PlanError("no guest is named", hint=f"name files: {_WHAT}; or --libvirt URI")
-    disks = read_guests(texts, notes)
+    disks = tuple(as_probed(disk) for disk in read_guests(texts, notes))
     if not disks:
         why = f" ({notes[0].rstrip('.')})" if notes else ""
         raise PlanError(
@@ -195,7 +197,7 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
         except OSError:  # it has ended, or belongs to somebody else
             continue
         program = text.partition("\0")[0].rpartition("/")[2]
-        own = re.search(r"\0guest=(vdl|vdisklab-lab-)", text)
+        own = re.search(r"\0guest=(vdl|vdisklab-(lab|[0-9a-f]{8})-)", text)
         if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program):
             continue
         disks = read_guests([GuestText(text, f"process {file.parent.name}")])
@@ -203,7 +205,36 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
         monitor = monitor_of(text.split("\0")) if of_qemu else None
         answer = None if monitor is None else query_block(file.parent / "cwd" / monitor)
         for disk in of_qemu:
-            yield as_running(disk, answer)
+            yield as_probed(as_running(_placed(disk, file.parent / "cwd"), answer))
+
+
+def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
+    """The disk of a process, whose file's name may begin at its directory."""
+    if disk.path is None or disk.source is None or disk.source.startswith("/"):
+        return disk
+    try:
+        return replace(disk, source=str(directory.readlink() / disk.source))
+    except OSError:  # it has ended
+        return disk
+
+
+_NO_FORMAT = (
+    "its configuration names no format, and its file, in which QEMU looks for one, cannot be read "
+    "here: add the format, such as format=qcow2"
+)
+
+
+def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
+    """The disk in the format that QEMU finds in its file, if the configuration names none."""
+    if not disk.probed or disk.path is None or disk.source is None:
+        return disk
+    form = header_format(Path(disk.source))
+    if form is None:
+        return replace(disk, path=None, problem=_NO_FORMAT)
+    is_block = disk.path.image is None
+    if form is ImageFormat.RAW or is_block:
+        return disk
+    return replace(disk, path=replace(disk.path, image=Image(form)))
 
 
 def query_block(monitor: Path) -> object:

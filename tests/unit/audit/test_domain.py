@@ -224,6 +224,11 @@ def test_deeply_nested_elements_are_read_or_refused(depth: int) -> None:
         read_domain("<domain>" + "<a>" * depth + "</a>" * depth + "</domain>", "x")
 
 
+def test_a_disk_without_an_id_has_the_name_of_its_drive() -> None:
+    (disk,) = arguments_of("-drive", "file=/a,if=none,id=data", "-device", "usb-storage,drive=data")
+    assert disk.target == "data"
+
+
 def test_a_file_node_inside_the_format_node_is_read() -> None:
     (disk,) = arguments_of(
         "-blockdev",

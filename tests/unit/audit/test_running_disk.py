@@ -48,6 +48,7 @@ def cache(*, writeback: bool, direct: bool) -> dict[str, bool]:
         (entry(file="json:{}", drv="strange", cache=7), "raw/writeback", "/a.img"),
         ([{"qdev": "d1", "inserted": {"file": "/b"}}], "raw/writeback", "/a.img"),
         ([{"qdev": "d0"}], "raw/writeback", "/a.img"),
+        ([{"device": "d0", "inserted": {"file": "/b"}}], "raw/writeback", "/b"),
         ({"qdev": "d0"}, "raw/writeback", "/a.img"),
         (None, "raw/writeback", "/a.img"),
     ],

@@ -22,7 +22,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.existing_guests import Roots, read_host
+from vdisklab.services.existing_guests import Roots, read_disks, read_host
 from vdisklab.services.measure import Measured
 
 SPEEDS = {
@@ -278,15 +278,42 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
     (tmp_path / "pve/qemu-server/7.conf").write_text("name: mail\nvirtio0: local:7/a.qcow2\n")
     (tmp_path / "libvirt").mkdir()
     guest(tmp_path / "libvirt", "raw/none", "web")
-    for number, name in enumerate(("web", "hand", "vdlTest")):
+    (tmp_path / "a.img").touch()
+    for number, name in enumerate(("web", "hand", "vdlTest", "vdisklab-4ca7c6d3-5,debug=on")):
         process = tmp_path / "proc" / f"{number + 10}"
         process.mkdir(parents=True)
-        words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "/a.img")
+        words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "a.img")
         (process / "cmdline").write_text("\0".join(words))
+        (process / "cwd").symlink_to(tmp_path)
     found = read_host(LocalHost(), roots)
     assert sorted((disk.domain, disk.manager.value) for disk in found.disks) == [
         ("hand", "qemu"), ("mail", "proxmox"), ("web", "libvirt"),
     ]  # fmt: skip
+    (hand,) = [disk for disk in found.disks if disk.domain == "hand"]
+    assert hand.source == str(tmp_path / "a.img")
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("-hda {}", "qcow2/default/ide"),
+        ("-drive file={},if=virtio", "qcow2/default"),
+        ("-drive file={},if=virtio,format=raw", "raw/default"),
+        ("-drive file={},if=none,id=d -device virtio-blk-pci,drive=d", "qcow2/default"),
+    ],
+)
+def test_without_a_format_qemu_finds_that_of_the_file(
+    tmp_path: Path, words: str, path: str
+) -> None:
+    image, guests = tmp_path / "a.img", tmp_path / "web.cmdline"
+    image.write_bytes(b"QFI\xfb" + bytes(600))
+    guests.write_text("qemu-system-x86_64 " + words.format(image))
+    (disk,) = read_disks(LocalHost(), [guests], None).disks
+    assert str(disk.path) == path
+    image.unlink()
+    (disk,) = read_disks(LocalHost(), [guests], None).disks
+    assert (disk.path is None) == ("format" not in words)
+    assert disk.problem is None or "names no format" in disk.problem
 
 
 @pytest.mark.parametrize(
