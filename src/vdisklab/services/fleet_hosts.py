@@ -124,11 +124,17 @@ def load_fleet(
             joined.append(FleetHost(host.name, host.facts, tuple(fitting)))
         else:
             left_out.append(f"{host.name}: {why}")
-    if len(joined) < 2:
-        raise _one_host(joined[0], left_out)
     loaded = load_chosen(results, tuple(c for host in joined for c in host.campaigns))
     require_numbers(loaded)
-    return LoadedFleet(tuple(sorted(joined, key=lambda host: host.name)), loaded, tuple(left_out))
+    with_numbers = {block.campaign for block in loaded.observations.blocks}
+    joined.sort(key=lambda host: host.name)
+    measured = tuple(host for host in joined if with_numbers.intersection(host.ids))
+    left_out += [
+        f"{host.name}: no run of {host.ids[0]} has numbers" for host in joined if host not in measured
+    ]
+    if len(measured) < 2:
+        raise _one_host(measured[0], left_out)
+    return LoadedFleet(measured, loaded, tuple(left_out))
 
 
 def _machines(campaigns: Sequence[Campaign], media: Mapping[str, str]) -> list[FleetHost]:
@@ -168,7 +174,7 @@ def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
 def _one_host(host: FleetHost, left_out: Sequence[str]) -> PlanError:
     if left_out:
         return PlanError(
-            f"only {host.name} measured this plan: {left_out[0]}",
+            f"only {host.name} has numbers of this plan: {left_out[0]}",
             hint="run one command on every host, or name campaigns of one plan with --campaign",
         )
     return PlanError(

@@ -20,7 +20,7 @@ from vdisklab.cli import output
 from vdisklab.cli.main import main
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.layout import Table
-from vdisklab.results.model import Campaign, Run
+from vdisklab.results.model import Campaign, Failure, FailureKind, Run
 
 HOSTS = 9
 
@@ -252,6 +252,22 @@ def test_a_host_with_another_plan_is_left_out(
     assert found["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
     assert main(["rank", "--hosts", "all", "--campaign", "c0000000", "--campaign", "c0000003"]) == 2
     assert "differ in runtime" in capsys.readouterr().err
+
+
+def test_a_host_without_numbers_is_left_out_and_named(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.write((), campaigns=list(map(campaign, range(4))))
+    failure = Failure(FailureKind.WORKLOAD, "no fio")
+    fleet.add(run for number in range(3) for run in runs_of(number))
+    fleet.add(replace(run, measurements=(), failure=failure) for run in runs_of(3))
+    found = answer(capsys, "rank", "--hosts", "all")
+    assert [host["name"] for host in found["hosts"]] == ["kvm0", "kvm1", "kvm2"]
+    assert found["left_out"] == ["kvm3: no run of c0000003 has numbers"]
+    assert main(["recommend", "--hosts", "kvm1", "--hosts", "kvm3"]) == 2
+    assert "only kvm1 has numbers of this plan: kvm3: no run of" in capsys.readouterr().err
+    assert main(["recommend", "--hosts", "kvm3"]) == 2
+    assert "no numbers: every run failed" in capsys.readouterr().err
 
 
 def test_two_machines_of_one_name_are_two_hosts(

@@ -41,7 +41,7 @@ class FleetKeys:
     """The hosts of an answer; keys of its document."""
 
     hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts that measured another plan, and why"]
+    left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
 
 
 FleetHosts = Annotated[FleetKeys, Key.INLINE]
