@@ -25,6 +25,7 @@ PathArg = str | os.PathLike[str]
 
 # losetup and mkfs are here, and the PATH of a cron job may lack these directories.
 _ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_SECRET = frozenset({"PGPASSWORD", "VDISKLAB_DB"})
 
 _END_SECONDS = 5.0
 _WATCH_SECONDS = 0.2
@@ -64,10 +65,14 @@ class Host(Protocol):
 
 
 def environment() -> dict[str, str]:
-    """The process's environment with a fixed locale, and with /sbin and the like on PATH."""
+    """The process's environment with a fixed locale, and with /sbin and the like on PATH.
+
+    QEMU and fio are not told the password of the database.
+    """
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in _ADMIN_PATHS if extra not in path]
-    return {**os.environ, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
+    own = {name: value for name, value in os.environ.items() if name not in _SECRET}
+    return {**own, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
 
 
 class LocalHost:

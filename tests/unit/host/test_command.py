@@ -25,6 +25,14 @@ def test_a_program_that_ends_at_once_was_looked_at() -> None:
     assert len(seen) == 1
 
 
+def test_a_program_is_not_told_the_password_of_the_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", "hidden")
+    monkeypatch.setenv("VDISKLAB_DB", "postgresql://v:hidden@db1/v")
+    assert "hidden" not in LocalHost().run("env").stdout
+
+
 def test_looks_that_take_long_are_few() -> None:
     seen: list[int] = []
 
