@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +58,17 @@ SchedulerOption = Annotated[
         metavar="ADDRESS",
         envvar="VDISKLAB_SCHEDULER",
         help="The scheduler, such as tls://db1 or tls://db1:8786.",
+    ),
+]
+PortOption = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Where the worker listens to the scheduler.",
+        show_default="any free one",
     ),
 ]
 ChosenOption = Annotated[
@@ -128,6 +140,7 @@ def worker(
         str | None,
         typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
     ] = None,
+    port: PortOption = 0,
     tls: TlsOption = TLS_DIRECTORY,
 ) -> None:
     """Run this host's worker, which measures when `vdisklab fleet run` says so.
@@ -143,7 +156,7 @@ def worker(
 
     own = _worker_name(name)
     address = check_address(_named(scheduler_address))
-    asyncio.run(serve_worker(address, own, security, _say, until=until))
+    asyncio.run(serve_worker(address, own, security, _say, port=port, until=until))
 
 
 def _named(scheduler_address: str | None) -> str:
@@ -169,6 +182,7 @@ def unit(
         str | None,
         typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
     ] = None,
+    port: PortOption = 0,
     tls: TlsOption = TLS_DIRECTORY,
     of_scheduler: Annotated[
         bool, typer.Option("--of-scheduler", help="The scheduler's unit, not a worker's.")
@@ -187,6 +201,7 @@ def unit(
     else:
         command += ["worker", "--scheduler", _named(scheduler_address)]
         command += [] if name is None else ["--as", _worker_name(name)]
+        command += ["--port", str(port)] if port else []
     command += ["--tls", os.path.abspath(tls)]  # noqa: PTH100
     print(systemd_unit(command, of_scheduler=of_scheduler), end="")
 
@@ -217,7 +232,7 @@ def run(
     """
     words = list(context.args)
     url = _database(db)
-    _require_possible(words)
+    _require_possible(words, [name for each in context.command.params for name in each.opts])
     patience = parse_duration(give_up)
     security = _security(tls, "client")[0]
     from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
@@ -258,9 +273,15 @@ def _database(db: str | None) -> str:
     return public
 
 
-def _require_possible(words: Sequence[str]) -> None:
-    """Raises the errors that `run` would raise on any host."""
-    request = parse_words(words, RunRequest, "vdisklab fleet run")
+def _require_possible(words: Sequence[str], own: Sequence[str]) -> None:
+    """Raises the errors that `run` would raise on any host; `own` are the options of this verb."""
+    try:
+        request = parse_words(words, RunRequest, "vdisklab fleet run")
+    except typer.TyperException as error:
+        if hasattr(error, "possibilities"):  # there is no such option
+            near = (*own, *(error.possibilities or ()))
+            error.possibilities = get_close_matches(getattr(error, "option_name", ""), near)
+        raise
     if request.new:
         raise PlanError(
             "--new would begin again at each retry", hint="leave it out, or change --label"

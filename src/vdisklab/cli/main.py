@@ -164,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _plain(error.format_message())
         if message:  # otherwise no verb was named, and the help was shown
             print(f"error: {_shortened(message)}", file=sys.stderr)
-            print(f"hint: {_help_hint(arguments)}", file=sys.stderr)
+            print(f"hint: {_help_hint(error)}", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -180,12 +180,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _help_hint(arguments: Sequence[str]) -> str:
+def _help_hint(error: typer.TyperException) -> str:
     """The hint for a mistake on the command line: the command that lists what is possible."""
-    verb = next((word for word in arguments if word in VERBS), None)
-    if verb is None:
+    context = getattr(error, "ctx", None)
+    if context is None or context.command_path == "vdisklab":
         return "`vdisklab --help` lists the verbs"
-    return f"`vdisklab {verb} --help` shows what it takes"
+    return f"`{context.command_path} --help` shows what it takes"
 
 
 def _plain(message: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -90,13 +91,13 @@ async def serve_scheduler(address: str, security: Security, say: Say) -> None:
 
 
 async def serve_worker(
-    address: str, name: str, security: Security, say: Say, *, until: str
+    address: str, name: str, security: Security, say: Say, *, port: int, until: str
 ) -> None:
     """Runs the worker of this host until a signal ends it, then stops its campaign cleanly.
 
     Waits for a scheduler that is away. If the connection breaks while a campaign runs, the process
-    replaces itself: the campaign goes on meanwhile. `until` is the last day of the certificate.
-    Raises HostError if versions differ.
+    replaces itself: the campaign goes on meanwhile. It listens on `port` (0: any); `until` is the
+    last day of the certificate. Raises HostError if versions differ or the port is in use.
     """
     stopped = _stop_event()
     hello = json.dumps({"versions": own_versions(), "facts": host_facts(), "until": until})
@@ -105,7 +106,9 @@ async def serve_worker(
         try:
             await _check_versions(address, security)
             waiting = False
-            await _serve_once(address, name, security, hello=hello, stopped=stopped, say=say)
+            await _serve_once(
+                address, name, security, port=port, hello=hello, stopped=stopped, say=say
+            )
         except HostError:
             raise
         except (TimeoutError, OSError, ValueError, RuntimeError, CommClosedError) as error:
@@ -143,12 +146,20 @@ async def _check_versions(address: str, security: Security) -> None:
 
 
 async def _serve_once(
-    address: str, name: str, security: Security, *, hello: str, stopped: asyncio.Event, say: Say
+    address: str,
+    name: str,
+    security: Security,
+    *,
+    port: int,
+    hello: str,
+    stopped: asyncio.Event,
+    say: Say,
 ) -> None:
     """A worker from its registration until it loses the scheduler or is stopped."""
     worker = FleetWorker(
         address,
         name=name,
+        port=port,
         nthreads=1,
         memory_limit=0,
         security=security,
@@ -158,7 +169,14 @@ async def _serve_once(
         metrics={"campaign": lambda _worker: host_state()},
         startup_information={"hello": lambda _worker: hello},
     )
-    await worker
+    try:
+        await worker
+    except RuntimeError as error:
+        if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE:
+            raise HostError(
+                f"port {port} of this host is in use", hint="choose another one with --port"
+            ) from error
+        raise
     try:
         say(f"{name} is a worker of {address}")
         ended = asyncio.ensure_future(worker.finished())

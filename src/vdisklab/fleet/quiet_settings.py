@@ -45,7 +45,9 @@ def apply_settings() -> None:
     # Not in /tmp: the directory is added to Python's path. What a killed worker leaves in it, the
     # next one removes.
     dask.config.set({**SETTINGS, "temporary-directory": str(state_directory())})
-    logging.getLogger("distributed").setLevel(logging.ERROR)  # nodes say themselves what happens
+    if not logging.getLogger().isEnabledFor(logging.DEBUG):  # --debug
+        for name in ("distributed", "asyncio"):  # nodes say themselves what happens
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def security_of(certificates: Certificates, role: FleetRole) -> Security:

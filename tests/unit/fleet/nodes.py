@@ -50,9 +50,11 @@ class Fleet:
     def scheduler(self) -> None:
         self._start("scheduler", ["scheduler", "--listen", self.listen or self.address])
 
-    def worker(self, name: str, before: tuple[str, ...] = (), **environment: str) -> None:
+    def worker(
+        self, name: str, before: tuple[str, ...] = (), port: int = 0, **environment: str
+    ) -> None:
         address = environment.get("VDISKLAB_SCHEDULER", self.address)
-        words = ["worker", "--scheduler", address, "--as", name]
+        words = ["worker", "--scheduler", address, "--as", name, "--port", str(port)]
         self._start(name, words, before, environment)
 
     def state(self, name: str) -> Path:

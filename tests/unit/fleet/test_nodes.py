@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import ssl
 import subprocess
@@ -16,7 +17,7 @@ import dask
 import psutil
 import pytest
 
-from tests.unit.fleet.nodes import Fleet, fleet_in
+from tests.unit.fleet.nodes import Fleet, fleet_in, free_port
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.fleet.certificates import FleetRole, make_certificates
@@ -150,6 +151,24 @@ def first_answer(port: int, context: ssl.SSLContext) -> bytes:
         return encrypted.recv(1)
 
 
+def test_a_worker_listens_on_its_port_and_says_when_another_has_it(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    port, twin = free_port(), Fleet(tmp_path, fleet.port)
+    shutil.copytree(fleet.tls, twin.tls)
+    twin.worker("kvm3", port=port)
+    try:
+        wait_until(lambda: "is a worker" in twin.log("kvm3"), timeout=60, what="the worker")
+        twin.worker("kvm4", port=port)
+        assert twin.nodes["kvm4"].wait(60) == HostError.exit_code
+    finally:
+        twin.end()
+    assert twin.log("kvm4").splitlines() == [
+        f"error: port {port} of this host is in use",
+        "hint: choose another one with --port",
+    ]
+
+
 def test_a_client_of_another_authority_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     make_certificates(tmp_path / "tls", datetime.now(UTC))
     stranger = Fleet(tmp_path, fleet.port)
@@ -236,6 +255,8 @@ def test_a_single_host_never_imports_dask() -> None:
         (["run", "raw/nonsense", "--db", "postgresql://d/v"], 2, "nonsense"),
         (["run", "raw/none", "--db", "postgresql://d/v", "--give-up", "soon"], 2, "not a duration"),
         (["run", "raw/none", "--db", "postgresql://d/v"], 3, "client.pem is missing"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--host", "a"], 2, "--guest, --hosts,"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--bloks", "3"], 2, "fleet run --help"),
         (["status"], 3, "client.pem is missing"),
     ],
 )
