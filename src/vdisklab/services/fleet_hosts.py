@@ -130,7 +130,9 @@ def load_fleet(
     joined.sort(key=lambda host: host.name)
     measured = tuple(host for host in joined if with_numbers.intersection(host.ids))
     left_out += [
-        f"{host.name}: no run of {host.ids[0]} has numbers" for host in joined if host not in measured
+        f"{host.name}: no run of {host.ids[0]} has numbers"
+        for host in joined
+        if host not in measured
     ]
     if len(measured) < 2:
         raise _one_host(measured[0], left_out)
