@@ -50,8 +50,9 @@ class BestSet:
 
     `cells` are the competitors that are not shown to be worse than another. They are sorted by
     mean, best first; the first is the leader. `beaten` is the number of the other competitors.
-    `runner_up` is the competitor with the second-best mean, inside the set or not; `p` is the
-    one-sided p-value of the leader's lead over it, adjusted for the number of competitors.
+    `runner_up` is the next of the set; if the leader is alone, the competitor with the second-best
+    mean. `p` is the one-sided p-value of the leader's lead over it, adjusted for the number of
+    competitors. It is above `alpha` unless the leader is alone.
 
     `noise` is the standard deviation of the logarithm of a competitor's run within its block;
     `blocks` is the median number of blocks of a competitor. `shared` is the share of the noise that
@@ -157,17 +158,19 @@ def best_set(
     # Cells of observations are sorted, and equal ones stay in that order.
     order = np.argsort(-goodness, kind="stable")
     worse = beaten(goodness, noise, order, alpha)
+    may_be_best = order[~worse[order]]
+    first = may_be_best[:2] if len(may_be_best) > 1 else order[:2]
     return BestSet(
         measure=measure,
         alpha=alpha,
-        cells=tuple(cells[at] for at in order if not worse[at]),
+        cells=tuple(cells[at] for at in may_be_best),
         beaten=int(worse.sum()),
-        runner_up=cells[order[1]] if len(order) > 1 else None,
-        p=_p_of_the_lead(goodness, noise, order[:2]),
+        runner_up=cells[first[1]] if len(first) > 1 else None,
+        p=_p_of_the_lead(goodness, noise, first),
         noise=math.sqrt(float(np.median(noise.variance))),
         blocks=noise.blocks,
         shared=noise.shared,
-        resolution=float(noise.resolution[order[:2]].sum()),
+        resolution=float(noise.resolution[first].sum()),
     )
 
 

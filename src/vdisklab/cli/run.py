@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.analysis.search import Outcome
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.named import Named
@@ -22,7 +23,7 @@ from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.render.tables.power_cuts import loss_sentences
 from vdisklab.render.verdict import next_step
-from vdisklab.render.wording import search_effort, search_sentences
+from vdisklab.render.wording import ranking_after_search, search_effort, search_sentences
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.answers import database_url, stored_verdicts
@@ -80,9 +81,10 @@ def run(
                 )
                 measured = (one,)
         _print_end(console, measured)
+        found = None
         if search is not None:
-            _print_search(console, store, measured[0], search, request.disk)
-        _print_answer(console, store, measured, request, form, search)
+            found = _print_search(console, store, measured[0], search, request.disk)
+        _print_answer(console, store, measured, request, form, search, found)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -104,18 +106,20 @@ def _print_search(
     measured: Measured,
     search: BestSearch,
     disk: HostDisk | None,
-) -> None:
+) -> Outcome | None:
     """Prints what a search found, and how much it measured."""
     if measured.campaign is None or measured.interrupted:
-        return
+        return None
     result = search.result(store, measured.campaign)
-    if result is not None:
-        outcome = result.outcome
-        effort = search_effort(result.runs, outcome.measured, outcome.cells)
-        verdicts = stored_verdicts(store, store.campaign(measured.campaign).host, disk)
-        losses = loss_sentences((outcome.best, *outcome.as_good), verdicts)
-        for sentence in (*search_sentences(outcome), *losses, effort):
-            console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+    if result is None:
+        return None
+    outcome = result.outcome
+    effort = search_effort(result.runs, outcome.measured, outcome.cells)
+    verdicts = stored_verdicts(store, store.campaign(measured.campaign).host, disk)
+    losses = loss_sentences((outcome.best, *outcome.as_good), verdicts)
+    for sentence in (*search_sentences(outcome), *losses, effort):
+        console.print(sentence, soft_wrap=True, markup=False, highlight=False)
+    return outcome
 
 
 def _print_answer(
@@ -125,10 +129,11 @@ def _print_answer(
     request: RunRequest,
     form: Format,
     search: BestSearch | None,
+    found: Outcome | None,
 ) -> None:
     """Prints the numbers of several places side by side, or a campaign's ranking and verdict.
 
-    The next step comes last.
+    Then why the ranking differs from what a search `found`, and last the next step.
     """
     named = Named.of(request.db)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
@@ -143,6 +148,10 @@ def _print_answer(
         ranked = isinstance(answer, RankingAnswer) or (answer is not None and answer.has_paths)
         if ranked and search is None and not request.here:
             path = print_verdict(store, campaigns[0], form, console, request.disk, named)
+        if found is not None and isinstance(answer, RankingAnswer):
+            why = ranking_after_search(found, answer.ranking)
+            if why is not None:
+                console.print(why, soft_wrap=True, markup=False, highlight=False)
         if answer is not None and not measured[0].interrupted:
             newest = store.campaigns(with_runs=True)[0].id
             campaign = None if campaigns[0] == newest else campaigns[0]

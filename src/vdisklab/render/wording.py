@@ -44,6 +44,7 @@ from vdisklab.analysis.diagnostics.kinds import (
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
+from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import NoScore
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.path.cell import MeasuredCell
@@ -454,6 +455,28 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
             f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "
             "failed, and were given up."
         )
+
+
+def ranking_after_search(outcome: Outcome, ranking: Ranking) -> str | None:
+    """Why the ranking does not say the same as the search; None if it does."""
+    best = ranking.best
+    if best is None or (best.leader, best.alone) == (outcome.best, outcome.alone):
+        return None
+    if all(row.cell != outcome.best for row in ranking.rows):
+        differs = f"leaves out {outcome.best}, which it cannot rank"
+    elif outcome.best not in best.cells:
+        differs = f"counts {outcome.best} as beaten"
+    elif best.alone:
+        differs = f"names {best.leader} alone"
+    elif outcome.alone:
+        differs = f"keeps {counted(len(best.cells), 'path')} that may be the best"
+    else:
+        differs = f"begins with {best.leader}"
+    return (
+        f"The ranking goes by each path's own runs in {MIN_BLOCKS} blocks or more, not by segments "
+        "that paths share, has no margin, and allows for noise that differs or is shared; so it "
+        f"{differs}. The search answers for all paths, within {_margin(outcome)}."
+    )
 
 
 def _why_it_ended(outcome: Outcome) -> Iterator[str]:

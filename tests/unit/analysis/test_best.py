@@ -35,6 +35,18 @@ def test_equal_leaders_both_may_be_the_best() -> None:
     assert answer.p > 0.05
 
 
+def test_the_doubt_of_a_tie_is_about_the_next_of_the_set() -> None:
+    """The second by its mean is beaten; a noisy one behind it is not."""
+    levels = np.array([6, 5.9, 5.8, 4, 3, 2, 1, 0])
+    logs = levels[:, None] + np.random.default_rng(4).normal(0, 0.01, (8, 4))
+    logs[2] += np.array([0.2, -0.2, -0.2, 0.2])
+    answer = best(np.exp(logs))
+    assert answer.cells == (cell("c00"), cell("c02"))
+    assert answer.runner_up == cell("c02")
+    assert answer.p is not None
+    assert answer.p > 0.05
+
+
 def test_lower_is_better_for_latency() -> None:
     grid = drifting(np.random.default_rng(1), [10, 1, 5], 5, noise=0.01)
     assert best(grid, P99).cells == (cell("c01"),)

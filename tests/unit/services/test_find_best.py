@@ -16,7 +16,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Cuts, PathVerdict, Verdicts
 from vdisklab.path.needs import parse_need, with_default
@@ -29,9 +29,10 @@ from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths, silent
-from vdisklab.render.wording import search_effort, search_sentences
+from vdisklab.render.wording import ranking_after_search, search_effort, search_sentences
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
+from vdisklab.services.advice import answer_ranking
 from vdisklab.services.find_best import (
     BestSearch,
     durable_paths,
@@ -122,6 +123,35 @@ def test_a_budget_that_is_used_up_ends_the_search(plan: CampaignPlan, measured: 
 
 def test_the_blocks_limit_the_runs(plan: CampaignPlan, measured: Measured) -> None:
     assert not search(blocks=2).choosing(measured(2), plan, CAMPAIGN.id)(3)
+
+
+def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> None:
+    store = measured(4)
+    outcome = search().outcome(store, CAMPAIGN.id)
+    ranking = answer_ranking(store, "overall", [CAMPAIGN.id], None).ranking
+    assert outcome is not None
+    best_set = ranking.best
+    assert best_set is not None
+    pair = (cell("raw/none"), cell("raw/writeback (cold)"))
+    assert set(best_set.cells) == set(pair)
+    assert ranking_after_search(dataclasses.replace(outcome, best=best_set.leader), ranking) is None
+
+    def why(cells: tuple[MeasuredCell, ...], best: str, *, alone: bool) -> str:
+        """The end of the sentence, if these cells are the set and the search found `best`."""
+        near = () if alone else (cell("null"),)
+        asked = dataclasses.replace(outcome, best=cell(best), as_good=near)
+        given = dataclasses.replace(ranking, best=dataclasses.replace(best_set, cells=cells))
+        sentence = ranking_after_search(asked, given)
+        assert sentence is not None
+        assert sentence.startswith("The ranking goes by each path's own runs in 3 blocks or more")
+        assert sentence.endswith(". The search answers for all paths, within 3%.")
+        return sentence.partition("; so it ")[2].partition(". The")[0]
+
+    assert why(pair, "raw/none", alone=True) == "keeps 2 paths that may be the best"
+    assert why(pair[:1], "raw/none", alone=False) == "names raw/none alone"
+    assert why(pair[:1], "qcow2/directsync", alone=True) == "counts qcow2/directsync as beaten"
+    assert why(pair, "raw/writeback (cold)", alone=False) == "begins with raw/none"
+    assert why(pair, "qcow2/none", alone=False) == "leaves out qcow2/none, which it cannot rank"
 
 
 def test_the_outcome_is_put_into_words(measured: Measured) -> None:

@@ -126,7 +126,9 @@ class BestEntry:
 
     cells: Annotated[tuple[MeasuredCell, ...], "one of them is the best, with 1 - alpha confidence"]
     competitors: Count
-    runner_up: Annotated[MeasuredCell | None, "the second by its mean"]
+    runner_up: Annotated[
+        MeasuredCell | None, "the next of `cells`; if there is none, the second by its mean"
+    ]
     p: Annotated[Probability, "of the lead over the runner-up, adjusted for all competitors"]
     noise: Annotated[float, "standard deviation of the logarithm of a run's value in its block"]
     shared: Annotated[float, "share of the noise that cells have in common in a block"]
