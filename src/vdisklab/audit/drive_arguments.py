@@ -54,6 +54,11 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:].replace(",,", ",")
 
 
+def names_device(filename: str) -> bool:
+    """True for the name of a block device, as opposed to an image's (/dev/shm has images)."""
+    return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
+
+
 @dataclass(frozen=True, slots=True)
 class Drive:
     """What a `-drive` stands for: its node, the write cache of its device, and that device.
@@ -97,7 +102,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
     word = str(options.get("cache", CacheMode.DEFAULT))
     mode = CacheMode(word) if word in set(CacheMode) else CacheMode.DEFAULT
     protocol = re.match(r"([a-z0-9+]+):", filename)
-    driver = "host_device" if filename.startswith("/dev/") else "file"
+    driver = "host_device" if names_device(filename) else "file"
     node: dict[str, Any] = {
         "node-name": node_name,
         "driver": str(options.get("format", "raw")),

@@ -20,6 +20,7 @@ from vdisklab.audit.configured_disk import (
     Risk,
     risks,
 )
+from vdisklab.audit.drive_arguments import names_device
 from vdisklab.errors import PlanError
 from vdisklab.host.visible import is_visible_directory
 from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
@@ -149,7 +150,7 @@ def _problem(
 
 def _place(disk: ConfiguredDisk) -> Path | None:
     """The directory of a disk's image; None if the image is not on this host."""
-    if disk.source is None or not disk.source.startswith("/") or disk.source.startswith("/dev/"):
+    if disk.source is None or not disk.source.startswith("/") or names_device(disk.source):
         return None
     directory = Path(disk.source).parent
     return directory if is_visible_directory(directory) else None

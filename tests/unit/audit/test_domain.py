@@ -229,6 +229,15 @@ def test_a_disk_without_an_id_has_the_name_of_its_drive() -> None:
     assert disk.target == "data"
 
 
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [("/dev/vg/a", "none"), ("/dev/shm/a", "raw/none")],  # noqa: S108 - a name
+)
+def test_an_image_in_shared_memory_is_no_device(file: str, path: str) -> None:
+    (disk,) = arguments_of("-drive", f"file={file},if=virtio,format=raw,cache=none")
+    assert str(disk.path) == path
+
+
 def test_a_file_node_inside_the_format_node_is_read() -> None:
     (disk,) = arguments_of(
         "-blockdev",
