@@ -6,6 +6,7 @@ import ast
 import inspect
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
@@ -110,8 +111,8 @@ def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.T
     words = arguments
     if "_VDISKLAB_COMPLETE" in environment:
         line = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
-        # A word at the end is not complete: `run` may become `runs`.
-        words = line.rpartition(" ")[0].split()[1:]
+        # The last word is not complete: `run` may become `runs`. bash joins words with newlines.
+        words = re.split(r"\s", line)[1:-1]
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb in VERBS:
         return build_app((verb,))

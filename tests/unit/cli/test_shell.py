@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,11 +33,23 @@ def test_the_version_names_qemu_and_fio(
     assert capsys.readouterr().out.splitlines()[1:] == ["QEMU not found", "fio not found"]
 
 
-def test_a_shell_completes_verbs() -> None:
-    asked = {"COMP_WORDS": "vdisklab re", "COMP_CWORD": "1", "_VDISKLAB_COMPLETE": "complete_bash"}
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("vdisklab re", ["recommend", "report"]),
+        ("vdisklab advise --pl", ["--platform"]),
+        ("vdisklab advise --accelerator ''", ["auto", "kvm", "tcg"]),
+    ],
+)
+def test_bash_completes_verbs_and_their_options(words: str, completed: list[str]) -> None:
+    """By the function that `--install-completion` installs."""
     command = Path(sys.executable).with_name("vdisklab")
+    shell = (
+        f'eval "$(_VDISKLAB_COMPLETE=source_bash {command})"; COMP_WORDS=({words}); '
+        f"COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _vdisklab_completion {command}; "
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
     done = subprocess.run(
-        [command], env={**os.environ, **asked}, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    assert done.stdout.split() == ["recommend", "report"]
+        ["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.split() == completed
