@@ -115,15 +115,19 @@ def advise_groups(
 ) -> AdviceAnswer:
     """The answer for each group from stored campaigns, and the plan for those without one.
 
+    An answer from fewer blocks than `request` asks for is planned too: more continue its campaign.
     `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
     each group takes the newest campaign of this machine that measured it.
     """
     desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE)
     advice = tuple(desk.advise(group) for group in groups)
+    own = {str(group.path) for group in groups}
     open_groups = [
         entry.group
         for entry in advice
-        if entry.verdict is DiskAction.MEASURE or (entry.to is not None and entry.gain is None)
+        if entry.verdict is DiskAction.MEASURE
+        or (entry.to is not None and entry.gain is None)
+        or desk.has_fewer_blocks(entry.campaign, request, own)
     ]
     planned = tuple(_plans(open_groups, request))
     order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
@@ -208,6 +212,20 @@ class _Desk:
         if not now.keeping.acceptable:
             return _made_safe(group, group.path, now)
         return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
+
+    def has_fewer_blocks(self, answering: str | None, request: Request, own: set[str]) -> bool:
+        """True for a campaign of `advise` that was interrupted, or made with fewer --blocks.
+
+        Its baseline is the path of a disk, one of `own`.
+        """
+        campaign = next((each for each in self._campaigns if each.id == answering), None)
+        if campaign is None or self._results is None or request.blocks is None:
+            return False
+        plan = campaign.plan
+        if plan.get("profile") != request.profile or plan.get("baseline") not in own:
+            return False
+        done = self._results.finished(campaign.id, failed_too=True)
+        return len(done) < len(plan.get("cells", ())) * request.blocks
 
     def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
         """Campaigns with the group's path, those on its own file system first, then by age."""

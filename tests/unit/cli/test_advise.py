@@ -344,6 +344,32 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
     assert f"{place} cannot be measured: the work directory" in " ".join(document["notes"])
 
 
+@pytest.mark.parametrize(
+    ("plan", "blocks", "continued"),
+    [
+        ({"profile": "short", "baseline": "raw/none"}, 5, False),
+        ({"profile": "short", "baseline": "raw/none"}, 18, True),
+        ({"profile": "quick", "baseline": "raw/none"}, 18, False),
+        ({"profile": "short", "baseline": "host"}, 18, False),
+    ],
+)
+def test_a_campaign_of_fewer_blocks_is_continued(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    plan: dict[str, str], blocks: int, *, continued: bool,
+) -> None:  # fmt: skip
+    """One that was interrupted after three blocks, or --blocks as the answer advised."""
+    cells = [f"{path} (cold)" if "default" in path else path for path in SPEEDS]
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, **plan, "cells": cells},
+    )
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    document = advised(capsys, guest(tmp_path, "raw/none"), "--blocks", str(blocks))
+    assert document["groups"][0]["advice"] == "keep"
+    assert bool(document["planned"]) == continued
+
+
 def test_an_interrupted_measurement_is_said(
     store: Database,
     tmp_path: Path,
