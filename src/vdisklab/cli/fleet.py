@@ -28,7 +28,7 @@ from vdisklab.render.documents.fleets import (
     MemberCheck,
     MemberEntry,
 )
-from vdisklab.render.tables.fleet_members import doctor_table, status_table
+from vdisklab.render.tables.fleet_members import doctor_table, is_ready, status_table
 from vdisklab.results.address import parse_address, without_password
 from vdisklab.services.planning import require_possible_paths
 from vdisklab.units import counted, parse_duration
@@ -226,9 +226,9 @@ def run(
 
     Examples:
 
-        vdisklab fleet run 'ext4/{raw,qcow2}/none' --db postgresql://v@db1/v
+        vdisklab fleet run 'ext4/{raw,qcow2}/none' --dir /srv/images --db postgresql://v@db1/v
 
-        vdisklab fleet run raw/none host --hosts kvm1 --give-up 10m --blocks 5
+        vdisklab fleet run raw/none host --dir /srv/images --hosts kvm1 --give-up 10m --blocks 5
     """
     words = list(context.args)
     url = _database(db)
@@ -288,6 +288,18 @@ def _require_possible(words: Sequence[str], own: Sequence[str]) -> None:
         )
     for campaign in request.campaigns():
         require_possible_paths(campaign)
+        if not campaign.devices:
+            _on_hosts(campaign.directory)
+
+
+def _on_hosts(directory: Path | None) -> Path:
+    """A work directory that is the same one on all hosts, wherever their workers were started."""
+    if directory is None or not directory.is_absolute():
+        raise PlanError(
+            "the hosts must be told in which directory to build images",
+            hint="--dir /DIR, which all hosts have",
+        )
+    return directory
 
 
 def status(
@@ -353,28 +365,32 @@ def stop(
 def doctor(
     scheduler_address: SchedulerOption = None,
     db: DbOption = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="The hosts' work directory.")
+    ] = None,
     tls: TlsOption = TLS_DIRECTORY,
     form: FormatOption = Format.TABLE,
 ) -> int:
-    """Check what a campaign needs on each host: versions, certificate, database, a clean host.
+    """Check what a campaign needs on each host: versions, certificate, database, work directory,
+    and that nothing is left of killed runs.
 
-    Example: vdisklab fleet doctor --db postgresql://v@db1/v
+    Example: vdisklab fleet doctor --db postgresql://v@db1/v --dir /srv/images
     """
     url = _database(db)
+    asked = None if directory is None else str(_on_hosts(directory))
     security = _security(tls, "client")[0]
     from vdisklab.fleet.coordinator import check_hosts, connected  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
     address = check_address(_named(scheduler_address))
     with connected(address, security) as client:
-        checks = tuple(MemberCheck(**check) for check in check_hosts(client, url))
+        checks = tuple(MemberCheck(**check) for check in check_hosts(client, url, asked))
     emit(
         form,
         [doctor_table(address, checks)],
         lambda: FleetDoctorDocument(scheduler=address, hosts=checks),
     )
-    ready = all(not (check.versions or check.database or check.leftovers) for check in checks)
-    return 0 if checks and ready else NO_RESULT
+    return 0 if checks and all(map(is_ready, checks)) else NO_RESULT
 
 
 def _security(directory: Path, role: str) -> tuple[Security, str]:

@@ -29,9 +29,13 @@ from vdisklab.fleet.quiet_settings import read_json, version_difference
 from vdisklab.results.host_choice import HostChoice
 
 CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+"""The scheduler fetches an ended campaign's answer from its worker."""
+
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
 _POLL_SECONDS = 1.0
 _NO_NUMBERS = "no ranking: "
+_SHUT = "it has ended, but the scheduler cannot reach its worker's port (`fleet worker --port`)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,8 @@ class CampaignRun:
                     raise CommClosedError("the scheduler was restarted")
                 if future.done():
                     self._note(_result(host, futures.pop(host)))
+                    if self.results[host].status is None:  # else it would be begun again and again
+                        client.cancel([future], force=True)
             for host in self._without_the_absent():
                 client.cancel([futures.pop(host)], force=True)
             time.sleep(_POLL_SECONDS)
@@ -254,7 +260,10 @@ def _submitted(client: Client, task: str, host: str) -> Future:
 def _result(host: str, future: Future) -> HostResult:
     if future.status == "error":
         return HostResult(host, VdisklabError.exit_code, (str(future.exception()),))
-    found = read_json(future.result())
+    try:
+        found = read_json(future.result(ANSWER_SECONDS))
+    except TimeoutError:
+        return HostResult(host, None, (_SHUT,))
     return HostResult(host, int(found.get("status", 1)), tuple(found.get("lines", ())))
 
 
@@ -267,12 +276,12 @@ def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
     return {there[address]: str(answer) for address, answer in answers.items()}
 
 
-def check_hosts(client: Client, url: str) -> list[dict[str, Any]]:
+def check_hosts(client: Client, url: str, directory: str | None = None) -> list[dict[str, Any]]:
     """What a campaign needs on each host: the fields of `MemberCheck`."""
     there = members(client)
     if not there:
         return []
-    answers = client.run(_check, url, on_error="return")
+    answers = client.run(_check, url, directory, on_error="return")
     checks = []
     for member in there:
         answer = answers.get(member.address, "gone")
@@ -289,8 +298,8 @@ def check_hosts(client: Client, url: str) -> list[dict[str, Any]]:
     return checks
 
 
-async def _check(url: str) -> str:
-    return await asyncio.to_thread(check_here, url)
+async def _check(url: str, directory: str | None) -> str:
+    return await asyncio.to_thread(check_here, url, directory)
 
 
 async def _stop() -> str:

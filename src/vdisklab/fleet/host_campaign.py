@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from vdisklab.errors import EXIT_INTERRUPTED, HostError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
+from vdisklab.host.mounts import free_bytes
+from vdisklab.host.visible import require_work_directory
 from vdisklab.results.store import open_store
 
 LAST_LINES = 5
@@ -152,8 +155,9 @@ def stop_here(deadline: float = 600.0) -> str:
     return "stopped"
 
 
-def check_here(url: str) -> str:
-    """Whether this host reaches the database, and how much killed runs left behind, as JSON."""
+def check_here(url: str, directory: str | None) -> str:
+    """Whether this host reaches the database and can build images in the directory, and how much
+    killed runs left behind, as JSON."""
     address = os.environ.get("VDISKLAB_DB") or url
     database = ""
     try:
@@ -161,7 +165,19 @@ def check_here(url: str) -> str:
             pass
     except VdisklabError as error:
         database = f"{error} ({error.hint})"
-    return json.dumps({"database": database, "leftovers": _entries_left()})
+    found = {"database": database, "leftovers": _entries_left()}
+    return json.dumps(found | (_directory_here(Path(directory)) if directory else {}))
+
+
+def _directory_here(directory: Path) -> dict[str, Any]:
+    try:
+        require_work_directory(directory)
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-"):
+            return {"directory": "", "free_bytes": free_bytes(directory)}
+    except VdisklabError as error:
+        return {"directory": f"{error} ({error.hint})"}
+    except OSError as error:
+        return {"directory": f"nothing can be written in {directory}: {error.strerror}"}
 
 
 def _entries_left() -> int | None:

@@ -149,8 +149,10 @@ def test_an_unreachable_database_is_a_sentence(
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
     monkeypatch.delenv("VDISKLAB_DB", raising=False)
     started = time.monotonic()
-    answer = json.loads(check_here("postgresql://v:hidden@127.0.0.1:1/v"))
+    answer = json.loads(check_here("postgresql://v:hidden@127.0.0.1:1/v", str(tmp_path)))
     assert answer["database"]
     assert "hidden" not in answer["database"]
     assert answer["leftovers"] == 0
+    assert answer["directory"] == ""
+    assert answer["free_bytes"] > 0
     assert time.monotonic() - started < 15

@@ -12,10 +12,13 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import dask
 import psutil
 import pytest
+from distributed import Client
 
 from tests.unit.fleet.nodes import Fleet, fleet_in, free_port
 from vdisklab.cli.main import main
@@ -96,6 +99,31 @@ def test_why_a_host_has_no_numbers_is_said_with_its_hint() -> None:
     assert HostResult("a", 3, ("killed",)).words == "failed with status 3: killed"
 
 
+def test_an_answer_that_cannot_be_fetched_is_no_reason_to_measure_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Shut:
+        """A task that has ended, on a host whose port is shut."""
+
+        status = "finished"
+
+        def done(self) -> bool:
+            return True
+
+        def result(self, timeout: float) -> str:
+            raise TimeoutError(f"after {timeout} s")
+
+    cancelled: list[object] = []
+    client = SimpleNamespace(cancel=lambda tasks, force: cancelled.extend(tasks))
+    task = Shut()
+    monkeypatch.setattr("vdisklab.fleet.coordinator._submitted", lambda *_: task)
+    monkeypatch.setattr("vdisklab.fleet.coordinator.members", lambda _: [])
+    said: list[str] = []
+    CampaignRun(("kvm1",), "", 60, said.append)._collect(cast("Client", client))
+    assert said[0].startswith("kvm1: gave up: it has ended, but the scheduler cannot reach")
+    assert cancelled == [task]
+
+
 def test_an_empty_name_is_no_host_to_wait_for() -> None:
     with pytest.raises(PlanError, match="--hosts names no host"):
         choose_members([member("a")], [""])
@@ -112,10 +140,12 @@ def test_a_worker_without_a_scheduler_says_so_without_dasks_words(tmp_path: Path
 def test_stop_and_doctor_ask_each_host(fleet: Fleet) -> None:
     with connected(fleet.address, fleet.security()) as client:
         assert stop_hosts(client, ["kvm1"]) == {"kvm1": "nothing was running"}
-        checks = check_hosts(client, "postgresql://v:hidden@127.0.0.1:1/v")
+        nowhere = str(fleet.directory / "nowhere")
+        checks = check_hosts(client, "postgresql://v:hidden@127.0.0.1:1/v", nowhere)
     assert [check["host"] for check in checks] == ["kvm1", "kvm2"]
     assert all(check["database"] and "hidden" not in check["database"] for check in checks)
     assert all(check["versions"] == "" for check in checks)
+    assert all("nowhere does not exist (mkdir -p" in check["directory"] for check in checks)
 
 
 def test_the_verbs_show_the_hosts(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,8 +283,19 @@ def test_a_single_host_never_imports_dask() -> None:
         (["run", "raw/none", "--db", "x.sqlite"], 2, "one PostgreSQL, which all hosts reach"),
         (["run", "raw/none", "--db", "postgresql://d/v", "--new"], 2, "begin again at each retry"),
         (["run", "raw/nonsense", "--db", "postgresql://d/v"], 2, "nonsense"),
-        (["run", "raw/none", "--db", "postgresql://d/v", "--give-up", "soon"], 2, "not a duration"),
-        (["run", "raw/none", "--db", "postgresql://d/v"], 3, "client.pem is missing"),
+        (["run", "raw/none", "--db", "postgresql://d/v"], 2, "in which directory to build"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--dir", "x"], 2, "in which directory"),
+        (["doctor", "--db", "postgresql://d/v", "--dir", "x"], 2, "in which directory"),
+        (
+            ["run", "raw/none", "--db", "postgresql://d/v", "--dir", "/x", "--give-up", "soon"],
+            2,
+            "not a duration",
+        ),
+        (
+            ["run", "raw/none", "--db", "postgresql://d/v", "--dir", "/x"],
+            3,
+            "client.pem is missing",
+        ),
         (["run", "raw/none", "--db", "postgresql://d/v", "--host", "a"], 2, "--guest, --hosts,"),
         (["run", "raw/none", "--db", "postgresql://d/v", "--bloks", "3"], 2, "fleet run --help"),
         (["status"], 3, "client.pem is missing"),

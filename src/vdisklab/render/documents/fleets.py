@@ -314,6 +314,10 @@ class MemberCheck:
     host: str
     versions: Annotated[str, "empty if they are this end's"]
     database: Annotated[str, "empty if it can be used with the host's own password"]
+    directory: Annotated[
+        str | None, "empty if images can be built in the work directory; null: none was asked for"
+    ] = None
+    free_bytes: Annotated[int | None, "in the work directory"] = None
     certificate_until: str
     leftovers: Annotated[int | None, "things that killed runs left behind; null: could not look"]
     facts: Mapping[str, str]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from vdisklab.render import numbers
 from vdisklab.render.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.render.tables.layout import WORDS, Column, Table
-from vdisklab.units import counted, format_duration
+from vdisklab.units import counted, format_bytes, format_duration
 
 
 def status_table(scheduler: str, members: Sequence[MemberEntry]) -> Table[MemberEntry]:
@@ -31,12 +31,24 @@ def _since(row: MemberEntry) -> str:
     return f"{datetime.fromtimestamp(row.measuring_since, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def is_ready(check: MemberCheck) -> bool:
+    """True if a campaign can begin on this host."""
+    return not (check.versions or check.database or check.directory or check.leftovers)
+
+
+def _directory(row: MemberCheck) -> str:
+    if row.free_bytes is None:
+        return row.directory or numbers.MISSING
+    return f"{format_bytes(row.free_bytes)} free"
+
+
 def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberCheck]:
     """What must be mended before a campaign, by host."""
     columns: tuple[Column[MemberCheck], ...] = (
         Column("host", lambda row: row.host),
         Column("versions", lambda row: row.versions or "equal", folds=WORDS),
         Column("database", lambda row: row.database or "reached", folds=WORDS),
+        Column("work directory", _directory, folds=WORDS),
         Column(
             "left behind",
             lambda row: numbers.MISSING if row.leftovers is None else str(row.leftovers),
@@ -44,11 +56,16 @@ def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberC
         ),
         Column("certificate until", lambda row: row.certificate_until, spare=1),
     )
-    wrong = [check.host for check in checks if check.versions or check.database or check.leftovers]
+    wrong = [check.host for check in checks if not is_ready(check)]
     note = f"Not ready: {', '.join(wrong)}." if wrong else "All hosts that are there are ready."
     if not checks:
         note = "No worker is there: start `vdisklab fleet worker` on each host."
     left = any(check.leftovers for check in checks)
-    notes = (note, *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()))
+    asked = all(check.directory is not None for check in checks)
+    notes = (
+        note,
+        *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()),
+        *(() if asked else ("The work directory was not looked at: name it with --dir.",)),
+    )
     title = f"{counted(len(checks), 'host')} at {scheduler}"
     return Table(title, columns, checks, notes, kind=MemberCheck)
