@@ -11,7 +11,7 @@ import numpy as np
 from vdisklab.analysis.candidates import candidates, simplest
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.claimfile import Claim, ClaimFile
-from vdisklab.analysis.diagnostics.kinds import Caveats
+from vdisklab.analysis.diagnostics.kinds import Caveats, NoBaseline
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts
@@ -78,13 +78,15 @@ class FleetRanking:
     """The ranking over hosts, with what must be known about the hosts.
 
     `agreements` compare each cell with the baseline, `first` the leader with the second.
-    `best_on` counts the hosts on which a cell has the best value of all.
+    `best_on` counts the hosts on which a cell has the best value of all. `missing` says why there
+    are no scores.
     """
 
     fleet: LoadedFleet
     caveats: Caveats
     ranking: Ranking
     baseline: MeasuredCell
+    missing: tuple[NoBaseline, ...]
     rates: tuple[MeasureKey, ...]
     agreements: Mapping[MeasuredCell, Agreement]
     best_on: Mapping[MeasuredCell, int]
@@ -141,7 +143,8 @@ def answer_fleet_ranking(
     fleet: LoadedFleet, metric: str = DEFAULT_METRIC, baseline: str | None = None
 ) -> FleetRanking:
     """Ranks the cells over hosts. Raises PlanError for an unknown metric or baseline."""
-    scored = add_scores(fleet.loaded.observations, baseline_of(fleet.loaded, baseline)[0])
+    chosen, missing = baseline_of(fleet.loaded, baseline)
+    scored = add_scores(fleet.loaded.observations, chosen)
     measure = criterion(scored, metric)
     numbers = _numbers(fleet, scored.observations, measure)
     base = scored.baseline
@@ -158,6 +161,7 @@ def answer_fleet_ranking(
         caveats=fleet.loaded.caveats,
         ranking=ranking,
         baseline=base,
+        missing=missing if measure == scored.overall else (),
         rates=scored.rates if measure == scored.overall else (),
         agreements=agreements,
         best_on=_best_on(numbers.means, measure, order),

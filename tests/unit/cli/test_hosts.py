@@ -174,6 +174,20 @@ def test_the_report_has_a_page_for_the_fleet(
     assert "has no report in the format png" in capsys.readouterr().err
 
 
+def test_why_there_is_no_ranking_is_said(
+    fleet: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fleet.write((), campaigns=[campaign(number, baseline="vdi/none") for number in (4, 5, 6)])
+    fleet.add(run for number in (4, 5, 6) for run in runs_of(number))
+    assert main(["rank", "--hosts", "all"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "No scores: the baseline vdi/none has no numbers." in shown
+    assert main(["report", "--hosts", "all", "-o", str(tmp_path / "fleet.html")]) == 0
+    page = (tmp_path / "fleet.html").read_text()
+    for said in ("No scores: the baseline", "over hosts.</p>", "differ in cpu, but no paths are"):
+        assert said in page
+
+
 def test_a_host_name_cannot_break_the_page(fleet: Database, tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>"
     campaigns = [

@@ -22,10 +22,10 @@ from vdisklab.render.fleet_sentences import (
     outlier_sentences,
     spread_sentence,
 )
-from vdisklab.render.wording import caution, measure_name
+from vdisklab.render.wording import caution, measure_name, sentence
 from vdisklab.results.model import Better
 from vdisklab.sanitise import sanitise
-from vdisklab.services.fleet_hosts import FleetHost
+from vdisklab.services.fleet_hosts import FleetHost, LoadedFleet
 from vdisklab.services.fleet_report import FleetContents
 from vdisklab.units import counted
 
@@ -40,7 +40,7 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:76rem;margin:1rem auto;padding
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.85rem}
 th,td{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #8884}
 th:first-child{text-align:left;position:sticky;left:0;background:Canvas}
-thead th{vertical-align:bottom;max-width:9rem;overflow-wrap:anywhere}
+thead th{vertical-align:bottom;min-width:5rem;max-width:9rem;overflow-wrap:anywhere}
 .against{background:#c60;color:#fff}.outlier{font-weight:bold;text-decoration:underline}
 code{font-size:.9em}:root{color-scheme:light dark}
 """)
@@ -63,7 +63,9 @@ def render_fleet_page(contents: FleetContents) -> str:
         _list(_first(contents)),
         _list([f"Measured {warning}."] if warning else []),
         _section("outliers", "Outliers", outlier_sentences(ranking.outliers), "No host differs."),
-        _section("classes", "Classes of hosts", class_sentences(ranking.classes), "All alike."),
+        _section(
+            "classes", "Classes of hosts", class_sentences(ranking.classes), _one_class(fleet)
+        ),
         _matrix(contents),
         Markup("<h2>Each host's own answer</h2>"),
         *(_own(host, contents.own.get(host.name)) for host in fleet.hosts),
@@ -82,6 +84,7 @@ def _headline(contents: FleetContents) -> str:
 def _first(contents: FleetContents) -> Iterator[str]:
     if contents.why_none:
         yield contents.why_none
+    yield from map(sentence, contents.ranking.missing)
     if contents.recommendation is not None and contents.recommendation.over:
         yield agreement_sentence(contents.recommendation.over[0])
     if contents.ranking.first is not None:
@@ -95,6 +98,11 @@ def _list(sentences: Iterable[str]) -> Markup:
     return Markup("<ul>{}</ul>").format(Markup("").join(lines)) if lines else Markup("")
 
 
+def _one_class(fleet: LoadedFleet) -> str:
+    facts = ", ".join(fleet.varying)
+    return f"The hosts differ in {facts}, but no paths are compared." if facts else "All alike."
+
+
 def _section(name: str, title: str, sentences: Iterable[str], otherwise: str) -> Markup:
     lines = list(sentences) or [otherwise]
     return Markup('<h2 id="{}">{}</h2>{}').format(name, title, _list(lines))
@@ -105,6 +113,8 @@ def _matrix(contents: FleetContents) -> Markup:
     ranking = contents.ranking
     cells = [row.cell for row in ranking.ranking.rows if row.cell in ranking.agreements][:PATHS]
     slow = {outlier.host for outlier in ranking.outliers.outliers}
+    if not cells:
+        return Markup('<h2 id="hosts">Hosts and paths</h2><p>No path has a rank over hosts.</p>')
     columns = {cell: _by_host(ranking.agreements[cell]) for cell in cells}
     head = Markup("").join(Markup("<th>{}</th>").format(sanitise(cell.label)) for cell in cells)
     rows = [
@@ -146,7 +156,7 @@ def _ratio_cell(entry: tuple[float | None, bool] | None) -> Markup:
 
 
 def _anchor(host: FleetHost) -> str:
-    return "host-" + "".join(char if char.isalnum() else "-" for char in host.name)
+    return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
 
 
 def _own(host: FleetHost, ranking: Ranking | None) -> Markup:
@@ -162,7 +172,7 @@ def _own(host: FleetHost, ranking: Ranking | None) -> Markup:
         _anchor(host),
         sanitise(host.name),
         sanitise(facts),
-        _list(lines or ["No path has a rank on this host: fewer than three blocks."]),
+        _list(lines or ["No path has a rank on this host."]),
         sanitise(f"vdisklab report {command}"),
     )
 

@@ -35,7 +35,13 @@ from vdisklab.render.fleet_sentences import (
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
 from vdisklab.render.tables.power_cuts import power_cut_word
-from vdisklab.render.wording import caution_notes, mean_sentence, measure_name, verdict
+from vdisklab.render.wording import (
+    caution_notes,
+    mean_sentence,
+    measure_name,
+    sentence,
+    verdict,
+)
 from vdisklab.services.fleet_answers import (
     FleetClaim,
     FleetComparison,
@@ -88,6 +94,7 @@ def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
 
 
 def _ranking_sentences(answer: FleetRanking) -> Iterator[str]:
+    yield from map(sentence, answer.missing)
     if answer.first is not None:
         yield agreement_sentence(answer.first)
         spread = spread_sentence(answer.first)
