@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from vdisklab.errors import PlanError
-from vdisklab.results.model import Evidence, GuestGroup, Member
+from vdisklab.results.model import Evidence, GuestGroup, Member, Sample
 from vdisklab.units import parse_duration
 
 LEAST_SERVED = 0.99
@@ -76,10 +76,16 @@ class GroupStep:
     iops: Annotated[float, "requests per second of all guests"]
     fairness: Annotated[float, "Jain's index of the guests' rates"]
     cpu_for_each: Annotated[float | None, "CPUs that each guest's QEMU used on average"]
+    p99: Annotated[
+        float | None, "seconds: of all guests' requests together, in the slower direction"
+    ]
 
 
-def judge(group: GuestGroup, criterion: Criterion) -> GroupStep:
-    """Whether each guest by itself met the criterion, with nearly all of its requests completed."""
+def judge(group: GuestGroup, criterion: Criterion, samples: Sequence[Sample] = ()) -> GroupStep:
+    """Whether each guest by itself met the criterion, with nearly all of its requests completed.
+
+    `samples` are those of all guests' requests together.
+    """
     worst = max(criterion.value_of(member) for member in group.members)
     shares = [
         member.served / member.offered
@@ -97,6 +103,7 @@ def judge(group: GuestGroup, criterion: Criterion) -> GroupStep:
         iops=sum(member.iops for member in group.members),
         fairness=jain([member.iops for member in group.members]),
         cpu_for_each=sum(known) / len(known) / group.seconds if known and group.seconds else None,
+        p99=max((one.value for one in samples if one.metric == "latency_p99"), default=None),
     )
 
 

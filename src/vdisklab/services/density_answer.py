@@ -172,7 +172,7 @@ def _path_capacity(
     name: str, runs: Sequence[Run], criterion: Criterion, most: int, wanted: int
 ) -> PathCapacity:
     judged = [
-        (judge(group, criterion), group, measurement)
+        (judge(group, criterion, measurement.samples), group, measurement)
         for run in runs
         for measurement, group in groups_of(run)
     ]

@@ -16,7 +16,15 @@ from vdisklab.analysis.guest_groups import (
     parse_criterion,
 )
 from vdisklab.errors import PlanError
-from vdisklab.results.model import Counted, Evidence, GuestGroup, HostLoad, Member
+from vdisklab.results.model import (
+    Counted,
+    Direction,
+    Evidence,
+    GuestGroup,
+    HostLoad,
+    Member,
+    Sample,
+)
 
 GOOD = Member(1, 0.0, 100.0, 0.001, 0.001, 0.004, 0.5, 1000, 1000, Evidence(host_cpu_seconds=2.0))
 LIMIT = parse_criterion("latency_p99<=5ms")
@@ -35,6 +43,15 @@ class TestStep:
         assert step.worst == 0.006
         assert step.iops == 200
         assert step.cpu_for_each == pytest.approx(0.2)
+
+    def test_the_p99_of_all_requests_is_that_of_the_slower_direction(self) -> None:
+        samples = [
+            Sample("latency_p99", Direction.READ, 0.003),
+            Sample("latency_p99", Direction.WRITE, 0.004),
+            Sample("latency_max", Direction.WRITE, 0.5),
+        ]
+        assert judge(a_group(GOOD), LIMIT, samples).p99 == 0.004
+        assert judge(a_group(GOOD), LIMIT).p99 is None
 
     def test_requests_that_were_not_completed_fail_it(self) -> None:
         # Coordinated omission: latency looks fine, because what was slow was never started.

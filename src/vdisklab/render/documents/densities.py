@@ -23,6 +23,9 @@ class DensityRow:
     evidence: Annotated[str, "the numbers that say what limited it", At("limited.evidence")]
     iops: Annotated[float | None, "of all guests at the limit", At("at_limit.iops")]
     worst: Annotated[float | None, "seconds, of the worst guest at the limit", At("at_limit.worst")]
+    p99: Annotated[
+        float | None, "seconds, of all guests' requests together at the limit", At("at_limit.p99")
+    ]
     fairness: Annotated[float | None, At("at_limit.fairness")]
     cpu_for_each: Annotated[float | None, At("at_limit.cpu_for_each")]
     reached: Annotated[float | None, "the rate that one guest reached, if less than the load"]

@@ -44,12 +44,14 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
         Column("limited by", _limited, folds=WORDS),
         Column("IOPS", lambda row: numbers.value(row.iops, "1/s"), right=True, spare=2),
         Column("worst guest", lambda row: numbers.value(row.worst, "s"), right=True, spare=1),
-        Column("fairness", lambda row: _plain(row.fairness, 2), right=True, spare=3),
-        Column("CPUs each", lambda row: _plain(row.cpu_for_each, 2), right=True, spare=4),
+        Column("p99 of all", lambda row: numbers.value(row.p99, "s"), right=True, spare=3),
+        Column("fairness", lambda row: _plain(row.fairness, 2), right=True, spare=4),
+        Column("CPUs each", lambda row: _plain(row.cpu_for_each, 2), right=True, spare=5),
     )
     rows = tuple(map(DensityRow.of, answer.paths))
     notes = [
-        "IOPS of all guests, latency of the worst one, and Jain's fairness index, at the limit",
+        "at the limit: IOPS of all guests, latency of the worst one, p99 of all requests together, "
+        "Jain's fairness index",
         *(EMULATED for _ in range(answer.emulated)),
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
