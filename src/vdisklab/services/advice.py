@@ -59,6 +59,7 @@ from vdisklab.services.answers import (
     require_numbers,
     stored_verdicts,
 )
+from vdisklab.services.density_answer import searched_capacity
 
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
@@ -340,6 +341,7 @@ def recommendation_of(
 
     `worked` has the counters of each cell; it is read from the database if it is None.
     """
+    _require_one_guest_each(loaded, weights)
     verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
     if not candidates(scored.observations.cells):
@@ -370,6 +372,16 @@ def recommendation_of(
         ),
         verdicts=verdicts,
     )
+
+
+def _require_one_guest_each(loaded: Loaded, weights: str | None) -> None:
+    """Raises PlanError for a search of how many guests each path carries: rates are its load."""
+    searched = [one.id for one in loaded.campaigns if searched_capacity(one.plan)]
+    if searched and weights is None:
+        raise PlanError(
+            f"the campaign {searched[0]} searched how many guests each path carries",
+            hint="`vdisklab recommend --guests N` names the paths that carry N",
+        )
 
 
 def _grown(results: Store, loaded: Loaded, cell: MeasuredCell) -> Iterator[ThinImage]:

@@ -80,7 +80,8 @@ MOST_TIME_SERIES = 4
 class Contents:
     """Everything that a report shows. `summaries` has every measure, the scores first.
 
-    `recommendation` is for the default needs; if it is None, `why_none` says why.
+    `recommendation` is for the default needs; if it is None, `why_none` says why, or the campaign
+    is a search of how many guests each path carries, `density`.
     `cached` has, by cell, the measurements whose bytes mostly came from the page cache. `verdicts`
     are from power cuts on the same host.
     """
@@ -159,7 +160,11 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         summaries = {key: summarise(observations, key) for key in _scores_first(scored)}
     tallies, cells = summing.result(), loaded.cells
     worked = workings(tallies, cells)
-    answer, why_none = _recommendation(results, loaded, worked, disk)
+    searched = next((one.id for one in campaigns if searched_capacity(one.plan)), None)
+    density = None if searched is None else density_of(results, searched)
+    answer, why_none = None, ""
+    if density is None:
+        answer, why_none = _recommendation(results, loaded, worked, disk)
     caveats, examples = loaded.caveats, results.examples(loaded.ids)
     cached = from_page_cache(tallies, cells)
     contents = Contents(
@@ -193,9 +198,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         trade_offs=usual_front(results, loaded, scored)
         if len(observations.cells) <= TRADE_OFF_CELLS
         else None,
-        density=next(
-            (density_of(results, one.id) for one in campaigns if searched_capacity(one.plan)), None
-        ),
+        density=density,
     )
     return replace(
         contents, bandwidth_series=_time_series(results, loaded, contents.featured, scored)

@@ -34,7 +34,9 @@ def _figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Fig
     ]  # fmt: skip
     unit = scale.suffix.strip()
     styles = line_styles([path.path for path in drawn], palette)
-    guests = {"x": quantitative("guests", title="guests", axis={"tickMinStep": 1, "grid": False})}
+    tried = sorted({step.guests for path in drawn for step in path.steps})
+    axis = {"values": tried, "format": "d", "labelOverlap": True, "grid": False}
+    guests = {"x": quantitative("guests", title="guests", axis=axis)}
     colour = {"color": styles["color"]}
     worst = quantitative("value", title=f"slowest guest, {unit}", scale={"type": "log"})
     fair = quantitative("fairness", title="fairness", scale={"domain": [0, 1]})

@@ -39,14 +39,18 @@ MOST_POINTS = 300
 
 
 def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
-    """All figures in the order of the articles; one without numbers names the command to run."""
+    """All figures in the order of the articles; one without numbers names the command to run.
+
+    A search of how many guests each path carries has only its own.
+    """
+    if contents.density is not None:
+        return density_figures(contents, palette)
     return (
         *bar_figures(contents, palette),
         _safety(contents, palette),
         trade_offs_figure(contents, palette),
         time_series_figure(contents, palette),
         latency_figure(contents, palette),
-        *density_figures(contents, palette),
         *sweep_figures(contents, palette),
         published_figure(contents, palette),
     )

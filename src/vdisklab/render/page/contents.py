@@ -18,6 +18,7 @@ from vdisklab.render import numbers, verdict
 from vdisklab.render.documents.reports import ReportValue
 from vdisklab.render.tables.claim_results import claims_counts, stated, verdict_text
 from vdisklab.render.tables.comparison import compared_rows, shape_text
+from vdisklab.render.tables.density_table import density_headline, density_lines
 from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.power_cuts import keeping_of
 from vdisklab.render.wording import caution, grouped_sentences, named, sentence
@@ -54,8 +55,18 @@ def described_caution(contents: Contents) -> str:
     return "" if warning is None else f" {warning}."
 
 
+def question(contents: Contents) -> str:
+    """What the report answers."""
+    host = contents.campaigns[0].host.hostname
+    if contents.density is not None:
+        return f"How many guests does each disk path carry on {host}?"
+    return f"Which disk should a guest have on {host}?"
+
+
 def headline(contents: Contents) -> str:
     """The answer in a few words."""
+    if contents.density is not None:
+        return density_headline(contents.density)
     if contents.recommendation is None:
         return "No answer yet"
     return verdict.headline(contents.recommendation)
@@ -63,6 +74,8 @@ def headline(contents: Contents) -> str:
 
 def answer_sentences(contents: Contents) -> tuple[str, ...]:
     """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
+    if contents.density is not None:
+        return tuple(f"{subject}: {line}" for subject, line in density_lines(contents.density))
     if contents.recommendation is None:
         return (contents.why_none,)
     answer = contents.recommendation
@@ -71,6 +84,8 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
 
 def first_lines(contents: Contents) -> tuple[tuple[str, str], ...]:
     """At most three lines below the headline, each with its subject."""
+    if contents.density is not None:
+        return density_lines(contents.density)
     if contents.recommendation is None:
         return (("Why", contents.why_none),)
     return verdict.first_lines(contents.recommendation)

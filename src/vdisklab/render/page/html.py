@@ -43,6 +43,7 @@ from vdisklab.render.page.contents import (
     first_lines,
     headline,
     published_parts,
+    question,
     unmeasured_claims,
 )
 from vdisklab.render.tables.power_cuts import power_cut_of
@@ -84,6 +85,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
+        question=question(contents),
         headline=headline(contents),
         caution=caution_of(contents),
         lines=first_lines(contents),

@@ -13,6 +13,7 @@ from vdisklab.render.documents.densities import (
     NeighbourRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
+from vdisklab.render.wording import named
 from vdisklab.services.density_answer import DensityAnswer, PathCapacity
 from vdisklab.services.noisy_neighbour import NeighbourAnswer
 
@@ -20,6 +21,7 @@ EMULATED = (
     "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
     "no measure of KVM guests."
 )
+_MOST_NAMED = 4
 _FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
 
 
@@ -68,6 +70,43 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
         rows,
         notes=tuple(notes),
     )
+
+
+def density_headline(answer: DensityAnswer) -> str:
+    """The paths that carry most guests, in a few words."""
+    rows = [row for row in map(DensityRow.of, answer.paths) if row.guests is not None]
+    if not rows:
+        return "No answer yet"
+    number = _guests(rows[0])
+    best = [row.path for row in rows if _guests(row) == number]
+    verb = "carries" if len(best) == 1 else "carry"
+    noun = "guest" if rows[0].guests == 1 else "guests"
+    return f"{named(best, _MOST_NAMED)} {verb} {number} {noun}"
+
+
+def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
+    """At most three lines below the headline, each with its subject."""
+    known = [path for path in answer.paths if path.capacity is not None]
+    if not known:
+        failures = [path.failure for path in answer.paths if path.failure]
+        return (("Why", failures[-1] if failures else "No run of this search was measured."),)
+    others = "; ".join(f"{path.path}: {capacity_text(path)}" for path in known[:_MOST_NAMED])
+    first, *rest = known
+    tied = [path for path in rest if _may_carry_as_many(path, first)]
+    load = f"{answer.load} requests a second in each guest, each at {answer.criterion}. {others}."
+    limit = f"{first.path}: {_limited(DensityRow.of(first))}."
+    doubt = (
+        f"The intervals of {named([path.path for path in (first, *tied)], _MOST_NAMED)} overlap: "
+        "which carries more is not shown. More `--blocks` narrow them."
+    )
+    lines = (("Load", load), ("Limited by", limit))
+    return (*lines, ("Doubt", doubt)) if tied else lines
+
+
+def _may_carry_as_many(path: PathCapacity, best: PathCapacity) -> bool:
+    if path.capacity is None or best.capacity is None:
+        return False
+    return path.capacity.at_least or path.capacity.high >= best.capacity.low
 
 
 def capacity_text(path: PathCapacity) -> str:
