@@ -16,7 +16,7 @@ ratio to a baseline's zero is unknown, so such a rate is not part of the mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -114,7 +114,8 @@ class NoScore:
     """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
 
     `baseline_zero` are those that are zero at the baseline in every block: a ratio to them is
-    unknown. If all are empty, cell and baseline were never measured in the same block. `score` is
+    unknown. `zero` are the parts of a mix that leave it unknown in some blocks, as they are zero
+    there. If all are empty, cell and baseline were never measured in the same block. `score` is
     the name of the score's metric.
     """
 
@@ -123,6 +124,7 @@ class NoScore:
     lacking: tuple[str, ...]
     baseline_lacking: tuple[str, ...]
     baseline_zero: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
 
     @property
     def key(self) -> MeasureKey:
@@ -307,3 +309,33 @@ def add_mix(
         grid = np.where(is_zero & np.isfinite(mixed), 0.0, np.exp(mixed))
     parts = {measure: weight / total for measure, weight in weights.items()}
     return with_grid(observations, key, grid, parts)
+
+
+def without_mix(
+    observations: Observations, baseline: MeasuredCell, weights: Iterable[MeasureKey]
+) -> tuple[NoScore, ...]:
+    """The cells that have no mix (`add_mix`), or none in the blocks in which a part is zero."""
+    has_mix, row = _any(observations.grid(MIX)), observations.place[baseline]
+    lacking: list[list[str]] = [[] for _ in observations.cells]
+    zero: list[list[str]] = [[] for _ in observations.cells]
+    for measure in weights:
+        grid = observations.grid(measure)
+        higher = measure.quantity.better is Better.HIGHER
+        is_zero = (grid == 0).any(axis=1) & (measure.quantity.step is None)
+        for at in np.flatnonzero(~_any(grid) & ~has_mix):
+            lacking[at].append(str(measure))
+        for at in np.flatnonzero(is_zero):
+            if not higher or at == row:
+                zero[at].append(str(measure))
+    return tuple(
+        NoScore(
+            cell,
+            MIX.metric,
+            tuple(lacking[at]),
+            (),
+            baseline_zero=tuple(zero[at]) if at == row else (),
+            zero=tuple(zero[at]),
+        )
+        for at, cell in enumerate(observations.cells)
+        if zero[at] or lacking[at]
+    )

@@ -365,6 +365,13 @@ def _from_page_cache(
 
 def _no_score(finding: NoScore) -> str:
     name = finding.score.replace("_", " ")
+    if finding.zero:
+        everywhere = ", nor has any other path, as it is the baseline" * bool(finding.baseline_zero)
+        return (
+            f"{finding.cell}: no {name} in the blocks in which its {', '.join(finding.zero)} is "
+            f"zero, as a ratio to zero is unknown{everywhere}. `vdisklab rank --metric "
+            f"{finding.zero[0]}` counts them."
+        )
     if finding.baseline_lacking:
         lacking = ", ".join(finding.baseline_lacking)
         return (

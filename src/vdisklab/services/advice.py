@@ -33,7 +33,17 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, against_baseline, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import MEAN, MIX, NoScore, RoleSet, Score, Scored, add_mix, add_scores
+from vdisklab.analysis.score import (
+    MEAN,
+    MIX,
+    NoScore,
+    RoleSet,
+    Score,
+    Scored,
+    add_mix,
+    add_scores,
+    without_mix,
+)
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
@@ -368,6 +378,7 @@ def recommendation_of(
         findings=(
             *ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
             *missing_scores(scored, measure),
+            *(without_mix(observations, scored.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(results, loaded, best.cell),
         ),
         verdicts=verdicts,

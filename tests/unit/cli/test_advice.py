@@ -141,6 +141,31 @@ def test_weights_of_ones_own_decide(store: Database, capsys: pytest.CaptureFixtu
     assert weighted["path"] == "raw/unsafe"
 
 
+def test_a_path_without_a_mix_is_not_left_out_in_silence(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The latency of raw/none is zero: `rank` finds it the best, and its mix is unknown."""
+
+    def fast(run: Run) -> Run:
+        if run.path != "raw/none":
+            return run
+        measured = tuple(
+            replace(one, samples=tuple(replace(each, value=0.0) for each in one.samples
+                                       if each.metric == "latency_p99"))
+            for one in run.measurements
+        )  # fmt: skip
+        return replace(run, measurements=measured)
+
+    database.write(fast(run) for run in campaign_runs())
+    measure = "randread-4k-q1/read/latency_p99"
+    assert main(["recommend", "--weights", f"{measure}=1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"raw/none: no weighted mix in the blocks in which its {measure} is zero" in said
+    assert main(["recommend", "--weights", "randread-4k-q1/read/iops=1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "raw/none: no weighted mix, as it lacks randread-4k-q1/read/iops." in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

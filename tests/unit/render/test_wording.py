@@ -65,6 +65,15 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
     (
+        NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
+        "a: no weighted mix in the blocks in which its x/read/latency_p99 is zero, as a ratio to "
+        "zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
+    ),
+    (
+        NoScore(cell("a"), "weighted_mix", (), (), ("x/read/iops",), ("x/read/iops",)),
+        "unknown, nor has any other path, as it is the baseline.",
+    ),
+    (
         NoScore(cell("a"), Score.READ, (), (), (Role.RANDOM_READ,)),
         "as the baseline's 4 KiB random read is zero, and a ratio to zero is unknown",
     ),
