@@ -8,22 +8,25 @@ from dataclasses import replace
 
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
+from vdisklab.path.managers import Manager, incus_aio
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 
 
-def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
+def neighbours(path: DiskPath, manager: Manager | None = None) -> tuple[DiskPath, ...]:
     """The possible paths that keep flushed data and differ in one segment, without the path itself.
 
     A shared directory has none: no setting makes a disk of it.
 
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
     A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads. QEMU's default is
-    writeback, so neither is the other's neighbour.
+    writeback, so neither is the other's neighbour. With Incus the aio mode follows the cache mode,
+    and there is no I/O thread to set.
     """
-    varied = () if path.is_share else (*_settings(path), *_rebuilt(path))
+    settings = _settings_of_incus(path) if manager is Manager.INCUS else _settings(path)
+    varied = () if path.is_share else (*settings, *_rebuilt(path))
     return tuple(
         other
         for other in dict.fromkeys(varied)
@@ -31,11 +34,19 @@ def neighbours(path: DiskPath) -> tuple[DiskPath, ...]:
     )
 
 
+def _settings_of_incus(path: DiskPath) -> Iterator[DiskPath]:
+    for cache in _CACHES:
+        attachment = _with(path.attachment, aio=incus_aio(cache).value)
+        yield replace(path, cache=cache, attachment=attachment)
+
+
+_CACHES = (CacheMode.NONE, CacheMode.WRITEBACK)
+
+
 def _settings(path: DiskPath) -> Iterator[DiskPath]:
-    flushed = (CacheMode.NONE, CacheMode.WRITEBACK)
     synchronous = (CacheMode.DIRECTSYNC, CacheMode.WRITETHROUGH)
     attachment = path.attachment
-    for cache in flushed if path.offers_write_cache else synchronous:
+    for cache in _CACHES if path.offers_write_cache else synchronous:
         if cache is path.cache.spelled_out:
             continue
         native = attachment.aio is Aio.NATIVE and not cache.direct

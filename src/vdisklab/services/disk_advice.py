@@ -316,7 +316,7 @@ class _Desk:
 def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
     """Why no setting can be changed in one line, so that no measurement would decide anything."""
     refusal = None
-    for other in neighbours(path):
+    for other in neighbours(path, group.manager):
         if same_image_and_bus(path, other):
             try:
                 change_of(group.disks[0], other)
@@ -337,7 +337,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
 
     MEASURE if no single line makes it safe.
     """
-    for other in neighbours(path):
+    for other in neighbours(path, group.manager):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
         if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
             return DiskAdvice(

@@ -169,7 +169,7 @@ def paths_to_measure(group: DiskGroup) -> tuple[DiskPath, ...]:
     if group.path is None:
         return ()
     default = default_path(group)
-    others = neighbours(group.path)
+    others = neighbours(group.path, group.manager)
     return tuple(dict.fromkeys((group.path, *others, *(() if default is None else (default,)))))
 
 

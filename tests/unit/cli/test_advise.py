@@ -370,6 +370,39 @@ def test_a_campaign_of_fewer_blocks_is_continued(
     assert bool(document["planned"]) == continued
 
 
+INSTANCE = """\
+name: web
+architecture: x86_64
+type: virtual-machine
+config: {image.os: Ubuntu}
+devices:
+  agent: {source: 'agent:config', type: disk}
+  root: {path: /, pool: default, type: disk MORE}
+---
+name: default
+driver: dir
+config: {source: /var/lib/incus/storage-pools/default}
+"""
+
+
+def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its aio mode follows: no line of Incus sets one alone."""
+    file = tmp_path / "instance.yaml"
+    file.write_text(INSTANCE.replace(" MORE", ""))
+    document = advised(capsys, str(file), "--dir", str(tmp_path))
+    assert document["groups"][0]["advice"] == "measure"
+    command = document["planned"][0]["command"]
+    own = "raw/none/scsi:aio=io_uring:discard=unmap"
+    assert f"vdisklab run {own} raw/writeback/scsi:discard=unmap " in command
+    assert "iothread" not in command
+    file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
+    (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["groups"]
+    assert (group["advice"], group["to"]) == ("change", own)
+    assert group["disks"][0]["paste"] == "incus config device set web root io.cache=none"
+
+
 def test_an_interrupted_measurement_is_said(
     store: Database,
     tmp_path: Path,
