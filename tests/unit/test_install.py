@@ -30,6 +30,38 @@ def test_scripts_are_executable_bash(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text()
 
 
+@pytest.mark.parametrize(
+    ("programs", "platforms"),
+    [
+        ((), "--platform proxmox --platform libvirt"),
+        (("incus",), "--platform incus"),
+        (("qm",), "--platform proxmox"),
+        (("virsh", "incus"), "--platform incus --platform libvirt"),
+    ],
+)
+def test_the_quickstart_measures_what_this_host_gives_new_guests(
+    tmp_path: Path, programs: tuple[str, ...], platforms: str
+) -> None:
+    script = tmp_path / "script" / "quickstart"
+    made = ["script/install", ".venv/bin/vdisklab", *(f"bin/{name}" for name in programs)]
+    for name in made:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    shutil.copy(ROOT / "script" / "quickstart", script)
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    for name in ("dirname", "readlink"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", script, "--blocks", "1"],
+        env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    command = done.stdout.splitlines()[-1]
+    assert command.startswith("run host raw/default ")
+    assert f" {platforms} --blocks 3 " in command
+    assert command.endswith(" --blocks 1")
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_locks_name_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()
