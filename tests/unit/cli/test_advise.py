@@ -139,6 +139,25 @@ def test_a_conversion_is_named_beside_the_setting(
     assert group["rebuilt"] is None or group["rebuilt"].startswith("raw/none")
 
 
+@pytest.mark.parametrize(
+    ("own", "needed"),
+    [("raw/none/sata", "the driver of virtio in the guest"), ("qcow2/none", "a converted image")],
+)
+def test_what_a_better_path_needs_is_said(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], own: str, needed: str
+) -> None:
+    speeds = {"host": 1.0, own: 0.2, own.replace("none", "writeback"): 0.2, "raw/none": 0.8}
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(speeds)},
+    )
+    database.write(runs(speeds=speeds), campaigns=[here])
+    assert main(["advise", guest(tmp_path, own)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"but needs {needed}: `vdisklab export` writes its configuration." in out
+
+
 def test_an_empty_image_is_no_conversion(
     database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

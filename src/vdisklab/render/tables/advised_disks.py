@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.audit.configured_disk import FileVolume
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Keeping
 from vdisklab.path.managers import Manager
 from vdisklab.plan.settings import Request, command_words
@@ -25,6 +26,7 @@ from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_wor
 from vdisklab.render.wording import caution_notes
 from vdisklab.sanitise import sanitise_line
 from vdisklab.services.disk_advice import AdviceAnswer, DiskAction, DiskAdvice, grouped_by_verdict
+from vdisklab.services.disk_groups import DiskGroup
 from vdisklab.units import counted, format_duration
 
 SHOWN = 12
@@ -137,8 +139,8 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             yield f"{name}: {durability_sentence(str(entry.to), entry.then)}"
         if entry.rebuilt is not None:
             yield (
-                f"{name}: {entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs a "
-                "converted image or a driver in the guest: `vdisklab export` writes its "
+                f"{name}: {entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs "
+                f"{_needed(entry.group, entry.rebuilt)}: `vdisklab export` writes its "
                 "configuration."
             )
         if entry.over_default is not None:
@@ -163,6 +165,12 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             "directory on the same kind of storage with --dir."
         )
     yield from caution_notes(answer.caveats)
+
+
+def _needed(group: DiskGroup, rebuilt: DiskPath) -> str:
+    bus = rebuilt.attachment.bus
+    other_bus = group.path is not None and group.path.attachment.bus is not bus
+    return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
 def _lines(answer: AdviceAnswer) -> Iterator[str]:
