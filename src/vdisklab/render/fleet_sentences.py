@@ -76,8 +76,8 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         yield f"… and {len(search.outliers) - _SHOWN} more like it."
     if search.outliers:
         yield (
-            f"{search.alpha:.0%} of sound fleets have such an alarm if hosts' levels are "
-            "log-normal, and up to a third of large ones if levels have heavy tails."
+            f"{search.alpha:.0%} of sound fleets have such an alarm, at most; half of the large "
+            "ones if hosts' levels differ by 10 % and have heavy tails."
         )
     if search.unchecked:
         yield (

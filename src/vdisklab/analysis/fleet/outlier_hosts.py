@@ -20,6 +20,12 @@ MIN_PEERS = 5
 LEAST = 0.10
 """A host within 10 % of its peers is not called an outlier, however alike they are."""
 
+SLOW, FAST = 0.63, 2.0
+"""Beyond these ratios to its peers a host is far off, whatever the tails of their distribution."""
+
+TAIL = 4
+"""Degrees of freedom of Student's t, whose tails are to explain what is nearer."""
+
 FEW = 15
 """With fewer hosts, one outlier at most is looked for: Rosner's limits are right from 15 on."""
 
@@ -59,7 +65,8 @@ def find_outliers(
     A host's level is its effect in the additive model cells + hosts of the `host_means`. Outliers
     are found by the generalised extreme studentised deviate (Rosner, Technometrics 25, 1983), which
     several bad hosts do not hide from. Its level is `alpha` divided by groups and measures, so that
-    of the fleets whose hosts differ only by (log-normal) chance, 5 % have an alarm, at most.
+    of the fleets whose hosts differ only by (log-normal) chance, 5 % have an alarm, at most. That
+    assumes thin tails; so a host must also be far off, or farther than heavy tails bring one.
     """
     large = [set(group) for group in groups if len(group) >= MIN_PEERS]
     unchecked = sorted(host for group in groups if len(group) < MIN_PEERS for host in group)
@@ -76,12 +83,21 @@ def find_outliers(
             normal = np.delete(values, places)[~np.delete(stopped, places)]
             for place in places if len(normal) else ():
                 apart = float(values[place] - normal.mean())
-                if abs(apart) >= -math.log1p(-LEAST):
+                if not _in_tails(apart, normal, alpha / tests):
                     ratio = 0.0 if stopped[place] else math.exp(apart)
                     outliers.append(OutlierHost(list(known)[place], measure, ratio, len(known) - 1))
     return OutlierSearch(
         tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
     )
+
+
+def _in_tails(apart: float, normal: Floats, alpha: float) -> bool:
+    """True if a sound host may be this far from the mean of the normal ones."""
+    if apart <= math.log(SLOW) or apart >= math.log(FAST):
+        return False
+    spread = float(normal.std(ddof=1)) * math.sqrt((TAIL - 2) / TAIL) if len(normal) > 1 else 0.0
+    tail = float(t_isf(alpha / (2 * len(normal)), TAIL)) * spread
+    return abs(apart) < max(-math.log1p(-LEAST), tail)
 
 
 def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:

@@ -136,8 +136,8 @@ class FleetState:
     ]
     false_alarms: Annotated[
         float,
-        "share of sound fleets in which any host is called an outlier, if hosts' levels are "
-        "log-normal; with heavy tails, up to a third of large fleets",
+        "share of sound fleets in which any host is called an outlier, at most; half of the large "
+        "ones if hosts' levels differ by 10 % and have heavy tails",
         At("outliers.alpha"),
     ]
     facts: Annotated[tuple[FactEntry, ...], "the facts that vary", At("classes.tests")]

@@ -133,6 +133,15 @@ def test_a_host_with_a_dying_disk_is_found() -> None:
     assert outlier.ratio == pytest.approx(0.6, abs=0.07)
 
 
+@pytest.mark.parametrize("slower", [None, 0.75])
+def test_the_ends_of_heavy_tails_are_no_outliers(slower: float | None) -> None:
+    logs = np.zeros((3, 60, 3)) + 0.02 * stats.t(3).ppf((np.arange(60) + 0.5) / 60)[:, None]
+    if slower is not None:  # far beyond these tails, though not by 37 %
+        logs[:, 30] += np.log(slower)
+    search = find_outliers(fleet_of(logs).means, [IOPS], [[host_name(at) for at in range(60)]])
+    assert [found.host for found in search.outliers] == [host_name(30)] * (slower is not None)
+
+
 def test_three_dying_disks_do_not_hide_each_other() -> None:
     logs = drawn(RNG(8), np.zeros(5), 20)
     logs[:, 1:4] += np.log(0.6)
