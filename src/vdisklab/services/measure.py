@@ -261,7 +261,8 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     """Changes of the host that can affect numbers, one phrase each."""
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
-    return [f"{key} was {old} and is now {new}" for key, old, new in pairs if old != new]
+    known = (pair for pair in pairs if None not in pair)  # a busy machine may not say a version
+    return [f"{key} was {old} and is now {new}" for key, old, new in known if old != new]
 
 
 def _medium(plan: CampaignPlan) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
@@ -9,9 +11,16 @@ from vdisklab.errors import DatabaseBusyError, DatabaseError
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import Run
 from vdisklab.results.store import Store
-from vdisklab.services.measure import store_with_retry
+from vdisklab.services.measure import _changes, store_with_retry
 
 RUN = a_run(a_campaign())
+
+
+def test_a_version_that_a_busy_machine_did_not_say_is_no_change() -> None:
+    host = a_campaign().host
+    assert _changes(host, replace(host, fio=None)) == []
+    assert _changes(replace(host, fio=None), host) == []
+    assert _changes(host, replace(host, fio="fio-9")) == ["fio was fio-3.33 and is now fio-9"]
 
 
 class Clock:
