@@ -7,7 +7,7 @@ mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
-mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
+mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null && echo +io >/sys/fs/cgroup/cgroup.subtree_control
 mount -o remount,rw /
 hostname vdisklab-lab
 mkdir -p /run/lock /run/lvm
