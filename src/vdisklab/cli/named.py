@@ -29,7 +29,7 @@ WITHOUT_DB = frozenset({"clean", "doctor", "fleet", "lab", "method", "profiles"}
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
-_IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)[^<\n]*")
+_IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Named:
 
     def in_html(self, page: str) -> str:
         """The page with complete commands."""
-        return _IN_HTML.sub(lambda found: self._complete(found, escape), page)
+        return _IN_HTML.sub(lambda found: self._complete(found, _in_span), page)
 
     def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """The JSON value with complete commands."""
@@ -79,6 +79,12 @@ class Named:
 
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])
+
+
+def _in_span(word: str) -> str:
+    """An option and its value in HTML; as everywhere on the page, no line breaks in an option."""
+    option, _, value = word.partition(" ")
+    return f'<span class="whole">{option}</span> {escape(value)}'
 
 
 NOTHING_NAMED = Named()

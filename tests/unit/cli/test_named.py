@@ -52,9 +52,10 @@ def test_commands_are_completed(text: str, complete: str) -> None:
 
 def test_a_page_is_completed_in_its_own_quoting_and_without_a_password() -> None:
     page = "<code>vdisklab rank</code> vdisklab rank"
-    assert Named.of("a&b").in_html(page) == (
-        "<code>vdisklab rank --db &#x27;a&amp;b&#x27;</code> vdisklab rank"
-    )
+    added = '<span class="whole">--db</span> &#x27;a&amp;b&#x27;'
+    assert Named.of("a&b").in_html(page) == f"<code>vdisklab rank {added}</code> vdisklab rank"
+    page = '<code>vdisklab rank <span class="whole">--blocks</span> 4</code>'
+    assert Named.of("a&b").in_html(page) == page.replace("</code>", f" {added}</code>")
     assert "secret" not in Named.of("postgresql://u:secret@h/d").in_text("vdisklab rank")
     assert "secret" not in Named.of("x://u:secret@h:p/d").in_text("vdisklab rank")
 
@@ -107,10 +108,12 @@ def test_a_report_names_the_database(
     other, page = tmp_path / "other.sqlite", tmp_path / "report.html"
     shutil.copy(database.file, other)
     assert main(["report", "--db", str(other), "-o", str(page)]) == 0
-    found = re.findall(r"<code>(vdisklab ([a-z-]+)[^<]*)", page.read_text())
+    shown = re.sub("</?span[^>]*>", "", page.read_text())
+    found = re.findall(r"<code>(vdisklab ([a-z-]+)[^<]*)", shown)
     in_question = [command for command, verb in found if verb not in WITHOUT_DB]
     assert len(in_question) > 3
-    assert all(f"--db {other}" in command for command in in_question)
+    assert all(f" --db {other}" in command for command in in_question)
+    assert any(command.endswith(f"--source FILE --db {other}") for command in in_question)
 
 
 @pytest.mark.parametrize(
