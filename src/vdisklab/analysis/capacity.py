@@ -31,7 +31,7 @@ _WIDTHS = np.geomspace(0.05, 1.0, 12)
 class Capacity:
     """The number of guests that a path carries, with its 95 % interval.
 
-    `at_least` is True if the largest number that could be tried passed: the true one may be higher.
+    `at_least` is True if the largest number that was tried passed: the true one may be higher.
     """
 
     guests: int
@@ -76,10 +76,12 @@ def _mostly(passed: Sequence[bool]) -> bool:
 def capacity(outcomes: Outcomes, most: int) -> Capacity | None:
     """The capacity, from all runs of a path; `most` is the largest number that can be tried.
 
-    None without runs.
+    None without runs. Nothing is known of larger numbers than those tried until one has failed.
     """
     if not any(outcomes.values()):
         return None
+    if _bracket(outcomes)[1] is None:
+        most = max(outcomes)
     probability = _posterior(outcomes, most)
     guests = int(probability.argmax())
     below = np.cumsum(probability)

@@ -116,6 +116,7 @@ class LimitedBy(StrEnum):
     PAGE_CACHE = "the page cache"
     MEMORY = "memory for more guests"
     MOST = "--most"
+    UNFINISHED = "the search did not end"
     UNKNOWN = "nothing that is counted was used up"
 
 

@@ -62,7 +62,7 @@ def density(
             emit(form, [density_table(answer)], lambda: density_document(answer))
     if measured.interrupted:
         return EXIT_INTERRUPTED
-    failed = answer is None or any(path.capacity is None for path in answer.paths)
+    failed = answer is None or not all(path.complete for path in answer.paths)
     return EXIT_CELLS_FAILED if failed else 0
 
 

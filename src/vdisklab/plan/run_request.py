@@ -164,7 +164,7 @@ class DensityRequest(Request):
         Panel.WHAT,
         key="",
         metavar="LIMIT",
-        default=DEFAULT_LIMIT,
+        shown=DEFAULT_LIMIT,
         identifies=True,
     )
     victim: str | None = setting(

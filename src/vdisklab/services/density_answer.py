@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vdisklab.analysis.capacity import Capacity, capacity
+from vdisklab.analysis.capacity import Capacity, capacity, next_steps
 from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
     Bottleneck,
@@ -22,7 +22,7 @@ from vdisklab.analysis.guest_groups import (
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import GUESTS, RanUnder, without_options
-from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST
+from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 
@@ -33,6 +33,7 @@ class PathCapacity:
 
     `steps` are its runs, `limited` what limited the smallest number of guests that did not pass,
     or the search. `reached` is the rate that one guest alone reached if that is less than its load.
+    `complete` is False if the search was interrupted, or given up because runs failed.
     """
 
     path: str
@@ -40,6 +41,7 @@ class PathCapacity:
     steps: tuple[GroupStep, ...]
     limited: Bottleneck
     reached: float | None
+    complete: bool
     failure: str | None = None
 
     @property
@@ -63,11 +65,13 @@ class DensityAnswer:
 
 
 def outcomes_of(runs: Sequence[Run], criterion: Criterion) -> Mapping[int, list[bool]]:
-    """Whether each measured run passed, by its number of guests."""
+    """Whether all measurements of each run passed, by its number of guests."""
     outcomes: dict[int, list[bool]] = defaultdict(list)
     for run in runs:
-        for _, group in groups_of(run):
-            outcomes[len(group.members)].append(judge(group, criterion).passed)
+        groups = [group for _, group in groups_of(run)]
+        if groups:
+            passed = all(judge(group, criterion).passed for group in groups)
+            outcomes[len(groups[0].members)].append(passed)
     return outcomes
 
 
@@ -90,7 +94,7 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
             f"the campaign {campaign.id} did not search how many guests a path carries",
             hint="measure it: `vdisklab density PATHS --load 500iops`",
         )
-    criterion = parse_criterion(str(plan.get("until", DEFAULT_LIMIT)))
+    criterion = parse_criterion(str(plan["until"]))
     cells: dict[str, set[int]] = defaultdict(set)
     for cell in campaign.cells:
         if cell.path is not None:
@@ -128,7 +132,7 @@ def stored_density(store: Store, name: str | None) -> DensityAnswer:
 
 def searched_capacity(plan: Mapping[str, Any]) -> bool:
     """True for a stored plan that `density` made to search capacities."""
-    return "load" in plan and "neighbour" not in plan and len(plan.get("cells", ())) > 0
+    return "load" in plan and "until" in plan and len(plan.get("cells", ())) > 0
 
 
 def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
@@ -146,11 +150,16 @@ def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
         raise PlanError("no path of this search could be measured", hint="`vdisklab runs` says why")
     carried = best.capacity
     tried = carried.at_least and carried.guests < guests
+    further = (
+        f"search further: --most {guests}"
+        if best.complete
+        else ("the search did not end: the same `vdisklab density` continues it")
+    )
     raise PlanError(
         f"no path is shown to carry {guests} guests with {answer.load} requests a second at "
         f"{answer.criterion}: {best.path} carries {'at least ' if tried else ''}{carried.guests} "
         f"({carried.low}–{carried.high})",
-        hint=f"search further: --most {guests}"
+        hint=further
         if tried
         else "measure other paths, more --blocks, a smaller --load or a longer --until",
     )
@@ -181,18 +190,23 @@ def _path_capacity(
     short = [step.iops for step in alone if step.served is not None and step.served < LEAST_SERVED]
     failures = [run.failure.sentence for run in runs if run.failure is not None]
     failed = [one for one in judged if not one[0].passed]
+    outcomes = outcomes_of(runs, criterion)
+    complete = not next_steps(outcomes, most, repeats=1)
     if failed:
         _, group, measurement = min(failed, key=lambda one: one[0].guests)
         limited = bottleneck(group, measurement.evidence)
+    elif not complete:
+        limited = Bottleneck(LimitedBy.UNFINISHED, "")
     else:
         limited = Bottleneck(
             LimitedBy.MEMORY if most < wanted else LimitedBy.MOST, f"{most} guests"
         )
     return PathCapacity(
         path=name,
-        capacity=capacity(outcomes_of(runs, criterion), most),
+        capacity=capacity(outcomes, most),
         steps=steps,
         limited=limited,
         reached=min(short, default=None),
+        complete=complete,
         failure=failures[-1] if failures else None,
     )

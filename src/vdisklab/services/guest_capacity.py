@@ -38,7 +38,7 @@ from vdisklab.services.density_answer import (
     outcomes_of,
 )
 from vdisklab.services.measure import Measured, measure
-from vdisklab.services.planning import load_profile
+from vdisklab.services.planning import load_profile, require_possible
 from vdisklab.storage.room import guests_that_fit
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB, format_bytes
@@ -128,6 +128,7 @@ def measure_density(
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
     """
     campaign = campaign_of(request)
+    require_possible(LocalHost(), campaign)
     try:
         run_control(request, progress)
     except KeyboardInterrupt:
@@ -153,6 +154,7 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
         request,
         guests=tuple(str(number) for number in range(1, _most(request) + 1)),
         profile=request.profile or PROFILE,
+        until=request.until or DEFAULT_LIMIT,
         baseline=NO_BASELINE,
     )
 
@@ -167,8 +169,14 @@ def require_group_paths(request: DensityRequest) -> None:
 
 def _require_groups(path: DiskPath, request: DensityRequest) -> None:
     """Raises PlanError for a path that several guests cannot have, or that is thin."""
-    if path.on_host or (path.image is not None and path.image.format is ImageFormat.NULL):
+    is_null = path.image is not None and path.image.format is ImageFormat.NULL
+    if path.on_host or path.is_share or is_null:
         raise PlanError(f"{path} gives no guest a disk", hint="write a path such as raw/none")
+    if path.attachment.guests is not None:
+        raise PlanError(
+            f"density decides itself how many guests it measures, but {path} names a number",
+            hint=f"leave out guests={path.attachment.guests}",
+        )
     (pair,) = with_each(path, GUESTS, ("2",))
     verdict = impossible(pair, backing_of(request))
     if verdict is not None:
@@ -202,7 +210,7 @@ def _most(request: DensityRequest) -> int:
 def _search(
     store: Store, campaign: DensityRequest, progress: Progress, *, renew: bool = True
 ) -> tuple[Measured, DensityAnswer | None]:
-    criterion = parse_criterion(campaign.until or DEFAULT_LIMIT)
+    criterion = parse_criterion(str(campaign.until))
     search = CapacitySearch(criterion, campaign.blocks or REPEATS, progress, renew)
     measured = measure(store, campaign, progress, new=campaign.new, search=search)
     if measured.campaign is None:

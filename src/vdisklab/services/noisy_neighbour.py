@@ -9,8 +9,9 @@ import numpy as np
 from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
 from vdisklab.plan.guest import RanUnder
-from vdisklab.plan.run_request import DEFAULT_LIMIT, DensityRequest
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
 from vdisklab.results.model import Run
@@ -18,7 +19,7 @@ from vdisklab.results.store import Store
 from vdisklab.services.density_answer import groups_of, name_of_one
 from vdisklab.services.guest_capacity import require_group_paths, run_control
 from vdisklab.services.measure import Measured, measure
-from vdisklab.services.planning import load_profile
+from vdisklab.services.planning import load_profile, require_possible
 
 _ALONE, _BESIDE = 1, 2
 
@@ -57,6 +58,7 @@ def measure_neighbour(
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
     """
     campaign = neighbour_campaign(request)
+    require_possible(LocalHost(), campaign)
     try:
         run_control(request, progress)
     except KeyboardInterrupt:
@@ -70,11 +72,13 @@ def measure_neighbour(
 
 def neighbour_campaign(request: DensityRequest) -> DensityRequest:
     """The campaign of a request. Raises PlanError for what it cannot say."""
-    if request.guests or request.load is not None or request.until not in (None, DEFAULT_LIMIT):
+    unused = ("guests", "load", "until", "most", "profile")
+    given = [f"--{name}" for name in unused if getattr(request, name)]
+    if given:
         raise PlanError(
-            "--victim compares one guest alone with the same beside a neighbour, so --guests, "
-            "--load and --until have no effect",
-            hint="leave them out",
+            "--victim compares one guest alone with the same beside a neighbour, so "
+            f"{' and '.join(given)} {'has' if len(given) == 1 else 'have'} no effect",
+            hint=f"leave out {' and '.join(given)}",
         )
     require_group_paths(request)
     for name in (request.victim, request.neighbour):

@@ -31,9 +31,9 @@ from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.visible import require_work_directory
 from vdisklab.path.cell import Cell
-from vdisklab.plan.build import backing_of, beside, build_plan, draft_plan
+from vdisklab.plan.build import Draft, backing_of, beside, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.profile import Profile, parse_profile
@@ -70,20 +70,11 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
 
     Raises PlanError if no host could measure it, HostError if this host cannot.
     """
-    for device in request.devices:
-        open_device(device)  # before a path is judged by it
-    profile = load_profile(request.profile or DEFAULT_PROFILE)
-    if request.neighbour is not None:
-        profile = beside(profile, load_profile(request.neighbour))
-    qemus, able = find_qemus(host, request.qemu)
-    directory = _work_directory(request)
-    draft = draft_plan(request, profile, qemus, requested_guest(host, request))
-    # Refuse requests that no host could measure before trying anything on this one.
-    check_measurements(draft.on(Capabilities(qemus=able)))
+    draft, able = _possible_draft(host, request)
     capabilities = survey(
         host,
         ledger,
-        directory,
+        _work_directory(request),
         draft.paths_to_survey,
         progress,
         backing=backing_of(request),
@@ -92,6 +83,27 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     plan = draft.on(capabilities)
     require_usable(host, plan.backing, device_bytes_needed(plan))
     return plan
+
+
+def require_possible(host: Host, request: Request) -> None:
+    """Raises what `make_plan` and the start of the campaign would, without building a stack."""
+    draft, able = _possible_draft(host, request)
+    require_space(draft.on(Capabilities(qemus=able)))
+
+
+def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, QemuLimits]]:
+    """The draft of a request that some host can measure, and its QEMUs that start here."""
+    for device in request.devices:
+        open_device(device)  # before a path is judged by it
+    profile = load_profile(request.profile or DEFAULT_PROFILE)
+    if request.neighbour is not None:
+        profile = beside(profile, load_profile(request.neighbour))
+    qemus, able = find_qemus(host, request.qemu)
+    _work_directory(request)
+    draft = draft_plan(request, profile, qemus, requested_guest(host, request))
+    # Refuse requests that no host could measure before trying anything on this one.
+    check_measurements(draft.on(Capabilities(qemus=able)))
+    return draft, able
 
 
 def require_possible_paths(request: Request) -> None:

@@ -49,6 +49,14 @@ def test_five_repeats_of_a_cliff_leave_no_doubt() -> None:
     assert (found.low, found.guests, found.high) == (3, 3, 3)
 
 
+def test_a_search_that_did_not_end_says_nothing_of_larger_numbers() -> None:
+    once_failed = {1: [True], 2: [False, True, True], 4: [True]}
+    for outcomes in ({1: [True]}, {1: [True], 2: [True], 4: [True]}, once_failed):
+        found = capacity(outcomes, 16)
+        assert found is not None
+        assert (found.guests, found.high, found.at_least) == (max(outcomes), max(outcomes), True)
+
+
 def test_nothing_measured_is_no_answer() -> None:
     assert capacity({}, 4) is None
     assert next_steps({}, 4) == (1,)

@@ -17,13 +17,20 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.density_answer import carrying, density_of, stored_density
+from vdisklab.services.density_answer import (
+    carrying,
+    density_of,
+    outcomes_of,
+    searched_capacity,
+    stored_density,
+)
 from vdisklab.services.guest_capacity import CapacitySearch, campaign_of
 from vdisklab.services.planning import load_profile
 
@@ -98,6 +105,36 @@ class TestAnswer:
         assert (path.capacity.guests, path.capacity.at_least) == (4, True)
         assert path.limited.limit is LimitedBy.MOST
 
+    @pytest.mark.parametrize(
+        ("failed_at", "sentence"), [(None, "the same command continues it"), (8, "the guest died")]
+    )
+    def test_the_search_did_not_end(
+        self, store: Store, failed_at: int | None, sentence: str
+    ) -> None:
+        campaign = a_density(16)
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        if failed_at is not None:
+            run = a_step(campaign, 4, failed_at, 0.001)
+            store.add_run(replace(run, failure=BROKEN, measurements=()))
+        answer = density_of(store, campaign.id)
+        (path,) = answer.paths
+        assert path.capacity is not None
+        assert (path.capacity.guests, path.capacity.high, path.capacity.at_least) == (4, 4, True)
+        assert path.limited.limit is LimitedBy.UNFINISHED
+        assert any(f"did not end: {sentence}" in note for note in density_table(answer).notes)
+        assert not to_json(density_document(answer))["paths"][0]["answer"]["complete"]
+        with pytest.raises(PlanError) as error:
+            carrying(answer, 8)
+        assert "continues it" in error.value.hint
+
+    def test_each_measurement_of_a_run_must_pass(self) -> None:
+        run = a_step(a_density(), 1, 2, 0.001)
+        slow = a_step(a_density(), 1, 2, 0.050)
+        both = replace(run, measurements=(*run.measurements, *slow.measurements))
+        assert outcomes_of([run, both], LIMIT) == {2: [True, False]}
+
     def test_every_run_failed(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
@@ -107,8 +144,9 @@ class TestAnswer:
         assert answer.paths[0].capacity is None
         assert any("the guest died" in note for note in density_table(answer).notes)
 
-    def test_another_campaign_has_no_answer(self, store: Store) -> None:
-        campaign = a_campaign()
+    @pytest.mark.parametrize("plan", [{}, {"load": 100, "cells": ["raw/none/virtio:guests=2"]}])
+    def test_another_campaign_has_no_answer(self, store: Store, plan: dict[str, Any]) -> None:
+        campaign = a_campaign(plan={"measurements": [], **plan})
         store.add_campaign(campaign)
         with pytest.raises(PlanError, match="did not search"):
             density_of(store, campaign.id)
@@ -176,6 +214,8 @@ class TestRefused:
             ({"guests": ("2",)}, "decides itself"),
             ({"paths": ("host",)}, "gives no guest a disk"),
             ({"paths": ("null",)}, "gives no guest a disk"),
+            ({"paths": ("virtiofs",)}, "gives no guest a disk"),
+            ({"paths": ("raw/none/virtio:guests=3",)}, "names a number"),
             ({"paths": ("md:level=1/none",)}, "cannot be given to several guests"),
             ({"paths": ("raw:preallocation=off/none",)}, "is thin"),
             ({"paths": ("vdi/none",)}, "is thin"),
@@ -189,6 +229,13 @@ class TestRefused:
         with pytest.raises(PlanError, match=sentence) as error:
             campaign_of(replace(REQUEST, **change))
         assert error.value.hint
+
+    def test_a_search_is_told_from_a_run_with_a_load(self) -> None:
+        search = build_plan(campaign_of(REQUEST), Capabilities(), load_profile("open-load"))
+        assert searched_capacity(search.as_json())
+        request = Request(paths=("raw/none",), load=100, guests=("1", "2"))
+        run = build_plan(request, Capabilities(), load_profile("open-load"))
+        assert not searched_capacity(run.as_json())
 
     def test_thin_images_if_asked_for(self) -> None:
         request = replace(REQUEST, paths=("qcow2:preallocation=off/none",), thin=True)

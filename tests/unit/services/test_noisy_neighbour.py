@@ -77,9 +77,10 @@ def test_only_the_victim_keeps_its_profile() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"load": 5}, "have no effect"),
-        ({"guests": ("2",)}, "have no effect"),
-        ({"until": "latency_p50<=1s"}, "have no effect"),
+        ({"load": 5}, "--load has no effect"),
+        ({"guests": ("2",), "profile": "quick"}, "--guests and --profile have no effect"),
+        ({"until": "latency_p99<=5ms"}, "--until has no effect"),
+        ({"most": 3}, "--most has no effect"),
         ({"paths": ("host",)}, "gives no guest a disk"),
         ({"victim": "nothing"}, "there is no profile"),
         ({"neighbour": "nothing"}, "there is no profile"),

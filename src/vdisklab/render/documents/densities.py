@@ -29,6 +29,9 @@ class DensityRow:
     fairness: Annotated[float | None, At("at_limit.fairness")]
     cpu_for_each: Annotated[float | None, At("at_limit.cpu_for_each")]
     reached: Annotated[float | None, "the rate that one guest reached, if less than the load"]
+    complete: Annotated[
+        bool, "false if the search was interrupted, or given up because runs failed"
+    ]
     failure: str | None
 
     @classmethod

@@ -62,7 +62,11 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             for row in rows
             if row.reached is not None
         ),
-        *(f"{row.path}: {row.failure}" for row in rows if row.failure and row.guests is None),
+        *(
+            f"{row.path}: the search did not end: {row.failure or 'the same command continues it'}"
+            for row in rows
+            if not row.complete
+        ),
     ]
     return Table(
         f"Guests with {answer.load} requests a second each, at {answer.criterion}",
