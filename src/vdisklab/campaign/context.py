@@ -20,6 +20,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory, is_emulated, memory_bytes
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu, RanUnder, ran_under
@@ -109,6 +110,12 @@ def require_space(plan: CampaignPlan) -> None:
         require_memory_for_all(plan.guest.memory_bytes, most_guests(plan), available_memory())
 
 
+def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:
+    """Paths with the same kind use the same guests; guests of other kinds are frozen meanwhile."""
+    bus = path.attachment
+    return bus.bus.machine, bus.aio.value, bus.qemu
+
+
 def most_guests(plan: CampaignPlan) -> int:
     """The largest number of guests that exist at a time, with those that are frozen meanwhile.
 
@@ -118,9 +125,8 @@ def most_guests(plan: CampaignPlan) -> int:
     grouped = False
     for cell in plan.cells:
         if not cell.path.on_host:
-            bus = cell.path.attachment
-            grouped = grouped or bus.guests is not None
-            key = (bus.bus.machine, bus.aio.value, bus.qemu)
+            grouped = grouped or cell.path.attachment.guests is not None
+            key = kind_of_guest(cell.path)
             keys[key] = max(keys.get(key, 1), guests_of(cell.path))
     return sum(keys.values()) if grouped else 1
 

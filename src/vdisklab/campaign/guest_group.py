@@ -257,14 +257,29 @@ def require_together(
 ) -> Check:
     """The check that all guests started within the ramp.
 
-    Raises StateError if not all of them ran for `runtime` seconds at once.
+    Raises StateError if not all of them ran for `runtime` seconds at once, WorkloadError if a guest
+    did not run for so long by itself.
     """
     starts = [guest.start for guest in guests]
     wanted = f"all started within {ramp:g} s"
     if window.seconds >= runtime - _ROUNDING:
         return Check("group.start", wanted, wanted)
+    _of_each(guests, lambda guest: _require_own_start(guest, ramp, runtime))
     seen = f"started {max(starts) - min(starts):.2f} s apart"
     raise StateError((Check("group.start", wanted, seen),))
+
+
+def _require_own_start(guest: GuestRequests, ramp: float, runtime: float) -> None:
+    """Raises WorkloadError if the threads of a guest's load started too far apart."""
+    late = ramp + runtime - (guest.end - guest.start)
+    if late > ramp + _ROUNDING:
+        done = sum(request.latency is not None for request in guest.requests)
+        raise WorkloadError(
+            f"its CPUs are too busy for the load: the first requests of its threads started "
+            f"{late:.1f} s apart, more than the ramp of {ramp:g} s; it completed "
+            f"{done / (ramp + runtime):.0f} requests a second",
+            hint="choose a smaller --load, more --guest-cpus or a longer --ramp",
+        )
 
 
 def _group(

@@ -151,12 +151,20 @@ class RunRequest(Request):
 
 DEFAULT_MOST = 16
 DEFAULT_LIMIT = "latency_p99<=5ms"
+OPEN_LOAD = "open-load"
 
 
 @dataclass(frozen=True, slots=True)
 class DensityRequest(Request):
     """A request to `vdisklab density`: a load for each guest, and the limit that each must meet."""
 
+    profile: str | None = setting(
+        NAME_OR_FILE,
+        "The profile that each guest runs, whose rate is --load.",
+        Panel.WHAT,
+        metavar="NAME",
+        shown=OPEN_LOAD,
+    )
     until: str | None = setting(
         TEXT,
         "What each guest must meet: latency_p99, latency_p50, latency_mean or latency_max, at most "
@@ -215,6 +223,12 @@ class DensityRequest(Request):
             raise PlanError(
                 "density decides itself how many guests it measures, but --guests is given",
                 hint="write --most, or use `vdisklab run --guests`",
+            )
+        if self.baseline is not None:
+            raise PlanError(
+                "density compares paths with a limit and not with a baseline, so --baseline has no "
+                "effect",
+                hint="leave it out",
             )
         if self.neighbour is not None:
             raise PlanError(

@@ -46,10 +46,11 @@ class PathCapacity:
 
     @property
     def at_limit(self) -> GroupStep | None:
-        """The worst run at the largest number of guests that the path carries."""
+        """The worst run with the guests that the path carries; with one if it carries none."""
         if self.capacity is None:
             return None
-        at = [step for step in self.steps if step.guests == self.capacity.guests]
+        guests = max(1, self.capacity.guests)
+        at = [step for step in self.steps if step.guests == guests]
         return max(at, key=lambda step: step.worst, default=None)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vdisklab.analysis.capacity import REPEATS, next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
+from vdisklab.campaign.context import kind_of_guest
 from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
@@ -24,7 +25,7 @@ from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
 from vdisklab.plan.matrix import expand_paths
-from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, DensityRequest
+from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.powercut.recording.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress
@@ -43,7 +44,6 @@ from vdisklab.storage.room import guests_that_fit
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB, format_bytes
 
-PROFILE = "open-load"
 _MOST_FAILURES = 2
 
 _SHARE_FOR_GUESTS = 0.8
@@ -93,8 +93,9 @@ class CapacitySearch:
                 own = [run for run in runs if run.cell in by_guests.values()]
                 if sum(run.failure is not None for run in own) > _MOST_FAILURES:
                     continue
-                if block == 2:
-                    self._say_what_one_reaches(path, own)
+                measured = [run for run in own if run.failure is None]
+                if len(measured) == 1 and measured[0].block == block - 1:
+                    self._say_what_one_reaches(path, measured)
                 steps = next_steps(outcomes_of(own, self.criterion), max(by_guests), self.repeats)
                 chosen |= {by_guests[guests] for guests in steps}
             return chosen
@@ -144,16 +145,16 @@ def campaign_of(request: DensityRequest) -> DensityRequest:
     request.require_search()
     parse_criterion(request.until or DEFAULT_LIMIT)
     require_group_paths(request)
-    profile = load_profile(request.profile or PROFILE)
+    profile = load_profile(request.profile or OPEN_LOAD)
     if not profile.is_open_load:
         raise PlanError(
             f"the profile {profile.name} has no open load, whose rate --load sets",
-            hint=f"choose --profile {PROFILE}, or a profile of yours with rate_iops",
+            hint=f"choose --profile {OPEN_LOAD}, or a profile of yours with rate_iops",
         )
     return replace(
         request,
         guests=tuple(str(number) for number in range(1, _most(request) + 1)),
-        profile=request.profile or PROFILE,
+        profile=request.profile or OPEN_LOAD,
         until=request.until or DEFAULT_LIMIT,
         baseline=NO_BASELINE,
     )
@@ -192,17 +193,23 @@ def _require_groups(path: DiskPath, request: DensityRequest) -> None:
 
 
 def _most(request: DensityRequest) -> int:
-    """The largest number of guests to try. Raises HostError if not even one fits into memory."""
+    """The largest number of guests to try. Raises HostError if not even one fits into memory.
+
+    Guests of each kind stay in memory while those of another one are measured.
+    """
     memory = request.guest_memory or USUAL_GUEST.memory_bytes
     total, most = memory_bytes(), request.most or DEFAULT_MOST
     if not total:
         return most
-    fitting = guests_that_fit(memory, int(_SHARE_FOR_GUESTS * total))
+    kinds = len({kind_of_guest(path) for path in expand_paths(request.patterns)})
+    kinds *= max(1, len(request.qemu))
+    fitting = guests_that_fit(memory, int(_SHARE_FOR_GUESTS * total) // kinds)
     if not fitting:
+        each = f" of each of {kinds} kinds" if kinds > 1 else ""
         raise HostError(
-            f"not even one guest with {format_bytes(memory)} of memory fits into this host's "
-            f"{format_bytes(total)}",
-            hint="choose a smaller --guest-memory",
+            f"not even one guest{each} with {format_bytes(memory)} of memory fits into this "
+            f"host's {format_bytes(total)}",
+            hint="choose a smaller --guest-memory" + (", or fewer paths" if each else ""),
         )
     return min(most, fitting)
 

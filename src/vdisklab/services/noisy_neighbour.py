@@ -72,7 +72,7 @@ def measure_neighbour(
 
 def neighbour_campaign(request: DensityRequest) -> DensityRequest:
     """The campaign of a request. Raises PlanError for what it cannot say."""
-    unused = ("guests", "load", "until", "most", "profile")
+    unused = ("guests", "load", "until", "most", "profile", "baseline")
     given = [f"--{name}" for name in unused if getattr(request, name)]
     if given:
         raise PlanError(

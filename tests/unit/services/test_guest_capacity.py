@@ -20,6 +20,7 @@ from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
 from vdisklab.render.documents.conversion import to_json
+from vdisklab.render.documents.densities import DensityRow
 from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
@@ -127,7 +128,7 @@ class TestAnswer:
         assert not to_json(density_document(answer))["paths"][0]["answer"]["complete"]
         with pytest.raises(PlanError) as error:
             carrying(answer, 8)
-        assert "continues it" in error.value.hint
+        assert "continues it" in str(error.value.hint)
 
     def test_each_measurement_of_a_run_must_pass(self) -> None:
         run = a_step(a_density(), 1, 2, 0.001)
@@ -186,13 +187,18 @@ class TestSearch:
             return sorted(names[cell] or 0 for cell in choose(block))
 
         assert chosen(1) == [1]
-        store.add_run(a_step(campaign, 1, 1, 0.001, served=800))
+        store.add_run(replace(a_step(campaign, 1, 1, 0.001), failure=BROKEN, measurements=()))
         assert chosen(2) == [1]
+        assert not notes
+        store.add_run(a_step(campaign, 2, 1, 0.001, served=800))
+        assert chosen(3) == [1]
         (note,) = notes
         assert isinstance(note, Note)
         assert "completes 80% of its requests, 80 a second" in note.text
-        store.add_run(a_step(campaign, 2, 1, 0.001, served=800))
-        assert chosen(3) == []
+        store.add_run(a_step(campaign, 3, 1, 0.001, served=800))
+        assert chosen(4) == []
+        row = DensityRow.of(density_of(store, campaign.id).paths[0])
+        assert (row.guests, row.iops, row.reached) == (0, 80.0, 80.0)
 
     def test_a_path_that_always_fails_is_given_up(self, store: Store) -> None:
         campaign = a_density()
@@ -212,6 +218,7 @@ class TestRefused:
         [
             ({"load": None}, "needs a load"),
             ({"guests": ("2",)}, "decides itself"),
+            ({"baseline": "host"}, "has no effect"),
             ({"paths": ("host",)}, "gives no guest a disk"),
             ({"paths": ("null",)}, "gives no guest a disk"),
             ({"paths": ("virtiofs",)}, "gives no guest a disk"),
@@ -243,4 +250,9 @@ class TestRefused:
 
     def test_more_guests_than_memory_end_the_search_earlier(self) -> None:
         request = replace(REQUEST, most=999, guest_memory=1 << 30)
-        assert 1 <= len(campaign_of(request).guests) < 999
+        alone = len(campaign_of(request).guests)
+        assert 1 <= alone < 999
+        other_guests = replace(request, paths=("raw/none", "raw/none/ide"))
+        same_guests = replace(request, paths=("raw/none", "qcow2/none"))
+        assert len(campaign_of(other_guests).guests) == alone // 2
+        assert len(campaign_of(same_guests).guests) == alone

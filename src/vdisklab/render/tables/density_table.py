@@ -54,6 +54,11 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
     notes = [
         "at the limit: IOPS of all guests, latency of the worst one, p99 of all requests together, "
         "Jain's fairness index",
+        *(
+            f"{row.path}: one guest alone is too slow; the numbers are of that one"
+            for row in rows
+            if row.guests == 0
+        ),
         *(EMULATED for _ in range(answer.emulated)),
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(

@@ -89,7 +89,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
 def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     def carries(path: str, guests: int, low: int, high: int) -> PathCapacity:
         answer = Capacity(guests, low, high, at_least=False)
-        return PathCapacity(path, answer, (), Bottleneck(LimitedBy.DEVICE, ""), None)
+        return PathCapacity(path, answer, (), Bottleneck(LimitedBy.DEVICE, ""), None, True)
 
     both = DensityAnswer(
         "c", 100, parse_criterion("latency_p99<=5ms"),
@@ -107,7 +107,7 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     told_apart = replace(both, paths=(both.paths[0], both.paths[2]))
     assert "Doubt" not in dict(density_lines(told_apart))
     none = replace(
-        both, paths=(PathCapacity("x", None, (), both.paths[0].limited, None, "it died"),)
+        both, paths=(PathCapacity("x", None, (), both.paths[0].limited, None, False, "it died"),)
     )
     assert density_headline(none) == "No answer yet"
     assert density_lines(none) == (("Why", "it died"),)
