@@ -155,7 +155,8 @@ def answer_fleet_ranking(
         if base in numbers.means.place
         else {}
     )
-    paths = [cell for cell in order if cell in candidates(order)]
+    competing = candidates(numbers.means.cells)
+    paths = [cell for cell in order if cell in competing]
     return FleetRanking(
         fleet=fleet,
         caveats=fleet.loaded.caveats,

@@ -18,6 +18,7 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.cli import output
 from vdisklab.cli.main import main
+from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.layout import Table
 from vdisklab.results.model import Campaign, Failure, FailureKind, Run
@@ -99,6 +100,18 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert {entry["fact"] for entry in found["state"]["facts"]} == {"cpu"}
     assert [len(entry["hosts"]) for entry in found["state"]["classes"]] == [6, 3]
     assert found["state"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
+
+
+def test_no_class_gets_a_warm_cache_whose_cold_cell_has_no_rank(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def kept(run: Run, number: int) -> bool:
+        return number < 2 or (run.path, run.page_cache) != ("raw/writeback", PageCache.COLD)
+
+    database.write((), campaigns=[campaign(number) for number in range(HOSTS)])
+    database.add(run for number in range(HOSTS) for run in runs_of(number) if kept(run, number))
+    classes = answer(capsys, "rank", "--hosts", "all")["state"]["classes"]
+    assert {entry["path"] for entry in classes} == {"raw/none"}
 
 
 def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
