@@ -193,8 +193,9 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             )
         case SharedBlocks(share, blocks):
             return (
-                f"Some paths are fast and slow in the same blocks ({share:.0%} of their noise), so "
-                f"{counted(blocks, 'block')} say little about differences between such groups. "
+                "Some paths are fast and slow in the same blocks, or one is far noisier than the "
+                f"others, which looks the same ({share:.0%} of their noise). So "
+                f"{counted(blocks, 'block')} say little about differences between such paths. "
                 "The set of paths that may be the best allows for it. Ranks do not: up to 12 % of "
                 "such campaigns have a wrong one, instead of 5 %."
             )

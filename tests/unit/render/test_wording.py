@@ -17,6 +17,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoCommonBlock,
     NothingToCompare,
     SetAndRanksDiffer,
+    SharedBlocks,
     TooFewBlocks,
     TooSlow,
 )
@@ -64,6 +65,11 @@ WORDED: list[tuple[Diagnostic, str]] = [
         "no overall ratio, as it lacks x/r",
     ),
     (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
+    (
+        SharedBlocks(0.7, 4),
+        "Some paths are fast and slow in the same blocks, or one is far noisier than the others, "
+        "which looks the same (70% of their noise). So 4 blocks say little about",
+    ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
         "a: no weighted mix in the blocks in which its x/read/latency_p99 is zero, as a ratio to "
