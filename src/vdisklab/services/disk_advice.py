@@ -65,7 +65,8 @@ class DiskAdvice:
     it is `to`), `gain` its ratio to the present path. `now` and `then` say what a power cut does
     before and after. `changes` has the lines for each disk of the group. `rebuilt` is a path with
     another format or bus that is shown to be better still, `over_rebuilt` its ratio to the present
-    one. `reason` explains MEASURE and CANNOT. `over_default` is the ratio of the advised path to
+    one. `reason` explains MEASURE and CANNOT. `elsewhere` is where the answer was measured, if that
+    is on another file system than the disk. `over_default` is the ratio of the advised path to
     the manager's default.
     """
 
@@ -84,6 +85,7 @@ class DiskAdvice:
     rebuilt: DiskPath | None = None
     over_rebuilt: Ratio | None = None
     over_default: Ratio | None = None
+    elsewhere: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def advise_groups(
         for entry in advice
         if entry.verdict is DiskAction.MEASURE
         or (entry.to is not None and entry.gain is None)
+        or entry.elsewhere is not None
         or desk.has_fewer_blocks(entry.campaign, request, own)
     ]
     planned = tuple(_plans(open_groups, request))
@@ -207,7 +210,7 @@ class _Desk:
         for campaign in self._candidates(group):
             answer = self._answer(group, group.path, campaign, now)
             if answer.verdict is not DiskAction.MEASURE:
-                return answer
+                return replace(answer, elsewhere=_elsewhere(group, campaign))
             reason = answer.reason
         if not now.keeping.acceptable:
             return _made_safe(group, group.path, now)
@@ -230,11 +233,10 @@ class _Desk:
     def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
         """Campaigns with the group's path, those on its own file system first, then by age."""
 
-        def elsewhere(campaign: Campaign) -> bool:
-            directory = Path(str(campaign.plan.get("directory", "")))
-            return group.directory is None or device_of(directory) != device_of(group.directory)
+        def is_elsewhere(campaign: Campaign) -> bool:
+            return group.directory is None or _elsewhere(group, campaign) is not None
 
-        for campaign in sorted(self._campaigns, key=elsewhere):
+        for campaign in sorted(self._campaigns, key=is_elsewhere):
             names = {MeasuredCell.parse(str(cell)).name for cell in campaign.plan.get("cells", ())}
             if any(
                 looks_alike(group, path) for path in map(parsed_path, names) if path is not None
@@ -284,7 +286,7 @@ class _Desk:
         chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
         if unsafe and chosen is None:
             return _made_safe(group, path, now)
-        best = chosen or comparison.winner(usable)
+        best = chosen or comparison.highest(usable)
         rebuilt = comparison.better(
             [cell for cell in safe if cell not in usable and not _is_empty(cell)]
         )
@@ -311,6 +313,14 @@ class _Desk:
             if default_cell in (None, chosen or own)
             else ratio_of(observations, score, chosen or own, default_cell),
         )
+
+
+def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
+    """The directory of a campaign on another file system than the group's images."""
+    directory = Path(str(campaign.plan.get("directory", "")))
+    measured = device_of(directory)
+    own = device_of(group.directory)
+    return None if None in (measured, own) or measured == own else directory
 
 
 def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
@@ -380,6 +390,11 @@ class _Comparison:
         """The simplest of those that may be the best of these cells."""
         ranking = rank_cells(narrowed(self.observations, list(cells)), self.score)
         return simplest(possible_winners(ranking) or tuple(row.cell for row in ranking.rows[:1]))
+
+    def highest(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The one with the highest score, whether or not it is shown to be better."""
+        rows = rank_cells(narrowed(self.observations, list(cells)), self.score).rows
+        return next((row.cell for row in rows), None)
 
     def better(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
         """The one to use of these cells if it is shown to be better than the own one.

@@ -389,6 +389,41 @@ def test_a_campaign_of_fewer_blocks_is_continued(
     assert bool(document["planned"]) == continued
 
 
+@pytest.mark.parametrize(("place", "elsewhere"), [("/proc", True), ("/nowhere", False)])
+def test_an_answer_from_another_file_system_is_said_and_measured_anew(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    place: str, *, elsewhere: bool,
+) -> None:  # fmt: skip
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(SPEEDS), "directory": place},
+    )
+    database.write(runs(speeds=SPEEDS), campaigns=[here])
+    words = guest(tmp_path, "raw/none"), "--dir", str(tmp_path)
+    assert main(["advise", *words]) == 0
+    said = "measured in /proc, on another file system than this disk" in capsys.readouterr().out
+    assert said == elsewhere
+    assert bool(advised(capsys, *words)["planned"]) == elsewhere
+
+
+def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speeds = {"host": 1.0, "raw/writeback": 0.7, "raw/none": 0.8,
+              "raw/none/virtio:aio=io_uring": 0.9, "raw/none/virtio:iothread=on": 1.4}  # fmt: skip
+    here = replace(
+        CAMPAIGN,
+        host=collect_facts(LocalHost()),
+        plan={**CAMPAIGN.plan, "cells": list(speeds)},
+    )
+    database.write(runs(3, speeds, noise=1.0), campaigns=[here])
+    (group,) = advised(capsys, guest(tmp_path, "raw/writeback"))["groups"]
+    assert group["advice"] == "keep"
+    assert group["other"] == "raw/none/virtio:iothread=on"
+    assert group["gain"] > 1
+
+
 INSTANCE = """\
 name: web
 architecture: x86_64

@@ -135,6 +135,11 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
     for entry in answer.advice:
         name = _disks(entry)
         yield f"{name}: {advice_sentence(entry)}"
+        if entry.elsewhere is not None:
+            yield (
+                f"{name}: measured in {entry.elsewhere}, on another file system than this disk: "
+                "--measure measures on its own."
+            )
         if entry.to is not None and entry.then is not None:
             yield f"{name}: {durability_sentence(str(entry.to), entry.then)}"
         if entry.rebuilt is not None:
