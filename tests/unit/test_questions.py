@@ -53,6 +53,25 @@ def test_each_figure_of_the_page_is_recorded() -> None:
     assert set(FIGURE.findall(PAGE)) <= known
 
 
+def test_the_blocks_that_would_decide_are_those_of_the_record() -> None:
+    claimed = {
+        (number, int(blocks))
+        for number, row in rows().items()
+        for blocks in re.findall(r"need about (\d+) blocks|, (?:reads|writes) about (\d+)", row)
+        for blocks in blocks
+        if blocks
+    }
+    known = {
+        (number, pair[direction]["blocks_needed"])
+        for number, pairs in recorded().items()
+        for pair in pairs
+        for direction in ("read", "write")
+        if direction in pair
+    }
+    assert len(claimed) == 6
+    assert claimed <= known
+
+
 def test_each_question_has_a_source_a_command_and_an_answer() -> None:
     page = rows()
     assert list(page) == [str(number) for number in range(1, len(page) + 1)]
