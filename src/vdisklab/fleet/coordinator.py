@@ -29,8 +29,8 @@ from vdisklab.fleet.quiet_settings import read_json, version_difference
 from vdisklab.results.host_choice import HostChoice
 
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 60.0
-"""The scheduler fetches an ended campaign's answer from its worker."""
+ANSWER_SECONDS = 180.0
+"""The scheduler fetches an answer from the worker, whose network may be away for a while."""
 
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
 _POLL_SECONDS = 1.0
