@@ -46,7 +46,8 @@ def apply_settings() -> None:
     # next one removes.
     dask.config.set({**SETTINGS, "temporary-directory": str(state_directory())})
     if not logging.getLogger().isEnabledFor(logging.DEBUG):  # --debug
-        for name in ("distributed", "asyncio"):  # nodes say themselves what happens
+        # Nodes say themselves what happens; Dask gives two of these a level of their own.
+        for name in ("distributed", "distributed.client", "distributed.gc", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
 

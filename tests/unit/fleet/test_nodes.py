@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import socket
 import ssl
@@ -35,7 +36,7 @@ from vdisklab.fleet.coordinator import (
     stop_hosts,
     task_of,
 )
-from vdisklab.fleet.quiet_settings import SETTINGS, check_address, own_versions
+from vdisklab.fleet.quiet_settings import SETTINGS, apply_settings, check_address, own_versions
 from vdisklab.fleet.systemd_unit import systemd_unit
 from vdisklab.host.waiting import wait_until
 from vdisklab.render.tables.fleet_members import doctor_table
@@ -227,6 +228,13 @@ def test_every_setting_is_one_of_dask() -> None:
     missing = object()
     for name in SETTINGS:
         assert dask.config.get(name, missing, config=defaults) is not missing, name
+
+
+def test_dask_says_nothing_itself() -> None:
+    apply_settings()
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    assert "distributed.client" in names
+    assert not any(logging.getLogger(name).isEnabledFor(logging.ERROR) for name in names)
 
 
 @pytest.mark.parametrize("address", ["tcp://db1:8786", "db1", "tls://", "tls://db1:x"])
