@@ -84,6 +84,11 @@ async def serve_scheduler(address: str, security: Security, say: Say) -> None:
             say(f"the scheduler listens on {scheduler.address}")
             await stopped.wait()
     except OSError as error:
+        if error.filename is not None:
+            raise HostError(
+                f"{error.filename} cannot be written: {error.strerror}",
+                hint="set VDISKLAB_STATE to a directory that can be written",
+            ) from error
         raise HostError(
             f"the scheduler cannot listen on {address}: {error.strerror or error}",
             hint="choose another address with --listen",

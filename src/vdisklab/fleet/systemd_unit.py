@@ -34,6 +34,7 @@ def systemd_unit(command: Sequence[str], *, of_scheduler: bool) -> str:
         ]
     else:
         lines += ["NoNewPrivileges=yes", "ProtectSystem=strict", "PrivateTmp=yes"]
+        lines += ["StateDirectory=vdisklab"]  # Dask writes a lock there
     lines += ["", "[Install]", "WantedBy=multi-user.target", ""]
     return "\n".join(lines)
 

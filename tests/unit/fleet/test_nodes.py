@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import socket
 import ssl
@@ -348,6 +349,19 @@ def test_a_name_in_a_unit_is_quoted() -> None:
     assert "KillMode=process" in unit
     with pytest.raises(PlanError):
         systemd_unit(["a\nb"], of_scheduler=True)
+
+
+def test_a_scheduler_without_a_place_for_its_state_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_certificates(tmp_path / "tls", datetime.now(UTC))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "file"))
+    words = ["fleet", "scheduler", "--listen", "tls://127.0.0.1:0", "--tls", str(tmp_path / "tls")]
+    assert main(words) == HostError.exit_code
+    assert re.search(r"error: \S*/file\S* cannot be written: ", capsys.readouterr().err)
+    unit = systemd_unit(["/usr/bin/vdisklab"], of_scheduler=True)
+    assert "StateDirectory=vdisklab" in unit  # all else is read-only
 
 
 def test_the_roles_have_their_own_files() -> None:
