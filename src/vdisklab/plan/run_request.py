@@ -128,6 +128,11 @@ class RunRequest(Request):
                 "several directories can be measured side by side only with --here",
                 hint="name one --dir, or measure in this machine itself: --here",
             )
+        if self.find is not None and len(set(self.guests)) > 1:
+            raise PlanError(
+                "--find searches the best path, but --guests names several numbers of guests",
+                hint="name one number of guests",
+            )
         campaign = Request(**{row.name: getattr(self, row.name) for row in settings_of()})
         if self.here:
             campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)

@@ -33,8 +33,10 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoisyNeighbour,
     NotDirect,
     NothingToCompare,
+    OpenLoad,
     QueueDiffers,
     SetAndRanksDiffer,
+    SeveralGuests,
     SharedBlocks,
     SlowFirstBlock,
     ThinImage,
@@ -190,6 +192,19 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return (
                 f"{named(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "
                 f"count that as the worst value of the block. {others}"
+            )
+        case SeveralGuests((number,)):
+            return f"Rates are those of {number} guests together."
+        case SeveralGuests(numbers):
+            return (
+                f"Rates are those of all guests together ({', '.join(map(str, numbers))} at once): "
+                "with more guests they are higher, and the path is no faster. Compare paths with "
+                "the same number of guests."
+            )
+        case OpenLoad():
+            return (
+                "The load was open: rates show what was asked for, not what a path can do. Compare "
+                "latencies instead, as with `vdisklab rank --metric`."
             )
         case SharedBlocks(share, blocks):
             return (

@@ -18,6 +18,8 @@ from vdisklab.analysis.diagnostics.kinds import (
     ThinImage,
     dropped_by_search,
     failed_cells,
+    has_open_load,
+    numbers_of_guests,
     ranking_diagnostics,
     slow_diagnostics,
 )
@@ -351,7 +353,7 @@ def recommendation_of(
 
     `worked` has the counters of each cell; it is read from the database if it is None.
     """
-    _require_one_guest_each(loaded, weights)
+    _require_comparable(loaded, weights)
     verdicts = stored_verdicts(results, loaded.campaigns[0].host, disk)
     scored = add_scores(loaded.observations, baseline_of(loaded)[0])
     if not candidates(scored.observations.cells):
@@ -385,13 +387,26 @@ def recommendation_of(
     )
 
 
-def _require_one_guest_each(loaded: Loaded, weights: str | None) -> None:
-    """Raises PlanError for a search of how many guests each path carries: rates are its load."""
+def _require_comparable(loaded: Loaded, weights: str | None) -> None:
+    """Raises PlanError for rates that are given, and for different numbers of guests."""
     searched = [one.id for one in loaded.campaigns if searched_capacity(one.plan)]
     if searched and weights is None:
         raise PlanError(
             f"the campaign {searched[0]} searched how many guests each path carries",
             hint="`vdisklab recommend --guests N` names the paths that carry N",
+        )
+    numbers = numbers_of_guests(loaded.observations.cells)
+    if len(numbers) > 1:
+        raise PlanError(
+            f"paths were measured in {', '.join(map(str, numbers))} guests at once, and how many "
+            "there are is no choice of a path",
+            hint="measure one number of guests, or compare two paths with the same number: "
+            "`vdisklab compare`",
+        )
+    if weights is None and any(has_open_load(one.plan) for one in loaded.campaigns):
+        raise PlanError(
+            "the load was open, so the rates show what was asked for, not what a path can do",
+            hint="weigh a latency, such as --weights randwrite-4k-open/write/latency_p99=1",
         )
 
 

@@ -60,6 +60,7 @@ def test_here_measures_each_directory_once() -> None:
     [
         ("raw/none --dir /a --dir /b", "side by side only with --here"),
         ("--here --dir /a --dir /b --find best", "side by side only with --here"),
+        ("raw/none --guests 1,2 --find best", "several numbers of guests"),
         ("--here raw/none", "takes no PATHS"),
         ("--here --baseline host", "takes no PATHS and no --baseline"),
         ("--here --dir /a --on /dev/sdx", "both --dir and --on"),

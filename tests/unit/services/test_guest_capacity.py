@@ -25,6 +25,7 @@ from vdisklab.render.tables.density_table import density_document, density_table
 from vdisklab.render.tables.layout import as_csv
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
+from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.density_answer import (
     carrying,
     density_of,
@@ -166,6 +167,23 @@ class TestRecommended:
         with pytest.raises(PlanError, match="carries at least 4") as error:
             carrying(answer, 5)
         assert error.value.hint == "search further: --most 5"
+
+    @pytest.mark.parametrize(
+        ("numbers", "rate", "sentence"),
+        [((1, 2), None, "is no choice of a path"), ((2,), 40, "the load was open")],
+    )
+    def test_a_run_with_guests_recommends_no_number_and_no_load(
+        self, store: Store, numbers: tuple[int, ...], rate: int | None, sentence: str
+    ) -> None:
+        settings = {} if rate is None else {"rate_iops": rate}
+        plan = {"seed": 1, "measurements": [{"name": "a", "program": "fio", "settings": settings}]}
+        campaign = a_campaign(plan={**plan, "cells": []})
+        store.add_campaign(campaign)
+        for guests in numbers:
+            store.add_run(a_step(campaign, 1, guests, 0.001))
+        with pytest.raises(PlanError, match=sentence) as error:
+            answer_recommendation(store, (), None, None)
+        assert error.value.hint
 
     def test_without_a_search(self, store: Store) -> None:
         store.add_campaign(a_campaign())

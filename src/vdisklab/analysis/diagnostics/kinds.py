@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vdisklab.analysis.observations import Block, MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Direction, FailureKind, Origin
 from vdisklab.results.outlines import AnyRun
 
@@ -274,6 +276,18 @@ class SetAndRanksDiffer:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralGuests:
+    """Cells were measured in these `numbers` of guests at once: a rate is that of all together."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad:
+    """Each guest sent requests at a given rate, so rates show what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class NoBaseline:
     """Scores are missing because the baseline has no numbers.
 
@@ -298,6 +312,8 @@ Diagnostic = (
     | InLab
     | CellDiagnostic
     | FailedCell
+    | SeveralGuests
+    | OpenLoad
     | NoBaseline
     | NoScore
 )
@@ -323,6 +339,17 @@ class Caveats:
         if self.lab:
             return (InLab(),)
         return (Emulated(),) if self.emulated else ()
+
+
+def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:
+    """In how many guests at once these cells were measured; 1 for one alone, none on the host."""
+    paths = (cell.path for cell in cells if not cell.on_host)
+    return tuple(sorted({path.attachment.guests or 1 for path in paths if path is not None}))
+
+
+def has_open_load(plan: Mapping[str, Any]) -> bool:
+    """True for a stored plan with a measurement that sends requests at a given rate."""
+    return any(RATE in one.get("settings", {}) for one in plan.get("measurements", ()))
 
 
 def caveats_of(runs: Iterable[AnyRun]) -> Caveats:

@@ -15,8 +15,12 @@ from vdisklab.analysis.diagnostics.kinds import (
     HostChanged,
     NoisyNeighbour,
     NotDirect,
+    OpenLoad,
     QueueDiffers,
+    SeveralGuests,
     ThinImage,
+    has_open_load,
+    numbers_of_guests,
 )
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -161,17 +165,24 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 
 def host_diagnostics(
     campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
-) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged, ...]:
+) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged | SeveralGuests | OpenLoad, ...]:
     """Diagnostics from plan and host, for one or more campaigns of one machine.
 
     `cells` are the cells in the answer.
     """
-    diagnostics: list[FitsInMemory | FrequencyGovernor | HostChanged] = []
+    diagnostics: list[
+        FitsInMemory | FrequencyGovernor | HostChanged | SeveralGuests | OpenLoad
+    ] = []
     if not campaigns:
         return ()
     host = campaigns[0].host
     size, memory = campaigns[0].plan.get("size_bytes"), host.memory_bytes
-    cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in cells)
+    numbers = numbers_of_guests(measured := tuple(cells))
+    if max(numbers, default=1) > 1:
+        diagnostics.append(SeveralGuests(numbers))
+    if any(has_open_load(campaign.plan) for campaign in campaigns):
+        diagnostics.append(OpenLoad())
+    cached = sum(cell.page_cache is not PageCache.BYPASSED for cell in measured)
     if isinstance(size, int) and memory and cached and size < FITS_BELOW * memory:
         diagnostics.append(FitsInMemory(cached, size, memory))
     governor = host.more.get("governor")

@@ -27,6 +27,8 @@ from vdisklab.analysis.diagnostics.kinds import (
     GuestCeiling,
     HostChanged,
     NoisyNeighbour,
+    OpenLoad,
+    SeveralGuests,
     SlowFirstBlock,
     ThinImage,
 )
@@ -164,6 +166,15 @@ def test_what_plan_and_host_alone_tell() -> None:
     assert governor == FrequencyGovernor("powersave")
     assert kernel == HostChanged("kernel", ("6.5", "6.1.0-30-amd64"))
     assert host_diagnostics([CAMPAIGN], [cell("raw/none")]) == ()
+
+
+def test_several_guests_and_an_open_load() -> None:
+    cells = [cell("host"), cell("raw/none"), cell("raw/none/virtio:guests=4")]
+    assert host_diagnostics([CAMPAIGN], cells) == (SeveralGuests((1, 4)),)
+    assert host_diagnostics([CAMPAIGN], cells[:2]) == ()
+    plan = {**CAMPAIGN.plan, "measurements": [{"name": "a", "settings": {"rate_iops": 40}}]}
+    is_open = dataclasses.replace(CAMPAIGN, plan=plan)
+    assert host_diagnostics([is_open], cells[:2]) == (OpenLoad(),)
 
 
 @pytest.mark.parametrize(
