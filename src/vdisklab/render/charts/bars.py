@@ -178,7 +178,9 @@ def measured_quantities(contents: Contents) -> list[MeasureKey]:
 
 
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """The baseline in each measurement, the sequential ones first."""
+    """The host itself in each measurement, the sequential ones first; not a guest's baseline."""
+    if contents.baseline.path is not None and not contents.baseline.on_host:
+        return (), ""
     measured = [
         (key, contents.summaries[key][contents.baseline])
         for key in measured_quantities(contents)

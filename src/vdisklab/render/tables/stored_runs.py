@@ -337,6 +337,8 @@ def _cpu(member: Member) -> str:
 
 def _notes(group: GuestGroup) -> Iterator[str]:
     load = group.load
+    if all(member.offered is None for member in group.members):
+        yield "the load was closed: requests wait for those before them, so latencies hide waiting"
     yield f"fairness (Jain): {jain([member.iops for member in group.members]):.3f}"
     if load.cpu is not None and load.steal is not None:
         yield f"the host's CPUs: {load.cpu:.0%} used, {load.steal:.0%} taken by the hypervisor"

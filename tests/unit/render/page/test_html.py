@@ -78,6 +78,14 @@ def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Cont
             assert len(figure.alt) > 40, figure.key
 
 
+def test_a_guest_as_baseline_is_not_drawn_as_the_host_itself(contents: Contents) -> None:
+    guests = [each for each in contents.summaries[contents.measure] if not each.on_host]
+    of_a_guest = replace(contents, baseline=guests[0])
+    (figure,) = [each for each in figures(of_a_guest, CSS) if each.key == "baseline"]
+    assert figure.spec is None
+    assert figure.missing is not None
+
+
 def test_stalls_are_marked_and_told(contents: Contents) -> None:
     (figure,) = [each for each in figures(contents, CSS) if each.key == "over-time"]
     assert figure.spec is not None

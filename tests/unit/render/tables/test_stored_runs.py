@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vdisklab.render import numbers
 from vdisklab.render.tables.stored_runs import group_table
 from vdisklab.results.model import Evidence, GuestGroup, HostLoad, Member
@@ -28,3 +30,10 @@ def test_unknown_loads_are_left_out() -> None:
     assert len(group_table("m", GuestGroup(5.0, MEMBERS)).notes) == 1
     unnamed = group_table("m", GuestGroup(5.0, MEMBERS, HostLoad(thread_cpu=0.7)))
     assert len(unnamed.notes) == 1
+
+
+def test_a_closed_load_is_said() -> None:
+    closed, first = group_table("m", GuestGroup(5.0, MEMBERS[:1])).notes[0], MEMBERS[0]
+    assert closed.startswith("the load was closed")
+    is_open = GuestGroup(5.0, (replace(first, offered=2500), first))
+    assert "closed" not in " ".join(group_table("m", is_open).notes)
