@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,25 @@ def test_sound_fleets_rarely_have_an_alarm(bench: dict[str, Any]) -> None:
         found.append("000" in {outlier.host for outlier in search.outliers})
     assert np.mean(wrong) <= most(0.05, len(wrong))
     assert np.mean(found) > 0.9
+
+
+def test_the_command_of_the_page_runs(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    done = subprocess.run(
+        [
+            sys.executable,
+            ROOT / "bench" / "fleet_simulations.py",
+            "--fleets",
+            "1",
+            "--json",
+            record,
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    kept = json.loads(RECORD.read_text())["results"]
+    made = json.loads(record.read_text())["results"]
+    for name, rows in kept.items():
+        assert f"\n{name}\n" in f"\n{done.stdout}"
+        assert [row.keys() for row in made[name]] == [row.keys() for row in rows]
