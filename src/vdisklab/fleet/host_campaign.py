@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from vdisklab.errors import EXIT_INTERRUPTED, HostError, VdisklabError
+from vdisklab.errors import EXIT_INTERRUPTED, DatabaseError, HostError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
@@ -32,6 +32,9 @@ from vdisklab.results.store import open_store
 LAST_LINES = 5
 RETRIES = 5
 """How often a command that was killed is given again."""
+
+DATABASE_SECONDS = 20.0
+"""How long a database that does not answer is left alone."""
 
 _TAIL_BYTES = 4096
 
@@ -53,7 +56,7 @@ def measure_here(task: str) -> str:
 
     A task is `{"arguments": […], "db": URL}`; the URL has no password. An earlier command that
     still runs is waited for. After `stop_here` the command is not begun. If it is killed, the host
-    is cleaned and the command given again, up to five times.
+    is cleaned and the command given again, up to five times; also if PostgreSQL is restarting.
     """
     given = json.loads(task)
     asked = time.time_ns()
@@ -73,9 +76,18 @@ def measure_here(task: str) -> str:
                 child.send_signal(signal.SIGINT)
             # The lock is never unlocked but closed: the child keeps it if this worker is killed.
             status = child.wait()
-            if status >= 0:
+            if _database_is_away(status, log):
+                time.sleep(DATABASE_SECONDS)
+            elif status >= 0:
                 break
     return json.dumps({"status": status, "lines": last_lines(log)})
+
+
+def _database_is_away(status: int, log: Path) -> bool:
+    """True if the command could not begin, or go on, because nothing answers there."""
+    return status == DatabaseError.exit_code and any(
+        line.startswith("error: ") and "does not answer" in line for line in last_lines(log)
+    )
 
 
 def _vdisklab(

@@ -77,6 +77,25 @@ def test_a_killed_command_is_given_again_on_a_clean_host(
     assert words == ["run", "clean", "run"]
 
 
+@pytest.mark.parametrize(
+    ("said", "times"), [("the database d does not answer: refused", 2), ("no password", 1)]
+)
+def test_a_database_that_restarts_is_waited_for(
+    program: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    times: int,
+) -> None:
+    monkeypatch.setattr("vdisklab.fleet.host_campaign.DATABASE_SECONDS", 0)
+    calls = program(
+        f"[[ -e {tmp_path}/again ]] && exit 0\n"
+        f"touch {tmp_path}/again; echo 'error: {said}'; echo 'hint: start it'; exit 7"
+    )
+    assert json.loads(measure_here(TASK))["status"] == (0 if times == 2 else 7)
+    assert calls.read_text().count(" run ") == times
+
+
 def test_a_command_that_is_always_killed_is_given_up(program: Callable[[str], Path]) -> None:
     calls = program("kill -9 $$")
     assert json.loads(measure_here(TASK))["status"] == -9
