@@ -140,7 +140,7 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
             LimitedBy.THREAD, f"{load.thread or 'a thread of QEMU'}: {load.thread_cpu:.0%} of a CPU"
         )
     if load.device is not None and load.device >= _FULL:
-        queue = "" if load.queue is None else f", {load.queue:.1f} requests in its queue"
+        queue = "" if load.queue is None else f", {load.queue:.1f} requests at once"
         return Bottleneck(LimitedBy.DEVICE, f"busy {load.device:.0%} of the time{queue}")
     asked, moved = evidence.guest, evidence.device
     if asked is not None and moved is not None:

@@ -31,9 +31,10 @@ from vdisklab.results.store import Store
 class PathCapacity:
     """What was measured of one path; `capacity` is None if every run of it failed.
 
-    `steps` are its runs, `limited` what limited the smallest number of guests that did not pass,
-    or the search. `reached` is the rate that one guest alone reached if that is less than its load.
-    `complete` is False if the search was interrupted, or given up because runs failed.
+    `steps` are its runs, `limited` what limited the smallest number of guests above the capacity
+    that did not pass, or the search. `reached` is the rate that one guest alone reached if that is
+    less than its load. `complete` is False if the search was interrupted, or given up because runs
+    failed.
     """
 
     path: str
@@ -190,11 +191,13 @@ def _path_capacity(
     alone = [step for step in steps if step.guests == 1]
     short = [step.iops for step in alone if step.served is not None and step.served < LEAST_SERVED]
     failures = [run.failure.sentence for run in runs if run.failure is not None]
-    failed = [one for one in judged if not one[0].passed]
     outcomes = outcomes_of(runs, criterion)
     complete = not next_steps(outcomes, most, repeats=1)
-    if failed:
-        _, group, measurement = min(failed, key=lambda one: one[0].guests)
+    carried = capacity(outcomes, most)
+    most_carried = 0 if carried is None else carried.guests
+    too_many = [one for one in judged if not one[0].passed and one[0].guests > most_carried]
+    if too_many:
+        _, group, measurement = min(too_many, key=lambda one: one[0].guests)
         limited = bottleneck(group, measurement.evidence)
     elif not complete:
         limited = Bottleneck(LimitedBy.UNFINISHED, "")
@@ -204,7 +207,7 @@ def _path_capacity(
         )
     return PathCapacity(
         path=name,
-        capacity=capacity(outcomes, most),
+        capacity=carried,
         steps=steps,
         limited=limited,
         reached=min(short, default=None),

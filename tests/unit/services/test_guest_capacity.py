@@ -131,6 +131,16 @@ class TestAnswer:
             carrying(answer, 8)
         assert "continues it" in str(error.value.hint)
 
+    def test_a_chance_failure_below_the_capacity_is_not_what_limited_it(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.02 if block == 5 else 0.001))
+        (path,) = density_of(store, campaign.id).paths
+        assert path.capacity is not None
+        assert path.capacity.at_least
+        assert path.limited.limit is LimitedBy.MOST
+
     def test_each_measurement_of_a_run_must_pass(self) -> None:
         run = a_step(a_density(), 1, 2, 0.001)
         slow = a_step(a_density(), 1, 2, 0.050)
