@@ -57,13 +57,14 @@ class PathCapacity:
 
 @dataclass(frozen=True, slots=True)
 class DensityAnswer:
-    """The capacities of all paths, the highest first."""
+    """The capacities of all paths, the highest first; paths that carry too few may be left out."""
 
     campaign: str
     load: int
     criterion: Criterion
     paths: tuple[PathCapacity, ...]
     emulated: bool
+    left_out: tuple[str, ...] = ()
 
 
 def outcomes_of(runs: Sequence[Run], criterion: Criterion) -> Mapping[int, list[bool]]:
@@ -146,24 +147,25 @@ def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
         path for path in answer.paths if path.capacity is not None and path.capacity.low >= guests
     ]
     if enough:
-        return replace(answer, paths=tuple(enough))
+        left_out = tuple(path.path for path in answer.paths if path not in enough)
+        return replace(answer, paths=tuple(enough), left_out=left_out)
     best = answer.paths[0] if answer.paths else None
     if best is None or best.capacity is None:
         raise PlanError("no path of this search could be measured", hint="`vdisklab runs` says why")
     carried = best.capacity
     tried = carried.at_least and carried.guests < guests
-    further = (
-        f"search further: --most {guests}"
-        if best.complete
-        else ("the search did not end: the same `vdisklab density` continues it")
-    )
+    hint = "measure other paths, more --blocks, a smaller --load or a longer --until"
+    if not best.complete:
+        hint = "the search did not end: the same `vdisklab density` continues it"
+    elif tried and best.limited.limit is LimitedBy.MEMORY:
+        hint = "search further with a smaller --guest-memory"
+    elif tried:
+        hint = f"search further: --most {guests}"
     raise PlanError(
         f"no path is shown to carry {guests} guests with {answer.load} requests a second at "
         f"{answer.criterion}: {best.path} carries {'at least ' if tried else ''}{carried.guests} "
         f"({carried.low}–{carried.high})",
-        hint=further
-        if tried
-        else "measure other paths, more --blocks, a smaller --load or a longer --until",
+        hint=hint,
     )
 
 

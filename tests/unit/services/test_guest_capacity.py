@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
-from vdisklab.analysis.guest_groups import LimitedBy, parse_criterion
+from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
@@ -177,6 +177,22 @@ class TestRecommended:
         with pytest.raises(PlanError, match="carries at least 4") as error:
             carrying(answer, 5)
         assert error.value.hint == "search further: --most 5"
+
+    def test_paths_that_carry_too_few_are_named(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        answer = density_of(store, campaign.id)
+        both = replace(
+            answer, paths=(*answer.paths, replace(answer.paths[0], path="x", capacity=None))
+        )
+        notes = density_table(carrying(both, 4)).notes
+        assert "not shown to carry so many: x" in notes
+        memory = replace(answer.paths[0], limited=Bottleneck(LimitedBy.MEMORY, ""))
+        with pytest.raises(PlanError) as error:
+            carrying(replace(answer, paths=(memory,)), 5)
+        assert "--guest-memory" in str(error.value.hint)
 
     @pytest.mark.parametrize(
         ("numbers", "rate", "sentence"),

@@ -59,6 +59,10 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             for row in rows
             if row.guests == 0
         ),
+        *(
+            f"not shown to carry so many: {named(answer.left_out, _MOST_NAMED)}"
+            for _ in range(bool(answer.left_out))
+        ),
         *(EMULATED for _ in range(answer.emulated)),
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
