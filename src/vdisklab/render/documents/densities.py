@@ -21,7 +21,9 @@ class DensityRow:
     at_least: Annotated[bool, "the largest number that was tried passed"]
     limited_by: Annotated[str, At("limited.limit.value")]
     evidence: Annotated[str, "the numbers that say what limited it", At("limited.evidence")]
-    iops: Annotated[float | None, "of all guests at the limit", At("at_limit.iops")]
+    iops: Annotated[
+        float | None, "of all guests at the limit; of one if it carries none", At("at_limit.iops")
+    ]
     worst: Annotated[float | None, "seconds, of the worst guest at the limit", At("at_limit.worst")]
     p99: Annotated[
         float | None, "seconds, of all guests' requests together at the limit", At("at_limit.p99")
