@@ -237,6 +237,46 @@ def worst_errors(rng: Rng, campaigns: int) -> Table:
     return [_two_leaders(rng, name, cells, blocks, 5 * campaigns) for name, cells, blocks in WORST]
 
 
+def third_noisier(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    """A third of the cells, drawn for each campaign, has ten times the variance."""
+    factor = np.where(rng.random((*shape[:2], 1)) < 1 / 3, np.sqrt(10), 1.0)
+    answer: Floats = equal(rng, shape) * factor
+    return answer
+
+
+ALIKE: Mapping[str, Noise] = {
+    **{
+        name: WORLDS[name]
+        for name in (
+            "equal noise",
+            "noise varies (sd of log 0.5)",
+            "one cell 10× noisier",
+            "two families 10 %, own 2 %",
+            "half 8× noisier",
+        )
+    },
+    "a third has 10 times the variance": third_noisier,
+}
+
+
+def alike_errors(rng: Rng, campaigns: int) -> Table:
+    """All cells are equal: the share that is left out, which is the probability that the best one
+    is left out if it is better than the others by next to nothing."""
+    rows = []
+    for name, noise in ALIKE.items():
+        for cells, blocks in ((4, 3), (13, 3), (13, 5), (13, 10), (40, 3), (40, 5)):
+            every = drawn(rng, noise, np.zeros(cells), campaigns, blocks)
+            out = np.array([left_out(logs) for logs in every])
+            rows.append({
+                "world": name,
+                "size": f"{cells} × {blocks}",
+                "wrong": float(out.mean()),
+                "alone": float((out.sum(axis=1) == cells - 1).mean()),
+                "plain": float(np.mean([left_out_plainly(logs).mean() for logs in every])),
+            })  # fmt: skip
+    return rows
+
+
 def rank_errors(rng: Rng, campaigns: int) -> Table:
     """Equal cells: how often ranks show any difference, and how often so without a finding that
     cells share block effects ("silent")."""
@@ -658,6 +698,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "ratios": Simulation(ratios, _ratios),
     "alarms": Simulation(alarms, _alarms),
     "worst": Simulation(worst_errors, _worst),
+    "alike": Simulation(alike_errors, _by_size),
     "rules": Simulation(other_rules, _rules),
     "bound": Simulation(bound, _bound),
     "modes": Simulation(modes, _modes),

@@ -44,7 +44,19 @@ def test_a_page_without_marks_is_left_alone(bench: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["best", "ranks", "power", "reach", "medians", "ratios", "alarms", "worst", "bound", "modes"],
+    [
+        "best",
+        "ranks",
+        "power",
+        "reach",
+        "medians",
+        "ratios",
+        "alarms",
+        "worst",
+        "alike",
+        "bound",
+        "modes",
+    ],
 )
 def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
     first, again = (bench["simulated"]([name], 2, 7) for _ in range(2))
