@@ -293,6 +293,11 @@ class BestSearch:
                 )
             return
         roles = SCORES[self.metric].roles
+        if plan.profile.is_open_load:
+            raise PlanError(
+                f"the load of profile {plan.profile.name} is open: rates show what is asked for",
+                hint="rank by a latency: --metric MEASUREMENT/DIRECTION/latency_p99",
+            )
         if self.metric == DEFAULT_METRIC:
             return  # without the score's measurements it is the mean of all rates
         if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):

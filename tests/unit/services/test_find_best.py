@@ -38,6 +38,7 @@ from vdisklab.services.find_best import (
     durable_paths,
     make_search,
 )
+from vdisklab.services.planning import load_profile
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -277,6 +278,12 @@ def test_what_nothing_measures_is_refused_before_it_is_measured(
         return
     with pytest.raises(PlanError, match=message):
         search(metric).require(asked)
+
+
+def test_an_open_load_is_not_searched_by_its_rate(plan: CampaignPlan) -> None:
+    asked = dataclasses.replace(plan, profile=load_profile("open-load"))
+    with pytest.raises(PlanError, match="is open"):
+        search("overall").require(asked)
 
 
 def test_a_budget_below_one_block_works_and_one_below_two_runs_is_refused(
