@@ -90,6 +90,13 @@ def draft_plan(
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     paths = expand_paths(settings.patterns, axes)
+    share = next((path for path in paths if path.is_share), None)
+    if settings.guests and share is not None:
+        raise PlanError(
+            f"{share} is a shared directory, which one guest measures alone: it takes neither "
+            "--guests nor an open load",
+            hint="leave out the path, or --guests and rate_iops",
+        )
     schedulers = (path.attachment.guest_scheduler for path in paths)
     return Draft(
         settings=settings,

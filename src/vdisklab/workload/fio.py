@@ -130,7 +130,7 @@ class Fio(Workload):
             raise PlanError(
                 f"measurement {plan.name!r} has an open load, which is measured in a group of "
                 "guests",
-                hint="add --guests 1, or leave out rate_iops",
+                hint="add --guests 1 to a guest's path such as raw/none, or leave out rate_iops",
             )
         require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
         options = [

@@ -202,3 +202,12 @@ def test_axes_in_the_guest_multiply_the_guests_paths() -> None:
 def test_a_guests_file_system_needs_a_measurement_of_files() -> None:
     with pytest.raises(PlanError, match=r"no measurement of profile .* uses files"):
         build(Request(paths=("raw/none",), guest_fs=("xfs",), baseline="none"))
+
+
+@pytest.mark.parametrize(("guests", "rate"), [(("2",), {}), ((), {"rate_iops": 40})])
+def test_a_share_has_one_guest_alone(guests: tuple[str, ...], rate: dict[str, int]) -> None:
+    one = MeasurementPlan("one", "fio", {"rw": "write", "bs": "4k", **rate}, "ext4")
+    request = replace(REQUEST, paths=("raw/none", "virtiofs"), guests=guests)
+    with pytest.raises(PlanError, match="virtiofs is a shared directory") as error:
+        build_plan(request, Capabilities(), Profile("files", "t", (one,)))
+    assert error.value.hint
