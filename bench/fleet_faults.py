@@ -81,6 +81,11 @@ class Trial:
         """The database, through PostgreSQL's socket."""
         return self.server.url("fleet")
 
+    @property
+    def waits(self) -> bool:
+        """True while the client waits for the hosts."""
+        return self.client is not None and self.client.poll() is None
+
     def start_client(self) -> None:
         """Gives the command for all hosts."""
         words = ["host", "--profile", str(self.fleet.directory / "profile.toml"), "--dir",
@@ -114,7 +119,7 @@ class Trial:
         for name, node in list(self.fleet.nodes.items()):
             if node.poll() is not None:
                 self.fleet.scheduler() if name == "scheduler" else self.start_worker(name)
-        if self.client is None or self.client.poll() is not None:
+        if not self.waits:
             if self.client is not None and self.client.returncode == 0:
                 self.blocks += 20
             self.start_client()
@@ -258,8 +263,11 @@ def trial(given: argparse.Namespace, directory: Path, server: Server) -> dict[st
             done = sum(under.faults.values())
             print(f"{done} faults, {len(under.seen)} runs, {len(under.lost)} lost", file=sys.stderr)
         end = time.monotonic() + 900
-        while under.look() < len(hosts) * under.blocks and time.monotonic() < end:
-            if under.client is None or under.client.poll() is not None:
+        # The client also waits for a host whose worker was the last one to be killed.
+        while under.look() < len(hosts) * under.blocks or under.waits:
+            if time.monotonic() > end:
+                break
+            if not under.waits:
                 under.start_client()
             for name, node in list(fleet.nodes.items()):
                 if node.poll() is not None:
