@@ -126,13 +126,16 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
 def _best(
     observations: Observations, measure: MeasureKey, model: Fit, alpha: float
 ) -> BestSet | None:
-    """Which of the ranked cells may be the best.
+    """Which of the ranked cells may be the best; None if they differ in their number of guests,
+    whose rates are sums.
 
     Only competitors tell how noisy competitors are: the host's own numbers and warm page caches
     would otherwise decide with them, and `recommend`, which has neither, would answer differently.
     A warm page cache does not compete either if its cold cell has no rank.
     """
     competing = {observations.cells[place] for place in competitors(observations.cells)}
+    if len(set(map(_guests, competing))) > 1:
+        return None
     ranked = [observations.cells[row] for row in model.rows]
     part = narrowed(observations, competing.intersection(ranked))
     if len(part.cells) < len(ranked):
@@ -144,6 +147,12 @@ def _best(
             ranked = [part.cells[row] for row in model.rows]
     places = [place for place, cell in enumerate(ranked) if cell in competing]
     return best_set(measure, model, ranked, np.array(places, dtype=np.intp), alpha)
+
+
+def _guests(cell: MeasuredCell) -> int:
+    """How many guests measured a cell at once. Names are searched, for parsing takes longer."""
+    path = cell.path if "guests=" in cell.name else None
+    return 1 if path is None else path.attachment.guests or 1
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:

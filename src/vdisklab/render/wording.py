@@ -204,7 +204,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
         case OpenLoad():
             return (
                 "The load was open: rates show what was asked for, not what a path can do. Compare "
-                "latencies instead, as with `vdisklab rank --metric`."
+                "latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
             )
         case SharedBlocks(share, blocks):
             return (

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, labelled, observed
 from vdisklab.analysis.best import BestSet, competitors
 from vdisklab.analysis.observations import Floats, MeasureKey
-from vdisklab.analysis.rank_intervals import rank
+from vdisklab.analysis.rank_intervals import Ranking, rank
 
 
 def best(grid: Floats, measure: MeasureKey = IOPS) -> BestSet:
@@ -85,6 +85,23 @@ def test_a_warm_cache_does_not_compete_although_its_cold_cell_has_no_rank() -> N
     answer = rank(data, IOPS).best
     assert answer is not None
     assert (answer.cells, answer.competitors) == ((cell("raw/none"),), 2)
+
+
+def test_more_guests_at_once_are_no_better_path() -> None:
+    grid = drifting(np.random.default_rng(2), [10, 20, 5], 4, noise=0.01)
+
+    def ranked(*names: str) -> Ranking:
+        numbers = {
+            (name, block, IOPS): float(grid[row, block])
+            for row, name in enumerate(names)
+            for block in range(4)
+        }
+        return rank(labelled(numbers), IOPS)
+
+    one, two = "raw/none/virtio:guests=1", "raw/none/virtio:guests=2"
+    assert ranked(one, two, "qcow2/none").best is None
+    assert len(ranked(one, two, "qcow2/none").rows) == 3
+    assert ranked(one, "qcow2/none").best is not None
 
 
 def test_one_competitor_has_nothing_to_beat() -> None:

@@ -179,7 +179,11 @@ class RankDocument:
         "true when cells were ranked and no pair is shown to differ",
         At("ranking.inconclusive"),
     ]
-    best: Annotated[BestEntry | None, "null without ranked cells", At("ranking.best")]
+    best: Annotated[
+        BestEntry | None,
+        "null without ranked cells, or if they differ in their number of guests",
+        At("ranking.best"),
+    ]
     cells: tuple[RankedCell, ...]
     findings: Annotated[
         tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"

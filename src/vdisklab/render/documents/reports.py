@@ -72,7 +72,9 @@ class RecommendDocument:
     winner: Annotated[MeasuredCell | None, "null if several may be the best"]
     ties: Annotated[tuple[MeasuredCell, ...], "the others that may be the best"]
     best: Annotated[
-        BestEntry | None, "null without ranked cells", At("recommendation.ranking.best")
+        BestEntry | None,
+        "null without ranked cells, or if they differ in their number of guests",
+        At("recommendation.ranking.best"),
     ]
     alternatives: Annotated[tuple[Alternative, ...], "best first"]
     prices: Annotated[tuple[PriceEntry, ...], At("recommendation.prices")]
