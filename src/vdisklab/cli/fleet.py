@@ -226,9 +226,9 @@ def run(
 
     Examples:
 
-        vdisklab fleet run 'ext4/{raw,qcow2}/none' --dir /srv/images --db postgresql://v@db1/v
+        vdisklab fleet run raw/none host --dir /srv/images --db postgresql://v@db1/v
 
-        vdisklab fleet run raw/none host --dir /srv/images --hosts kvm1 --give-up 10m --blocks 5
+        vdisklab fleet run '{raw,qcow2}/none' --dir /srv/images --hosts kvm1
     """
     words = list(context.args)
     url = _database(db)

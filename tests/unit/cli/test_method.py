@@ -75,7 +75,9 @@ def numbers_of(form: object) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["recommend", "audit", "table", "powercut", "plan"])
+@pytest.mark.parametrize(
+    "name", ["recommend", "audit", "table", "powercut", "plan", "density", "neighbour"]
+)
 def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
     schema = document_schema(name)
     explained = {key for each in EXPLANATIONS for key in each.keys}

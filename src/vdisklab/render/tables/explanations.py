@@ -315,11 +315,30 @@ EXPLANATIONS = (
         "docs/powercut.md",
     ),
     _entry(
+        "how many guests a path carries",
+        "density, recommend",
+        "guests low high load reached served worst p99 fairness cpu_for_each",
+        "The largest number of guests that passes more often than it fails, with a 95 % interval, "
+        "from a fit of a falling probability of passing. A run passes if its worst guest meets the "
+        "limit and completes 99 % of the requests that were due. Fairness is Jain's index of the "
+        "guests' rates; the p99 is that of all requests together, never a mean of percentiles.",
+        "docs/density.md",
+    ),
+    _entry(
+        "what a noisy neighbour does",
+        "density",
+        "alone beside ratio pairs",
+        "The victim's p99 beside the neighbour over its p99 alone, in the same block; medians of "
+        "both over the blocks. The ratio's interval is as in compare.",
+        "docs/density.md",
+    ),
+    _entry(
         "duration and space",
         "plan",
-        "seconds_estimated bytes_needed builds build_seconds",
+        "seconds_estimated bytes_needed builds build_seconds guests guest_bytes",
         "The configured run times, plus measured costs of a measurement, a run, a boot and a "
-        "build: a forecast, not a measurement.",
+        "build: a forecast, not a measurement. Guests that exist at a time need their memory and "
+        "about 96 MiB each for QEMU itself.",
         "campaign/estimate.py",
     ),
 )
