@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -144,6 +144,28 @@ def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     place = np.searchsorted(-least, -effect)
     answer = np.append(counts.astype(float), np.nan)[place]
     return np.where(np.isfinite(effect), answer, np.nan)
+
+
+def one_of(ratio: Ratio, tests: int, alpha: float = 0.05) -> Ratio:
+    """A ratio that so many tests together did not show, with the blocks that would show it.
+
+    Each test gets alpha / tests (Bonferroni), and there must be more blocks than there are. The
+    deviation is that of the ratio's 95 % interval.
+    """
+    if (
+        ratio.ratio is None
+        or ratio.low is None
+        or ratio.high is None
+        or ratio.blocks_needed is None
+    ):
+        return ratio
+    half = math.log(ratio.high / ratio.low) / 2
+    deviation = half / float(t_isf(0.025, ratio.pairs - 1)) * math.sqrt(ratio.pairs)
+    (needed,) = blocks_needed(
+        np.array([math.log(ratio.ratio)]), np.array([max(deviation, PRECISION)]), alpha / tests
+    )
+    known = max(int(needed), ratio.pairs + 1) if math.isfinite(needed) else None
+    return replace(ratio, blocks_needed=known)
 
 
 def holm(p: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -11,7 +12,7 @@ from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of,
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.paired_ratios import Ratio, one_of
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Scored, add_scores
 from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
@@ -292,6 +293,9 @@ class _Desk:
         )
         if rebuilt is not None and chosen is not None and not comparison.beats(rebuilt, chosen):
             rebuilt = None
+        gain = None if best is None else comparison.ratio(best)
+        if gain is not None and chosen is None:
+            gain = one_of(gain, math.comb(len(usable) + 1, 2))  # pairs with the disk's own cell
         to = None if chosen is None else usable[chosen]
         default = default_path(group)
         default_cell = next((cell for cell in cells if cells[cell] == default), None)
@@ -302,7 +306,7 @@ class _Desk:
             measured_as=own,
             to=to,
             other=None if best is None else usable[best],
-            gain=None if best is None else comparison.ratio(best),
+            gain=gain,
             for_safety=unsafe and to is not None,
             now=now,
             then=None if to is None else durability(to, self._verdicts),
