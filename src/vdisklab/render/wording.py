@@ -105,9 +105,13 @@ def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
     return lines
 
 
-def tie_advice(path: str) -> str:
-    """What to do when several paths tie, `path` being the simplest of them."""
-    return f"Keep what you have if it is one of them, or take {path}: it is the simplest."
+_MOST_TIED = 3
+
+
+def tie_advice(path: str, ties: Sequence[str] = ()) -> str:
+    """What to do when several paths tie, `path` being the simplest of them; names a few `ties`."""
+    them = " or ".join(ties) if 1 < len(ties) <= _MOST_TIED else "one of them"
+    return f"Keep what you have if it is {them}, or take {path}: it is the simplest."
 
 
 def measure_name(measure: MeasureKey) -> str:

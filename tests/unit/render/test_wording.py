@@ -26,7 +26,7 @@ from vdisklab.analysis.diagnostics.kinds import (
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.render.documents.conversion import diagnostic_entries, to_json
-from vdisklab.render.wording import sentence, verdict
+from vdisklab.render.wording import sentence, tie_advice, verdict
 from vdisklab.results.model import Direction
 
 WORDED: list[tuple[Diagnostic, str]] = [
@@ -131,3 +131,13 @@ def test_kinds_in_json() -> None:
 )
 def test_verdicts(found: Verdict, ratio: Ratio, words: str) -> None:
     assert verdict(found, ratio) == words
+
+
+@pytest.mark.parametrize(
+    ("ties", "them"),
+    [((), "one of them"), (("a", "b"), "a or b"), (("a", "b", "c", "d"), "one of them")],
+)
+def test_a_few_tied_paths_are_named(ties: tuple[str, ...], them: str) -> None:
+    assert tie_advice("a", ties) == (
+        f"Keep what you have if it is {them}, or take a: it is the simplest."
+    )

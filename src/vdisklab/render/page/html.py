@@ -92,7 +92,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         explanation=explanation(contents),
         path=str(answer.path) if answer else "",
         tied=bool(answer and answer.recommendation.ties),
-        advice=tie_advice(f"`{answer.path}`") if answer else "",
+        advice=_tie_advice(contents),
         configurations=configurations(contents),
         choice=_choice(contents),
         diagnostics=diagnostic_sentences(contents),
@@ -119,6 +119,15 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         figures=_figures(contents, shown, drawn()),
         charts_hint=None if drawable or not specs else CHARTS_HINT,
     )
+
+
+def _tie_advice(contents: Contents) -> str:
+    """What to do when several paths tie; empty without an answer."""
+    answer = contents.recommendation
+    if answer is None:
+        return ""
+    ties = [f"`{cell.name}`" for cell in answer.recommendation.ties]
+    return tie_advice(f"`{answer.path}`", ties)
 
 
 def _choice(contents: Contents) -> dict[str, Any] | None:
