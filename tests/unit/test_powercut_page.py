@@ -53,7 +53,7 @@ def test_the_tables_are_those_of_the_records() -> None:
 
 
 def test_what_the_page_tells_a_person_is_in_the_records() -> None:
-    for name in ("powercut-models.json", "powercut-matrix.json"):
+    for name in ("powercut-models.json", "powercut-modes.json", "powercut-matrix.json"):
         record = json.loads((ROOT / "bench" / "results" / name).read_text())
         for verdict in record["verdicts"]:
             cache = parse_path(verdict["path"]).cache
