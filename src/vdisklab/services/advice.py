@@ -398,8 +398,8 @@ def _require_comparable(loaded: Loaded, weights: str | None) -> None:
     numbers = numbers_of_guests(loaded.observations.cells)
     if len(numbers) > 1:
         raise PlanError(
-            f"paths were measured in {', '.join(map(str, numbers))} guests at once, and how many "
-            "there are is no choice of a path",
+            f"paths were measured in {', '.join(map(str, numbers))} guests at once, and rates of "
+            "different numbers of guests cannot be compared",
             hint="measure one number of guests, or compare two paths with the same number: "
             "`vdisklab compare`",
         )

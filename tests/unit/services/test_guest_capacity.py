@@ -196,7 +196,7 @@ class TestRecommended:
 
     @pytest.mark.parametrize(
         ("numbers", "rate", "sentence"),
-        [((1, 2), None, "is no choice of a path"), ((2,), 40, "the load was open")],
+        [((1, 2), None, "cannot be compared"), ((2,), 40, "the load was open")],
     )
     def test_a_run_with_guests_recommends_no_number_and_no_load(
         self, store: Store, numbers: tuple[int, ...], rate: int | None, sentence: str
