@@ -188,7 +188,8 @@ def read_requests(
             if moment >= seconds:
                 break
             requests.append(LoggedRequest(start + moment, None, lines[0].direction, 0))
-    _require_computed(late, max(thread_rates(rate)))
+    done = sum(request.latency is not None for request in requests) / seconds
+    _require_computed(late, max(thread_rates(rate)), done)
     return GuestRequests(max(starts), min(starts) + seconds, True, tuple(requests))
 
 
@@ -209,11 +210,15 @@ def _late(lines: Sequence[_LatencyLine], due: Sequence[float]) -> Iterator[float
             yield line.start - moment
 
 
-def _require_computed(late: Sequence[float], rate: int) -> None:
-    """Raises WorkloadError unless threads with nothing to do started requests when due."""
+def _require_computed(late: Sequence[float], rate: int, done: float) -> None:
+    """Raises WorkloadError unless threads with nothing to do started requests when due.
+
+    `done` is how many requests a second were completed.
+    """
     if len(late) >= _FEWEST_TO_JUDGE and median(late) > _NOT_THESE_ARRIVALS / rate:
         raise WorkloadError(
-            "fio did not start its requests when they were due: the guest's CPUs are too busy, or "
+            "fio did not start its requests when they were due, and completed "
+            f"{done:.0f} a second: the guest's CPUs are too busy, or "
             "this fio computes its Poisson arrivals in another way than 3.33 to 3.42",
             hint="measure fewer guests at once or a smaller load, or use the micro guest",
         )
