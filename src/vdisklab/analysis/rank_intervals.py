@@ -13,7 +13,7 @@ from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.intervals import MIN_BLOCKS
 from vdisklab.analysis.observations import Block, MeasureKey, Observations, narrowed
 from vdisklab.analysis.pair_tests import separate
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
 
 
@@ -134,7 +134,7 @@ def _best(
     A warm page cache does not compete either if its cold cell has no rank.
     """
     competing = {observations.cells[place] for place in competitors(observations.cells)}
-    if len(set(map(_guests, competing))) > 1:
+    if len(numbers_of_guests(competing)) > 1:
         return None
     ranked = [observations.cells[row] for row in model.rows]
     part = narrowed(observations, competing.intersection(ranked))
@@ -147,12 +147,6 @@ def _best(
             ranked = [part.cells[row] for row in model.rows]
     places = [place for place, cell in enumerate(ranked) if cell in competing]
     return best_set(measure, model, ranked, np.array(places, dtype=np.intp), alpha)
-
-
-def _guests(cell: MeasuredCell) -> int:
-    """How many guests measured a cell at once. Names are searched, for parsing takes longer."""
-    path = cell.path if "guests=" in cell.name else None
-    return 1 if path is None else path.attachment.guests or 1
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:

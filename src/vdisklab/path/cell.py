@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -135,3 +136,9 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     if in_page_cache or (on_tmpfs and not path.layers):
         return (PageCache.WARM,)
     return (PageCache.COLD, PageCache.WARM)
+
+
+def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:
+    """In how many guests at once these cells were measured; 1 for one alone, none on the host."""
+    paths = (cell.path for cell in cells if not cell.on_host)
+    return tuple(sorted({path.attachment.guests or 1 for path in paths if path is not None}))

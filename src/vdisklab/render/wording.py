@@ -207,8 +207,8 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             )
         case OpenLoad():
             return (
-                "The load was open: rates show what was asked for, not what a path can do. Compare "
-                "latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
+                "The load was open: rates show the load that was set, not what a path can do. "
+                "Compare latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
             )
         case SharedBlocks(share, blocks):
             return (

@@ -19,7 +19,6 @@ from vdisklab.analysis.diagnostics.kinds import (
     dropped_by_search,
     failed_cells,
     has_open_load,
-    numbers_of_guests,
     ranking_diagnostics,
     slow_diagnostics,
 )
@@ -49,7 +48,7 @@ from vdisklab.analysis.score import (
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.tallies import Workings, workings
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
@@ -405,7 +404,7 @@ def _require_comparable(loaded: Loaded, weights: str | None) -> None:
         )
     if weights is None and any(has_open_load(one.plan) for one in loaded.campaigns):
         raise PlanError(
-            "the load was open, so the rates show what was asked for, not what a path can do",
+            "the load was open, so the rates show the load that was set, not what a path can do",
             hint="weigh a latency, such as --weights randwrite-4k-open/write/latency_p99=1",
         )
 

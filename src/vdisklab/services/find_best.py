@@ -295,7 +295,7 @@ class BestSearch:
         roles = SCORES[self.metric].roles
         if plan.profile.is_open_load:
             raise PlanError(
-                f"the load of profile {plan.profile.name} is open: rates show what is asked for",
+                f"the load of profile {plan.profile.name} is open: rates show the load that is set",
                 hint="rank by a latency: --metric MEASUREMENT/DIRECTION/latency_p99",
             )
         if self.metric == DEFAULT_METRIC:

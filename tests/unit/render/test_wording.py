@@ -43,7 +43,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (NothingToCompare(cell("a")), "a is the only cell"),
     (SeveralGuests((2,)), "Rates are those of 2 guests together."),
     (SeveralGuests((1, 4)), "of all guests together (1, 4 at once)"),
-    (OpenLoad(), "what was asked for"),
+    (OpenLoad(), "the load that was set"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
         Emulated(),

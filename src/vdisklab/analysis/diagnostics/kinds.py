@@ -284,7 +284,7 @@ class SeveralGuests:
 
 @dataclass(frozen=True, slots=True)
 class OpenLoad:
-    """Each guest sent requests at a given rate, so rates show what was asked for."""
+    """Each guest sent requests at a given rate, so rates show that load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,12 +339,6 @@ class Caveats:
         if self.lab:
             return (InLab(),)
         return (Emulated(),) if self.emulated else ()
-
-
-def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:
-    """In how many guests at once these cells were measured; 1 for one alone, none on the host."""
-    paths = (cell.path for cell in cells if not cell.on_host)
-    return tuple(sorted({path.attachment.guests or 1 for path in paths if path is not None}))
 
 
 def has_open_load(plan: Mapping[str, Any]) -> bool:

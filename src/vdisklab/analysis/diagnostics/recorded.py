@@ -20,9 +20,8 @@ from vdisklab.analysis.diagnostics.kinds import (
     SeveralGuests,
     ThinImage,
     has_open_load,
-    numbers_of_guests,
 )
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Campaign, Direction
 from vdisklab.results.outlines import CellTally, Example, TimedMeasurement

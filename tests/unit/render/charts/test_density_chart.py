@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +18,25 @@ from vdisklab.render.charts.svg import CSS
 from vdisklab.render.page.contents import first_lines, headline
 from vdisklab.render.page.html import render_page
 from vdisklab.render.tables.density_table import density_headline, density_lines
-from vdisklab.results.store import open_store
+from vdisklab.results.store import Store, open_store
 from vdisklab.services.advice import answer_recommendation
 from vdisklab.services.density_answer import DensityAnswer, PathCapacity
-from vdisklab.services.report_contents import gather
+from vdisklab.services.report_contents import Contents, gather
+
+
+def searched(store: Store, runs: Iterable[tuple[int, int, float]]) -> Contents:
+    """The report's contents for runs of (block, guests, p99)."""
+    campaign = a_density()
+    store.add_campaign(campaign)
+    for block, guests, p99 in runs:
+        store.add_run(a_step(campaign, block, guests, p99))
+    return gather(store, None)
 
 
 def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:
     runs = ((1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.05), (4, 3, 0.02), (5, 2, 0.004), (6, 3, 0.02))
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
-        campaign = a_density()
-        store.add_campaign(campaign)
-        for block, guests, p99 in runs:
-            store.add_run(a_step(campaign, block, guests, p99))
-        contents = gather(store, None)
+        contents = searched(store, runs)
     (figure,) = density_figures(contents, CSS)
     assert figure.spec is not None
     values = figure.spec["data"]["values"]
@@ -47,10 +53,7 @@ def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:
 
 def test_another_campaign_has_no_such_figure(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
-        campaign = a_density()
-        store.add_campaign(campaign)
-        store.add_run(a_step(campaign, 1, 1, 0.002))
-        contents = gather(store, None)
+        contents = searched(store, [(1, 1, 0.002)])
     assert density_figures(contents, CSS)
     assert density_figures(replace(contents, density=None), CSS) == ()
 
@@ -63,11 +66,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
         for guests in (2, 3)
     ]
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
-        campaign = a_density()
-        store.add_campaign(campaign)
-        for block, guests, p99 in runs:
-            store.add_run(a_step(campaign, block, guests, p99))
-        contents = gather(store, None)
+        contents = searched(store, runs)
         with pytest.raises(PlanError, match="searched how many guests") as refused:
             answer_recommendation(store, (), None, None)
     assert refused.value.hint == "`vdisklab recommend --guests N` names the paths that carry N"
