@@ -259,7 +259,11 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     try:
         path = parse_path("ext4/raw:preallocation=off/writeback")
         question = Question(path, ClientKind.NEVER, replace(QUICK, writes=160))
-        found = judge_question(session, question, HOST, tmp_path / "kept")
+        for _ in range(20):  # a sync may miss a run of a few hundredths of a second
+            found = judge_question(session, question, HOST, tmp_path / "kept")
+            assert found.survives is False
+            if int(found.seen["flushes.unasked"]) > 0:
+                break
         kept = judge_question(
             session, replace(question, client=ClientKind.FLUSHES), HOST, tmp_path / "kept"
         )
@@ -267,7 +271,6 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
         done.set()
         disturbing.join()
     assert int(found.seen["flushes.unasked"]) > 0
-    assert found.survives is False
     assert kept.survives is True
     assert int(kept.seen["recordings"]) > 1 or kept.seen["flushes.unasked"] == "0"
 
