@@ -34,7 +34,7 @@ _COMPONENTS = ("main", "contrib")
 
 PACKAGES = (
     "linux-image-amd64", "linux-headers-amd64", "kmod", "udev", "mount", "util-linux",
-    "zfs-dkms", "zfsutils-linux", "lvm2", "thin-provisioning-tools", "mdadm",
+    "zfs-dkms", "zfsutils-linux", "lvm2", "thin-provisioning-tools", "mdadm", "cryptsetup-bin",
     "e2fsprogs", "xfsprogs", "btrfs-progs",
     "qemu-system-x86", "qemu-utils", "seabios",
     "qemu-guest-agent", "busybox-static",

@@ -15,8 +15,8 @@ mkdir -p /run/lock /run/lvm
 udevadm trigger --action=add --subsystem-match=block --subsystem-match=virtio-ports
 udevadm trigger --action=add --subsystem-match=misc
 udevadm settle --timeout=60
-for module in virtio_console zfs loop dm_mod dm_thin_pool raid0 raid1 raid456 raid10 xfs btrfs \
-    fuse button kvm_intel kvm_amd; do
+for module in virtio_console zfs loop dm_mod dm_thin_pool dm_crypt raid0 raid1 raid456 raid10 xfs \
+    btrfs fuse button kvm_intel kvm_amd; do
     modprobe -q "$module"
 done
 udevadm settle --timeout=60
