@@ -3,11 +3,14 @@
 # down each layer, then `clean`; a group, an array and a pool of similar names must outlive it all.
 # Prints one line for each stack; the last line counts what failed.
 # STRIDE (1) leaves out steps, where each takes seconds under emulation; an odd one meets both sides.
-# DISK_STRIDE is that of the stacks on whole disks.
+# DISK_STRIDE is that of the stacks on whole disks. STACKS names the stacks, with @N those on N disks.
+# MOMENTS kills each builder so many times more, at any moment: while a program runs, too.
 export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8 STRIDE="${STRIDE:-1}"
-export DISK_STRIDE="${DISK_STRIDE:-$STRIDE}"
+export DISK_STRIDE="${DISK_STRIDE:-$STRIDE}" MOMENTS="${MOMENTS:-0}"
+export STACKS="${STACKS:-md:level=5 zvol lvm lvmthin md:level=0 zfs:raid=raidz1 luks lvmthin/ext4@4 \
+    md:level=1/xfs@2 zvol/ext4@4 zfs:raid=mirror@2 lvm/luks/ext4@2}"
 cat >/tmp/killed.py <<'P'
-import os, signal, sys, time
+import os, random, signal, sys, time
 from pathlib import Path
 from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.errors import VdisklabError
@@ -33,7 +36,7 @@ class Doomed(LocalHost):
         if self.count == self.step: os.kill(os.getpid(), signal.SIGKILL)
         self.count += 1
 
-def died(step, text, devices):
+def died(step, text, devices, after=None):
     child = os.fork()
     if child == 0:
         try:
@@ -46,6 +49,9 @@ def died(step, text, devices):
         except BaseException as error:
             print(f"  {text}, step {step}: {type(error).__name__}: {error}")
             os._exit(1)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status): return True
     assert os.WEXITSTATUS(status) == 0, "the stack failed by itself"
@@ -57,6 +63,7 @@ def left(devices):
     found = [line.strip() for line in lines("vgs", "--noheadings", "-o", "vg_name")]
     found += lines("zpool", "list", "-H", "-o", "name")
     found += [line for line in lines("mdadm", "--detail", "--scan")]
+    found += [line for line in lines("dmsetup", "ls") if line != "No devices found"]
     found += lines("losetup", "-a")
     found += [str(path) for path in Path("/work").glob("vdisklab-*")]
     found += [str(path) for path in (state_directory() / "ledger").glob("*")]
@@ -67,7 +74,7 @@ def left(devices):
 def strangers():
     return [STRANGER in "\n".join(lines(*argv)) for argv in (
         ("vgs", "--noheadings", "-o", "vg_name"), ("zpool", "list", "-H", "-o", "name"),
-        ("mdadm", "--detail", "--scan"))]
+        ("mdadm", "--detail", "--scan"), ("dmsetup", "ls"))]
 
 STRANGER = "vdl_0badcafe_a_0"  # as ours are called
 disks = sorted(Path("/dev/disk/by-id").glob("virtio-disk?"))
@@ -76,15 +83,20 @@ host.run("vgcreate", "--quiet", "--yes", STRANGER, theirs[0])
 host.run("mdadm", "--quiet", "--create", f"/dev/md/{STRANGER}_md", f"--name={STRANGER}_md", "--metadata=1.2",
          "--level=1", "--raid-devices=2", "--assume-clean", "--run", theirs[1], theirs[2])
 host.run("zpool", "create", "-f", f"{STRANGER}_p", theirs[3])
+host.run("dmsetup", "create", f"{STRANGER}_m", "--table", "0 2048 zero")
 failed = 0
-for text, on in (
-    ("md:level=5", ()), ("zvol", ()), ("lvm", ()), ("lvmthin", ()), ("md:level=0", ()),
-    ("zfs:raid=raidz1", ()), ("lvmthin/ext4", ours), ("md:level=1/xfs", ours[:2]),
-    ("zvol/ext4", ours), ("zfs:raid=mirror", ours[:2]),
-):
+for word in os.environ["STACKS"].split():
+    text, _, count = word.partition("@")
+    on = ours[:int(count or 0)]
     stride = int(os.environ["DISK_STRIDE" if on else "STRIDE"])
     begun, step, deaths, bad = time.monotonic(), 0, 0, 0
-    while died(step, text, on):
+    begun_once = time.monotonic()
+    died(-1, text, on)
+    whole = time.monotonic() - begun_once
+    moments = [random.uniform(0, whole) for _ in range(int(os.environ["MOMENTS"]))]
+    plan = iter(moments)
+    while (after := next(plan, None)) is not None or died(step, text, on):
+        if after is not None: died(-1, text, on, after)
         deaths += 1
         said = []
         try:
@@ -93,17 +105,18 @@ for text, on in (
             said.append(f"clean: {error}")
             bad += 1
         if rest := left(on):
-            print(f"  {text}, killed at step {step}: left {rest}; clean said {said}")
+            when = f"step {step}" if after is None else f"{after:.2f} s"
+            print(f"  {text}, killed at {when}: left {rest}; clean said {said}")
             bad += 1
-        step += stride
+        if after is None: step += stride
     rest = left(on)
     bad += bool(rest)
     failed += bad
     where = f" on {len(on)} whole disks" if on else " on slices"
-    print(f"{'FAILED' if bad else 'ok'} {text}{where}: {deaths} deaths by SIGKILL, every {stride}. of {step} steps, "
+    print(f"{'FAILED' if bad else 'ok'} {text}{where}: {deaths} deaths by SIGKILL, every {stride}. of {step} steps, {len(moments)} at any moment of {whole:.1f} s, "
           f"each followed by clean ({time.monotonic() - begun:.0f} s){f', left {rest}' if rest else ''}")
 kept = strangers()
-print(f"{'ok' if all(kept) else 'FAILED'} a group, a pool and an array of similar names are untouched: {kept}")
+print(f"{'ok' if all(kept) else 'FAILED'} a group, a pool, an array and a device of similar names are untouched: {kept}")
 failed += not all(kept)
 print(f"failed: {failed}")
 sys.exit(failed != 0)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs inside the lab (script/test-lab): every host layer on the real kernel, what is refused, and
 # the limit of ZFS's cache. Prints one line for each check; the last line counts what failed.
+# STACKS and DISK_STACKS name others to build on slices and on whole disks; then that is all.
 export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8
 failed=0
 check() { # NAME COMMAND...: runs it and tells
@@ -16,6 +17,7 @@ clean_machine() {
     left="$({
         vgs --noheadings -o vg_name
         zpool list -H -o name
+        dmsetup ls | grep -v '^No devices'
         ls -d /dev/md/vdl_* /sys/block/md* /work/vdisklab-*
         losetup -a
         grep vdisklab- /proc/self/mountinfo
@@ -52,19 +54,23 @@ with open_ledger() as ledger, open_site(LocalHost(), ledger, Path("/work")) as s
         for name, seen in sorted(target.properties.items()): print(f"  {name} {seen}")
 P
 build() { python3 /tmp/layers.py "$@" >/tmp/built 2>&1; status=$?; cat /tmp/built; return $status; }
-for stack in ext4 lvm lvmthin lvm/xfs md:level=0 md:level=1/ext4 md:level=5/xfs md:level=10 lvmthin/btrfs \
+for stack in ${STACKS:-ext4 lvm lvmthin lvm/xfs md:level=0 md:level=1/ext4 md:level=5/xfs md:level=10 lvmthin/btrfs \
     zfs zfs:raid=raidz1:recordsize=64k zfs:raid=mirror:compression=zstd zvol zvol/ext4 \
     zvol:volblocksize=16k:raid=raidz1 zfs:raid=raidz2:sync=disabled:primarycache=metadata \
-    zvol:raid=raidz2:sync=always md:level=1/lvm/ext4; do
+    zvol:raid=raidz2:sync=always md:level=1/lvm/ext4 luks/xfs}; do
     check "$stack on slices" build "$stack" 0
     cat /tmp/built
     check "  nothing left" clean_machine
 done
-for stack in ext4 lvm md:level=5 zfs:raid=raidz1 zvol/xfs; do
+for stack in ${DISK_STACKS:-ext4 lvm md:level=5 zfs:raid=raidz1 zvol/xfs luks}; do
     check "$stack on whole disks" build "$stack" 0 $disks
     check "  nothing left" clean_machine
     check "  disks are empty" empty_disks
 done
+if [ -n "$STACKS" ]; then
+    echo "failed: $failed"
+    exit "$((failed > 0))"
+fi
 before="$(cat /sys/module/zfs/parameters/zfs_arc_max) $(awk '/^c_max/ {print $3}' /proc/spl/kstat/zfs/arcstats)"
 check "the ARC is limited" build zfs 268435456
 grep arc /tmp/built

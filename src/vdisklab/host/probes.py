@@ -11,6 +11,7 @@ import tempfile
 from functools import cached_property
 from pathlib import Path
 
+from vdisklab.host.command import Host
 from vdisklab.host.facts import SYSTEM, read_text
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.pagecache import residency
@@ -89,6 +90,15 @@ def try_io_uring() -> str | None:
         errno.EPERM: "not permitted, by kernel.io_uring_disabled or a container's seccomp filter",
     }
     return reason.get(number, os.strerror(number))
+
+
+def mapper_target(host: Host, name: str) -> str | None:
+    """A target of device-mapper with its version, `crypt v1.24.0`; None if this kernel lacks it."""
+    if host.which("modprobe") is not None:
+        host.run("modprobe", "--quiet", f"dm-{name}", allowed=range(256))
+    listed = host.run("dmsetup", "targets", allowed=range(256))
+    targets = map(str.split, listed.stdout.splitlines() if listed.status == 0 else ())
+    return next((" ".join(words) for words in targets if words[:1] == [name]), None)
 
 
 class KernelParts:

@@ -270,7 +270,7 @@ def needs_no_flush(path: DiskPath, disk: HostDisk) -> bool:
     return not path.offers_write_cache or (disk.keeps_its_cache and writes_in_place(path))
 
 
-_IN_PLACE = frozenset({LayerKind.EXT4, LayerKind.XFS, LayerKind.LVM})
+_IN_PLACE = frozenset({LayerKind.EXT4, LayerKind.XFS, LayerKind.LVM, LayerKind.LUKS})
 
 
 def writes_in_place(path: DiskPath) -> bool:

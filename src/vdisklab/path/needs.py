@@ -158,7 +158,15 @@ def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
     if path.is_share:
         return None  # a file that the guest removes is removed on the host
     discard = path.attachment.option("discard")
-    return None if discard == "unmap" else f"its bus has discard={discard}"
+    if discard != "unmap":
+        return f"its bus has discard={discard}"
+    return "luks has discard=off" if _ends_at_luks(path) else None
+
+
+def _ends_at_luks(path: DiskPath) -> bool:
+    """True if LUKS passes no discards on to what could free the space; linear volumes do."""
+    last = next((layer for layer in reversed(path.layers) if layer.kind is not LayerKind.LVM), None)
+    return last is not None and last.option("discard") is False
 
 
 def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:

@@ -32,6 +32,11 @@ def _stacking(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
             )
 
 
+def _encrypted_once(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    if [layer.kind for layer in path.layers].count(LayerKind.LUKS) > 1:
+        yield Impossible("luks on luks encrypts everything twice", "leave one of them out")
+
+
 def _top(path: DiskPath) -> str:
     return path.layers[-1].kind if path.layers else "a whole device"
 
@@ -287,7 +292,7 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] = (
-    _shared_directory, _stacking, _enough_disks, _something_to_give, _raw_on_block,
+    _shared_directory, _stacking, _encrypted_once, _enough_disks, _something_to_give, _raw_on_block,
     _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
     _a_disk_for_each_guest, _a_disk_to_limit,

@@ -23,6 +23,7 @@ class LayerKind(StrEnum):
     LVM = "lvm"
     LVMTHIN = "lvmthin"
     MD = "md"
+    LUKS = "luks"
     TMPFS = "tmpfs"
     ZRAM = "zram"
 
@@ -396,6 +397,11 @@ LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
     LayerKind.LVM: _NONE,
     LayerKind.LVMTHIN: _NONE,
     LayerKind.MD: {"level": Choice(("0", "1", "5", "10"), default="1")},
+    LayerKind.LUKS: {
+        "sector": Choice(("512", "4096")),
+        "discard": Switch(),
+        "workqueues": Switch(default=True),
+    },
     LayerKind.ZFS: {"recordsize": Size(512, 16 << 20), **_ZFS},
     LayerKind.ZVOL: {"volblocksize": Size(512, 128 << 10), **_ZFS},
 }

@@ -22,6 +22,7 @@ from vdisklab.audit.configured_disk import (
 )
 from vdisklab.audit.drive_arguments import names_device
 from vdisklab.errors import PlanError
+from vdisklab.host.facts import read_text
 from vdisklab.host.visible import is_visible_directory
 from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
@@ -104,19 +105,22 @@ def _measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -
     return replace(path, image=image, layers=path.layers or _device_layers(disk.source))
 
 
+_BLOCK = Path("/sys/class/block")
+_OWNERS = {"LVM-": "lvm", "CRYPT-LUKS": "luks", "md": "md"}
+"""The layers by the start of device-mapper's uuid (dm-uevent), else of the device's name."""
+
+
 def _device_layers(source: str | None) -> tuple[Layer, ...]:
-    """The layer of a host's block device, from its name or device-mapper's (dm-uevent)."""
+    """The layer of a host's block device; of LUKS whether it passes discards on, too."""
     if source is None or not source.startswith("/dev/"):
         return ()
     if source.startswith("/dev/zvol/"):
         return (parse_path("zvol/none").layers[0],)
-    name = Path(source).resolve().name
-    uuid = Path(f"/sys/class/block/{name}/dm/uuid")
-    try:
-        is_lvm = uuid.read_text().startswith("LVM-")
-    except OSError:
-        is_lvm = False
-    kind = "lvm" if is_lvm else "md" if name.startswith("md") else None
+    device = _BLOCK / Path(source).resolve().name
+    owner = read_text(device / "dm/uuid") or device.name
+    kind = next((kind for prefix, kind in _OWNERS.items() if owner.startswith(prefix)), None)
+    if kind == "luks" and read_text(device / "queue/discard_max_bytes") not in (None, "0"):
+        kind = "luks:discard=on"
     return () if kind is None else parse_path(f"{kind}/none").layers
 
 

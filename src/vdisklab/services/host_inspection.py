@@ -302,6 +302,7 @@ _LAYERS = (
     _Layer("loop", driver=("loop", "loop")),
     _Layer("lvm", driver=("device-mapper", "dm_mod")),
     _Layer("md", driver=("md", "md_mod")),
+    _Layer("luks", driver=("dm_crypt", "dm_crypt")),
     _Layer(
         "zfs",
         filesystem="zfs",

@@ -14,7 +14,8 @@ from vdisklab.units import MIB, format_bytes
 # mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log; ext4's journal grows with the device
 # to 1 GiB; btrfs keeps two copies of its metadata and a reserve. A thin pool of LVM has metadata
 # and a spare copy. ZFS keeps 1/32 of a pool to itself, 128 MiB at least (spa_get_slop_space), and a
-# volume reserves room for its own metadata.
+# volume reserves room for its own metadata. All others get 16 MiB, the size of a header of LUKS2
+# (cryptsetup's luks2_json_format.c).
 _FIXED = {
     LayerKind.EXT4: 96 * MIB,
     LayerKind.XFS: 320 * MIB,

@@ -14,6 +14,7 @@ from vdisklab.path.segments import LayerKind
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.filesystem import filesystem, tmpfs
 from vdisklab.storage.loop import loop_device, side_by_side, zram
+from vdisklab.storage.luks import encrypted_device
 from vdisklab.storage.lvm import another_logical_volume, logical_volume
 from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
@@ -107,6 +108,7 @@ BUILDERS: Mapping[LayerKind, Builder] = {
     LayerKind.LVM: logical_volume,
     LayerKind.LVMTHIN: logical_volume,
     LayerKind.MD: array,
+    LayerKind.LUKS: encrypted_device,
     LayerKind.ZFS: dataset,
     LayerKind.ZVOL: volume,
 }

@@ -110,6 +110,7 @@ def test_the_host_needs_no_guest() -> None:
         ("tmpfs/raw", "dd mkdir mount qemu-img qemu-img"),
         ("lvm/none", "dd fallocate losetup vgcreate lvcreate qemu-img"),
         ("lvmthin/none", "dd fallocate losetup vgcreate lvcreate lvcreate qemu-img"),
+        ("luks/none", "dd fallocate losetup cryptsetup cryptsetup qemu-img"),
         (
             "md:level=5/none",
             "dd fallocate losetup fallocate losetup fallocate losetup mdadm qemu-img",
@@ -131,6 +132,7 @@ def test_each_stack_from_the_bottom(path: str, expected: str) -> None:
     [
         ("lvm/none", "/dev/vdl_RUN_stack0_0/disk"),
         ("zvol/none", "/dev/zvol/vdl_RUN_stack0_0/disk"),
+        ("luks/none", "/dev/mapper/vdl_RUN_stack0_0"),
         ("md/none", "/dev/md/vdl_RUN_stack0_0"),
         ("zfs/raw/writeback", "/w/vdisklab-RUN/stack0-0/image0.raw"),
     ],

@@ -100,6 +100,7 @@ _PLP = Verdicts(disk=HostDisk.PLP)
         ("ext4/raw/none", True),
         ("xfs/qcow2/none", True),
         ("lvm/none", True),
+        ("lvm/luks/ext4/raw/none", True),
         ("ext4/raw/directunsafe", True),
         ("ext4/raw/none/nvme", True),
         ("raw/none", False),  # the work directory's file system is unknown

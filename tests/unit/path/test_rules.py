@@ -14,6 +14,10 @@ from vdisklab.path.rules import impossible
         ("ext4/tmpfs/raw", "lives in memory", "put tmpfs first"),
         ("ext4/lvm/none", "lvm needs a block device below", "put lvm first"),
         ("tmpfs/xfs/raw", "tmpfs is a directory", "leave one of them out"),
+        ("ext4/luks/none", "luks needs a block device below", "put luks first"),
+        ("luks/lvm/luks/none", "encrypts everything twice", "leave one of them out"),
+        ("luks/raw/none", "raw on luks", "leave out the format: luks/none"),
+        ("luks/none/virtio:guests=2", "ends on one block device", "put volumes"),
         ("none", "not a block device", "add a format: raw/none"),
         ("virtio:queues=2", "not a block device", "raw/default/virtio:queues=2"),
         ("ext4/none/ide", "ext4 holds files", "add a format: ext4/raw/none/ide"),
@@ -57,6 +61,7 @@ def test_impossible(text: str, reason: str, instead: str) -> None:
     [
         "raw", "qcow2/none", "ext4/raw/none/ide", "lvm/none", "zvol", "zvol/ext4/qcow2/writeback",
         "md/lvm/xfs/raw", "lvm/qcow2/none", "tmpfs/qcow2/unsafe", "host", "ext4/host", "lvm/host",
+        "luks/none", "md/luks/ext4/raw", "zram/luks/qcow2/none", "luks/lvm/none/virtio:guests=2",
         "null", "null/default/nvme", "raw/directsync/virtio:aio=native",
         "raw/writeback/virtio:aio=io_uring", "qcow2:lazy_refcounts=on", "zfs/raw/none",
         "qcow2:backing=8:extended_l2=on:cluster_size=16k/none", "raw:encrypt=luks/directunsafe",

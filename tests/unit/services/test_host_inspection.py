@@ -153,6 +153,7 @@ def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
     assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
     assert found["layer lvm"].seen == "not in this kernel; not installed: lvm, dmsetup"
+    assert found["layer luks"].seen == "not in this kernel; not installed: cryptsetup"
     assert "contrib" in (found["layer zfs"].mend or "")
 
 

@@ -23,7 +23,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import still_mounted
-from vdisklab.host.probes import try_device
+from vdisklab.host.probes import mapper_target, try_device
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.host.waiting import patience
 from vdisklab.powercut.cutting.memory_files import memory_full
@@ -266,13 +266,9 @@ def require_log_writes(host: Host) -> str:
     """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
     target is missing."""
     require_programs(host, "dmsetup")
-    if host.which("modprobe") is not None:
-        host.run("modprobe", "--quiet", "dm-log-writes", allowed=range(256))
-    targets = host.run("dmsetup", "targets", allowed=range(256))
-    for line in targets.stdout.splitlines() if targets.status == 0 else ():
-        words = line.split()
-        if words and words[0] == TARGET:
-            return " ".join(words)
+    found = mapper_target(host, TARGET)
+    if found is not None:
+        return found
     raise HostError(
         f"this kernel's device-mapper has no target {TARGET}",
         hint="leave out --logged-by to log the disk through FUSE",

@@ -1,0 +1,112 @@
+"""LUKS: a block device whose data the kernel encrypts (dm-crypt)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import Host, require_programs
+from vdisklab.host.ledger import Kind
+from vdisklab.host.probes import mapper_target
+from vdisklab.path.disk_path import Layer
+from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
+from vdisklab.storage.site import Site, Target
+
+MAPPER = Path("/dev/mapper")
+_NODE_SECONDS = 15.0
+_STANDARD_INPUT = ("--key-file", "-")
+
+
+@contextmanager
+def encrypted_device(
+    site: Site, below: Target, layer: Layer, name: str, _capacity: int
+) -> Iterator[Target]:
+    """The device below, encrypted with a new random key that no file and no command line holds.
+
+    Raises HostError if cryptsetup or the kernel's dm-crypt is missing, or does not do as it was
+    told.
+    """
+    mapped, key = site.unique(name), secrets.token_hex(32)
+    node = MAPPER / mapped
+    site.check(lambda: _require_dm_crypt(site.host, node))
+    with site.tracked(Kind.MAPPED, mapped):
+        site.run_marked(*format_command(layer, below.path, site.label), timeout=300, stdin=key)
+        site.run_marked(*open_command(layer, below.path, mapped), timeout=120, stdin=key)
+        device = site.node(node, _NODE_SECONDS)
+        properties = site.read_back(lambda: _read_back(site.host, layer, mapped))
+        yield below.above(device, is_block=True, **properties)
+
+
+def format_command(layer: Layer, device: Path, label: str) -> tuple[str, ...]:
+    """Writes a header of LUKS2, with the cipher that cryptsetup chooses.
+
+    The key is random, so its derivation need not be slow.
+    """
+    sector = layer.option("sector")
+    sector_size = () if sector is None else ("--sector-size", str(sector))
+    return (
+        "cryptsetup", "luksFormat", "--batch-mode", "--type", "luks2", "--label", label,
+        "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", *sector_size,
+        *_STANDARD_INPUT, str(device),
+    )  # fmt: skip
+
+
+def open_command(layer: Layer, device: Path, mapped: str) -> tuple[str, ...]:
+    """Makes the device with the decrypted data. cryptsetup passes no discards on unless told."""
+    discards = ("--allow-discards",) if layer.option("discard") else ()
+    queues = ("--perf-no_read_workqueue", "--perf-no_write_workqueue")
+    options = (*discards, *(() if layer.option("workqueues") else queues))
+    return (
+        "cryptsetup",
+        "open",
+        "--type",
+        "luks2",
+        *options,
+        *_STANDARD_INPUT,
+        str(device),
+        mapped,
+    )
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """Parses the output of `cryptsetup status`: lines of a name, a colon and a value."""
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def _require_dm_crypt(host: Host, node: Path) -> None:
+    require_programs(host, "cryptsetup", "dmsetup")
+    if mapper_target(host, "crypt") is None:
+        raise HostError(
+            "this kernel has no dm-crypt, which LUKS needs",
+            hint="modprobe dm_crypt; or try it in the lab: vdisklab lab run",
+        )
+    if node.exists():
+        raise HostError(f"the device {node} already exists", hint="try again")
+
+
+def _read_back(host: Host, layer: Layer, mapped: str) -> dict[str, str]:
+    """What `cryptsetup status` says. Raises HostError if it is not what the layer's options say."""
+    status = parse_status(host.run("cryptsetup", "status", mapped).stdout)
+    flags = status.get("flags", "").split()
+    direct = {"no_read_workqueue", "no_write_workqueue"} <= set(flags)
+    seen = {
+        "type": status.get("type"),
+        "cipher": status.get("cipher"),
+        "key": status.get("keysize"),
+        "sector": status.get("sector size"),
+        "discard": "on" if "discards" in flags else "off",
+        "workqueues": "off" if direct else "on",
+    }
+    for name, option in LAYER_OPTIONS[LayerKind.LUKS].items():
+        value = layer.option(name)
+        if value is not None and seen[name] != option.format(value):
+            raise HostError(
+                f"cryptsetup made {mapped} with {name}={seen[name] or 'unknown'} instead of "
+                f"{option.format(value)}",
+                hint=f"this kernel's dm-crypt does not know it: leave out {name}",
+            )
+    return {f"luks__{name}": value for name, value in seen.items() if value is not None}
