@@ -107,7 +107,8 @@ def require_space(plan: CampaignPlan) -> None:
     require_memory(memory_needed(plan), available_memory(), "the campaign")
     if guest_buses(plan):
         require_guest_memory(plan.guest.memory_bytes, memory_bytes())
-        require_memory_for_all(plan.guest.memory_bytes, most_guests(plan), available_memory())
+        guests = most_guests(plan, 1) if plan.searches_guests else most_guests(plan)
+        require_memory_for_all(plan.guest.memory_bytes, guests, available_memory())
 
 
 def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:
@@ -116,9 +117,10 @@ def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:
     return bus.bus.machine, bus.aio.value, bus.qemu
 
 
-def most_guests(plan: CampaignPlan) -> int:
+def most_guests(plan: CampaignPlan, largest_group: int | None = None) -> int:
     """The largest number of guests that exist at a time, with those that are frozen meanwhile.
 
+    With `largest_group` no cell is measured in more guests at once.
     1 for a campaign without groups of guests: it measures one guest after the other.
     """
     keys: dict[tuple[str, str, str | None], int] = {}
@@ -128,6 +130,8 @@ def most_guests(plan: CampaignPlan) -> int:
             grouped = grouped or cell.path.attachment.guests is not None
             key = kind_of_guest(cell.path)
             keys[key] = max(keys.get(key, 1), guests_of(cell.path))
+    if largest_group is not None:
+        keys = {key: min(guests, largest_group) for key, guests in keys.items()}
     return sum(keys.values()) if grouped else 1
 
 

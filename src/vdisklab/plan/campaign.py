@@ -14,6 +14,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
+from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request, identity
 
 
@@ -52,6 +53,11 @@ class CampaignPlan:
     scale: float = 1.0
     qemus: tuple[Qemu, ...] = ()
     settings: Request = field(default_factory=Request)
+
+    @property
+    def searches_guests(self) -> bool:
+        """True if it measures only as many guests as a search of each path's capacity needs."""
+        return isinstance(self.settings, DensityRequest) and self.settings.victim is None
 
     def as_json(self) -> dict[str, Any]:
         """The parts that identify the plan, as plain JSON values.

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from vdisklab.analysis.capacity import REPEATS, next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
-from vdisklab.campaign.context import kind_of_guest
+from vdisklab.campaign.context import kind_of_guest, most_guests
 from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import memory_bytes
+from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Verdicts
@@ -40,7 +40,7 @@ from vdisklab.services.density_answer import (
 )
 from vdisklab.services.measure import Measured, measure
 from vdisklab.services.planning import load_profile, require_possible
-from vdisklab.storage.room import guests_that_fit
+from vdisklab.storage.room import guests_that_fit, require_memory_for_all
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB, format_bytes
 
@@ -82,6 +82,7 @@ class CapacitySearch:
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells of a block."""
+        fitting = self._fitting(plan)
         cells: dict[str, dict[int, str]] = defaultdict(dict)
         for cell in plan.cells:
             cells[name_of_one(cell.measured)][cell.path.attachment.guests or 1] = cell.fingerprint
@@ -96,11 +97,29 @@ class CapacitySearch:
                 measured = [run for run in own if run.failure is None]
                 if len(measured) == 1 and measured[0].block == block - 1:
                     self._say_what_one_reaches(path, measured)
-                steps = next_steps(outcomes_of(own, self.criterion), max(by_guests), self.repeats)
-                chosen |= {by_guests[guests] for guests in steps}
+                most = min(max(by_guests), fitting)
+                steps = next_steps(outcomes_of(own, self.criterion), most, self.repeats)
+                chosen |= {by_guests[guests] for guests in steps if guests <= fitting}
             return chosen
 
         return choose
+
+    def _fitting(self, plan: CampaignPlan) -> int:
+        """The number of guests of a cell that fit into the memory that is free now.
+
+        It does not change the plan: the same command continues when more is free.
+        """
+        free, most = available_memory(), most_guests(plan)
+        kinds = most_guests(plan, 1)
+        fitting = guests_that_fit(plan.guest.memory_bytes, free) // kinds if free else most
+        if fitting < most // kinds:
+            self.progress(
+                Note(
+                    f"{format_bytes(free)} of memory is free: no group of more than {fitting} is "
+                    "tried now; with more free memory the same command goes on"
+                )
+            )
+        return fitting
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
         """No limit."""
@@ -265,8 +284,11 @@ def search_known(
 ) -> tuple[Measured, DensityAnswer | None]:
     """Searches a disk that carries so many guests, with guests like the request's.
 
-    All steps use the same guests: only the search itself is put to the test.
+    All steps use the same guests: only the search itself is put to the test. Raises HostError if
+    they do not fit into the memory that is free.
     """
+    memory = request.guest_memory or USUAL_GUEST.memory_bytes
+    require_memory_for_all(memory, most, available_memory())
     work = (request.directory or Path()).absolute()
     with (
         open_ledger() as ledger,

@@ -35,6 +35,7 @@ from vdisklab.services.density_answer import (
 )
 from vdisklab.services.guest_capacity import CapacitySearch, campaign_of
 from vdisklab.services.planning import load_profile
+from vdisklab.storage.room import memory_of_guests
 
 LIMIT = parse_criterion("latency_p99<=5ms")
 REQUEST = DensityRequest(paths=("raw/none",), load=100, most=4, guest_memory=128 << 20)
@@ -243,6 +244,35 @@ class TestSearch:
         assert chosen(4) == []
         row = DensityRow.of(density_of(store, campaign.id).paths[0])
         assert (row.guests, row.iops, row.reached) == (0, 80.0, 80.0)
+
+    def test_little_free_memory_stops_it_and_more_lets_it_go_on(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        plan = build_plan(campaign_of(REQUEST), Capabilities(), load_profile("open-load"))
+        names = {cell.fingerprint: cell.path.attachment.guests for cell in plan.cells}
+        three = memory_of_guests(plan.guest.memory_bytes, 3) + 1
+        notes: list[Event] = []
+
+        def chosen(free: int, block: int) -> list[int]:
+            monkeypatch.setattr("vdisklab.services.guest_capacity.available_memory", lambda: free)
+            choose = CapacitySearch(LIMIT, 2, notes.append).choosing(store, plan, campaign.id)
+            return sorted(names[cell] or 0 for cell in choose(block))
+
+        for block, guests in ((1, 1), (2, 2), (3, 3)):
+            assert chosen(three, block) == [guests]
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        assert chosen(three, 4) == [3]
+        store.add_run(a_step(campaign, 4, 3, 0.001))
+        assert chosen(three, 5) == []
+        note = notes[-1]
+        assert isinstance(note, Note)
+        assert "no group of more than 3 is tried now" in note.text
+        assert not density_of(store, campaign.id).paths[0].complete
+        notes.clear()
+        assert chosen(0, 5) == chosen(4 * three, 5) == [4]
+        assert not notes
 
     def test_a_path_that_always_fails_is_given_up(self, store: Store) -> None:
         campaign = a_density()
