@@ -197,9 +197,13 @@ def _path_capacity(
     complete = not next_steps(outcomes, most, repeats=1)
     carried = capacity(outcomes, most)
     most_carried = 0 if carried is None else carried.guests
-    too_many = [one for one in judged if not one[0].passed and one[0].guests > most_carried]
-    if too_many:
-        _, group, measurement = min(too_many, key=lambda one: one[0].guests)
+    least = most_carried + (carried is None or carried.at_least)
+    slow = [one for one in judged if not one[0].passed and one[0].guests >= least]
+    if slow:
+        # the number it carries may have failed in some runs: any larger one says more
+        _, group, measurement = min(
+            slow, key=lambda one: (one[0].guests == most_carried, one[0].guests)
+        )
         limited = bottleneck(group, measurement.evidence)
     elif not complete:
         limited = Bottleneck(LimitedBy.UNFINISHED, "")

@@ -142,6 +142,19 @@ class TestAnswer:
         assert path.capacity.at_least
         assert path.limited.limit is LimitedBy.MOST
 
+    def test_a_capacity_that_passes_in_half_of_its_runs_is_not_limited_by_what_was_not_tried(
+        self, store: Store
+    ) -> None:
+        campaign = a_density(11)
+        store.add_campaign(campaign)
+        runs = ((1, 0.001), (2, 0.001), (3, 0.001), (3, 0.02), (2, 0.001))
+        for block, (guests, p99) in enumerate(runs, 1):
+            store.add_run(a_step(campaign, block, guests, p99))
+        (path,) = density_of(store, campaign.id).paths
+        assert path.capacity is not None
+        assert (path.capacity.guests, path.capacity.at_least) == (3, False)
+        assert path.limited.limit is LimitedBy.DEVICE
+
     def test_each_measurement_of_a_run_must_pass(self) -> None:
         run = a_step(a_density(), 1, 2, 0.001)
         slow = a_step(a_density(), 1, 2, 0.050)
