@@ -6,7 +6,7 @@ from vdisklab.errors import EXIT_INTERRUPTED
 
 
 def main() -> int:
-    """Runs one verb; returns the exit status. Ctrl-C while the program loads is no error either."""
+    """Runs one verb; returns the exit status. Ctrl-C during loading prints no traceback either."""
     try:
         # It loads numpy, SQLAlchemy and more, which takes a second or two.
         from vdisklab.cli.main import main as run_verb  # noqa: PLC0415

@@ -83,8 +83,9 @@ def usable(logs: Floats) -> Usable:
 
 
 def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The group of each cell and each block, numbered by their first cells; a measured value
-    connects the two."""
+    """The number of each cell's and each block's group: a value connects its cell and its block.
+
+    Groups are numbered in the order of their first cells."""
     cells, blocks = measured.shape
     label, of_block = np.arange(cells), np.zeros(blocks, dtype=np.intp)
     while True:

@@ -23,7 +23,7 @@ NOISIER = 0.1
 """If the common noise makes a cell's variance less probable than this, the cell has its own
 variance."""
 MUCH_NOISIER = 0.01
-"""Below this probability, the cell also has its own degrees of freedom."""
+"""Below this probability, the cell's variance also has the degrees of freedom of one cell alone."""
 
 SHARED = 0.15
 """If residuals point the same way by chance with less than this probability, divided by
@@ -113,7 +113,7 @@ def common_freedom(cells: int, blocks: int) -> int:
 
 
 def more_blocks(blocks: int) -> float:
-    """What precautions for three blocks are divided by: 1 there, 3 for four, and 36 for ten."""
+    """The divisor of precautions made for three blocks: 1 for three, 3 for four, 36 for ten."""
     return max(1.0, (blocks - 1) * (blocks - 2) / 2)
 
 

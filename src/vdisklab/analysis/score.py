@@ -314,7 +314,7 @@ def add_mix(
 def without_mix(
     observations: Observations, baseline: MeasuredCell, weights: Iterable[MeasureKey]
 ) -> tuple[NoScore, ...]:
-    """The cells that have no mix (`add_mix`), or none in the blocks in which a part is zero."""
+    """The cells for which `add_mix` gives no number, in any block or where a measure is zero."""
     has_mix, row = _any(observations.grid(MIX)), observations.place[baseline]
     lacking: list[list[str]] = [[] for _ in observations.cells]
     zero: list[list[str]] = [[] for _ in observations.cells]

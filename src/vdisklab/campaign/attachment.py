@@ -214,7 +214,9 @@ def _guest_subject(
 
 @contextmanager
 def _virtiofsd(site: Site, disk: Disk) -> Iterator[VirtiofsDaemon | None]:
-    """The daemon of a virtiofs; None for 9p. If it ends early, an error of the body says so."""
+    """Runs virtiofsd for a virtiofs, and yields None for 9p.
+
+    An error in the body says so if virtiofsd has ended."""
     if disk.attachment.bus is not Bus.VIRTIOFS:
         yield None
         return

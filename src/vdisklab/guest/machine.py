@@ -79,8 +79,8 @@ class Machine:
     def reset(self) -> None:
         """Resets the guest as its reset button does, and waits until it is booted and idle again.
 
-        QEMU goes on with all that it holds. `-no-reboot` would end it: so the action is changed
-        meanwhile (qapi/run-state.json, set-action). Raises GuestError.
+        QEMU keeps what it holds. It was started with -no-reboot, which would end it at a reset, so
+        set-action (qapi/run-state.json) changes that for this time. Raises GuestError.
         """
         left = _countdown(_boot_seconds(self.config), self.monitor.clock)
         self.monitor.execute("set-action", {"reboot": "reset"})

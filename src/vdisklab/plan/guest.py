@@ -211,7 +211,7 @@ def without_options(path: DiskPath, names: Collection[str]) -> DiskPath:
 
 
 def without_qemu(path: DiskPath) -> DiskPath:
-    """The path of one disk: without the choice of a QEMU and the number of guests."""
+    """The path without the options that choose a QEMU and a number of guests."""
     return without_options(path, ("qemu", GUESTS))
 
 

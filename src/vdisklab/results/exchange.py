@@ -144,7 +144,7 @@ def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
 
 
 def _plain(value: object) -> object:
-    """The value in JSON's types. Pydantic rejects the bytes of a name that is not UTF-8."""
+    """The value in JSON's types. Pydantic's own conversion refuses names that are not UTF-8."""
     if is_dataclass(value) and not isinstance(value, type):
         return _fields(value)
     if isinstance(value, Mapping):

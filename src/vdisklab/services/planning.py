@@ -109,7 +109,7 @@ def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, Q
 def require_possible_paths(request: Request) -> None:
     """Raises PlanError if no host can have the request's paths.
 
-    With --qemu this is left open: only those programs tell the names that paths may have.
+    With --qemu nothing is checked: a path may name a version that only the program itself tells.
     """
     if not request.qemu:
         expand_matrix(request.patterns, backing=backing_of(request))

@@ -31,7 +31,7 @@ def common_window(guests: Sequence[GuestRequests], runtime: float) -> CommonWind
 
 
 def shifted(guest: GuestRequests, offset: float) -> GuestRequests:
-    """The requests by another clock, which shows `offset` seconds less."""
+    """The same requests on a clock that is `offset` seconds behind."""
     requests = tuple(
         LoggedRequest(one.due - offset, one.latency, one.direction, one.size)
         for one in guest.requests

@@ -77,7 +77,7 @@ def first_block_diagnostics(
 def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
     """For each campaign: each block's mean logarithm, over the cells that are in all its blocks.
 
-    A cell with a rate of zero has none there: one that stopped is not the whole block.
+    A rate of zero does not count: a cell that stopped says nothing about the whole block.
     """
     logs = observations.logs(measure)
     if measure.quantity.step is None:

@@ -24,7 +24,7 @@ SLOW, FAST = 0.63, 2.0
 """Beyond these ratios to its peers a host is far off, whatever the tails of their distribution."""
 
 TAIL = 4
-"""Degrees of freedom of Student's t, whose tails are to explain what is nearer."""
+"""Closer hosts must be too far off for the tails of Student's t with these degrees of freedom."""
 
 FEW = 15
 """With fewer hosts, one outlier at most is looked for: Rosner's limits are right from 15 on."""

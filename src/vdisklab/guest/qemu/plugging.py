@@ -1,9 +1,9 @@
 """The QMP commands and arguments that give a disk or directory to QEMU and take it away. Pure.
 
-QEMU opens the disk itself, or qemu-storage-daemon does and serves it to QEMU's device over a socket
-(vhost-user): then objects and block nodes belong to the daemon. Of directories QEMU serves 9p
-itself. For virtiofs it passes requests on to virtiofsd, which is QEMU's own, in C, up to QEMU 7.2,
-and a separate program in Rust since; both take these options.
+QEMU opens a disk itself, or qemu-storage-daemon opens it and serves it to QEMU's device over a
+socket (vhost-user): then objects and block nodes belong to the daemon. QEMU itself serves a
+directory by 9p. For virtiofs it passes requests to virtiofsd: a C program that comes with QEMU up
+to 7.2, and a separate one in Rust for later versions; both take these options.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ class MemberCheck:
 
     host: str
     versions: Annotated[str, "empty if they are this end's"]
-    database: Annotated[str, "empty if it can be used with the host's own password"]
+    database: Annotated[str, "empty if the host can use it with its own password, else why not"]
     directory: Annotated[
         str | None, "empty if images can be built in the work directory; null: none was asked for"
     ] = None

@@ -61,7 +61,7 @@ class _Tables:
 
 
 class _Lines(Enum):
-    """Which lines are being parsed."""
+    """The table to which the current line belongs."""
 
     NONE = 0
     FILES = 1
