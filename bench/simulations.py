@@ -48,8 +48,8 @@ from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_
 from vdisklab.analysis.intervals import Interval, median_interval
 from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
 from vdisklab.analysis.pair_noise import pair_noise
-from vdisklab.analysis.pair_tests import separate
 from vdisklab.analysis.paired_ratios import paired_ratios
+from vdisklab.analysis.rank_intervals import separate
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 

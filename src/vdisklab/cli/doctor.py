@@ -13,7 +13,7 @@ from vdisklab.cli.options import Format
 from vdisklab.cli.output import emit
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.render.tables.host_findings import doctor_document, findings_table
+from vdisklab.render.tables.host_tables import doctor_document, findings_table
 from vdisklab.services.host_inspection import can_do_main_job, inspect_host
 
 

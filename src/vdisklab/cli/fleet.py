@@ -28,7 +28,7 @@ from vdisklab.render.documents.fleets import (
     MemberCheck,
     MemberEntry,
 )
-from vdisklab.render.tables.fleet_members import doctor_table, is_ready, status_table
+from vdisklab.render.tables.host_tables import doctor_table, is_ready, status_table
 from vdisklab.results.address import parse_address, without_password
 from vdisklab.services.planning import require_possible_paths
 from vdisklab.units import counted, parse_duration

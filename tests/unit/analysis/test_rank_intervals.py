@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
-from vdisklab.analysis import pair_tests
+from vdisklab.analysis import rank_intervals
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import (
     Block,
@@ -19,8 +19,7 @@ from vdisklab.analysis.observations import (
     logarithms,
     narrowed,
 )
-from vdisklab.analysis.pair_tests import separate
-from vdisklab.analysis.rank_intervals import Unranked, rank
+from vdisklab.analysis.rank_intervals import Unranked, rank, separate
 
 
 def places(data: Observations) -> dict[str, tuple[int, int]]:
@@ -205,7 +204,7 @@ def test_sharing_errors_among_many_cells_only_makes_the_test_stricter(
     errors, freedom = rng.lognormal(-3, 0.7, cells), np.full(cells, 12.0)
     model = Fit(np.arange(cells), goodness, errors, freedom, np.empty((cells, 0)), np.zeros(cells))
     shared = separate(goodness, model, 0.05)
-    monkeypatch.setattr(pair_tests, "GRADES", cells)
+    monkeypatch.setattr(rank_intervals, "GRADES", cells)
     exact = separate(goodness, model, 0.05)
     assert (shared[0] <= exact[0]).all()
     assert shared[0].sum() >= 0.95 * exact[0].sum()

@@ -28,8 +28,12 @@ from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.render.tables.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
-from vdisklab.render.tables.fleet_members import doctor_table, status_table
-from vdisklab.render.tables.host_findings import doctor_document, findings_table
+from vdisklab.render.tables.host_tables import (
+    doctor_document,
+    doctor_table,
+    findings_table,
+    status_table,
+)
 from vdisklab.render.tables.layout import Table
 from vdisklab.render.tables.medians import boot_table, compute_medians, growth_table
 from vdisklab.render.tables.stored_runs import group_table
@@ -80,12 +84,12 @@ DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
 
 
 ELSEWHERE = {
-    "host_findings.findings_table": "cli/test_widths.py",
+    "host_tables.findings_table": "cli/test_widths.py",
     "cut_verdicts.power_cut_table": "cli/test_widths.py",
     "medians.growth_table": "cli/test_widths.py",
     "medians.boot_table": "cli/test_widths.py",
-    "fleet_members.status_table": "cli/test_widths.py",
-    "fleet_members.doctor_table": "cli/test_widths.py",
+    "host_tables.status_table": "cli/test_widths.py",
+    "host_tables.doctor_table": "cli/test_widths.py",
     "stored_runs.group_table": "cli/test_widths.py",
     "density_table.density_table": "services/test_guest_capacity.py",
     "density_table.neighbour_table": "services/test_noisy_neighbour.py",

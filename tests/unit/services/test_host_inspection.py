@@ -23,7 +23,7 @@ from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.render.documents.schemas import document_schema
-from vdisklab.render.tables.host_findings import doctor_document
+from vdisklab.render.tables.host_tables import doctor_document
 from vdisklab.services import host_inspection as probe
 from vdisklab.services.host_inspection import (
     Availability,

@@ -24,7 +24,7 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
     Each pair of cells is compared by a paired t-test over the hosts that have both, at a
     family-wise error of `alpha` after Holm over all pairs. Each pair has its own error: hosts of
     one kind treat a family of paths alike, so the model with one error for each cell
-    (`pair_tests`) would show differences that are not there.
+    (`rank_intervals.separate`) would show differences that are not there.
     """
     logs = hosts.ranked_logs(measure)
     chosen = usable(logs)

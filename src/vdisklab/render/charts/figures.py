@@ -10,11 +10,10 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
 from vdisklab.render import numbers
 from vdisklab.render.charts.bars import answer_cell, bar_figures
-from vdisklab.render.charts.density_chart import density_figures
+from vdisklab.render.charts.curves import density_figures, sweep_figures
 from vdisklab.render.charts.lines import latency_figure, time_series_figure
 from vdisklab.render.charts.pareto_chart import trade_offs_figure
 from vdisklab.render.charts.svg import Palette, Spec
-from vdisklab.render.charts.sweep import sweep_figures
 from vdisklab.render.charts.vega import (
     AS_GIVEN,
     INTERVAL,

@@ -23,9 +23,9 @@ from vdisklab.analysis.diagnostics.kinds import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.render.charts.curves import sweep_figures
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS, drawing_aside, for_page
-from vdisklab.render.charts.sweep import sweep_figures
 from vdisklab.render.charts.vega import to_svg
 from vdisklab.render.page.contents import (
     ReportFormat,

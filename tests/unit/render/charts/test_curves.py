@@ -12,7 +12,7 @@ from tests.unit.services.test_guest_capacity import a_density, a_step
 from vdisklab.analysis.capacity import Capacity
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
-from vdisklab.render.charts.density_chart import density_figures
+from vdisklab.render.charts.curves import density_figures
 from vdisklab.render.charts.figures import figures
 from vdisklab.render.charts.svg import CSS
 from vdisklab.render.page.contents import first_lines, headline
