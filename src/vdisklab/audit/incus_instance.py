@@ -23,10 +23,11 @@ _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
 
 
 def is_incus(document: Tree) -> bool:
-    """True for an instance or a storage pool of Incus or LXD."""
+    """True for an instance or a storage pool of Incus or LXD, and for an instance's devices alone,
+    as `vdisklab export` writes them."""
+    devices = document.get("devices", document.get("expanded_devices"))
     return _is_pool(document) or (
-        isinstance(document.get("config"), dict)
-        and ("devices" in document or "expanded_devices" in document)
+        isinstance(devices, dict) and isinstance(document.get("config", {}), dict)
     )
 
 

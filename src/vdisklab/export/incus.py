@@ -16,6 +16,7 @@ from vdisklab.export.configuration import (
     cache_gaps,
     commented,
     other_gaps,
+    preparation,
     require_configurable,
     require_supported,
     to_yaml,
@@ -42,7 +43,7 @@ def export(request: ExportRequest) -> Configuration:
         "io.bus": BUSES[path.attachment.bus],
     }
     gaps = tuple(_gaps(path))
-    lines = [f"vdisklab {path}", *([f"{source} is on {path.stack}"] if path.layers else [])]
+    lines = preparation(request, source)
     return Configuration(commented(lines, gaps) + to_yaml({"devices": {"disk0": device}}), gaps)
 
 

@@ -8,6 +8,7 @@ else writethrough. Its disks on volumes are raw. `blockMultiQueue` gives as many
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -42,6 +43,9 @@ def export(request: ExportRequest) -> Configuration:
     require_supported(Manager.KUBEVIRT, path, buses=_BUSES, formats=(ImageFormat.RAW,))
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
+    if path.image is not None:
+        allocated = json.dumps(path.image.option("preallocation") != "off")
+        below.append(f"the claim's image is made by a DataVolume with preallocation: {allocated}")
     machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
     return Configuration(commented([f"vdisklab {path}", *below], gaps) + to_yaml(machine), gaps)
 

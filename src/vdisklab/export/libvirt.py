@@ -197,7 +197,7 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
     if attachment.detect_zeroes != "off":
         driver["detect_zeroes"] = attachment.detect_zeroes
     if attachment.bus is Bus.VIRTIO:
-        driver |= _threading(request)
+        driver |= threading(request)
     element = ET.SubElement(disk, "driver", driver)
     if attachment.iothreads is not None:
         threads = ET.SubElement(element, "iothreads")
@@ -224,7 +224,8 @@ def _add_throttle(disk: ET.Element, attachment: Attachment) -> None:
             ET.SubElement(tune, element).text = str(value)
 
 
-def _threading(request: ExportRequest) -> dict[str, str]:
+def threading(request: ExportRequest) -> dict[str, str]:
+    """The attributes of the <driver> of a virtio disk, or of the controller of a SCSI disk."""
     attachment = request.path.attachment
     queues = {} if attachment.queues is None else {"queues": str(attachment.queues)}
     threading = queues | ({"iothread": "1"} if attachment.iothread else {})
@@ -240,9 +241,9 @@ def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
         case Bus.SCSI:
             attributes = {"type": "scsi", "index": "0", "model": "virtio-scsi"}
             controller = ET.SubElement(devices, "controller", attributes)
-            threading = _threading(request)
-            if threading:
-                ET.SubElement(controller, "driver", threading)
+            words = threading(request)
+            if words:
+                ET.SubElement(controller, "driver", words)
         case Bus.NVME:
             # One controller with one namespace. Its driver's queues are QEMU's num_queues, which
             # counts the admin queue too (hw/nvme/ctrl.c, nvme_check_params).

@@ -17,7 +17,7 @@ from vdisklab.export.configuration import (
     preparation,
     require_configurable,
 )
-from vdisklab.export.libvirt import TARGETS, add_comments, add_disk, foreign_reason
+from vdisklab.export.libvirt import TARGETS, add_comments, add_disk, foreign_reason, threading
 from vdisklab.export.qemu import DIRECTORY
 from vdisklab.path.segments import Bus, WriteCache
 
@@ -61,11 +61,8 @@ def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
     yield f"attach it with: virsh attach-device GUEST FILE {when}{later}"
     yield f"if the guest already has {target}, change the target in the file"
     if attachment.bus is Bus.SCSI:
-        threading = "".join(
-            [f' queues="{attachment.queues}"' if attachment.queues is not None else "",
-             ' iothread="1"' if attachment.iothread else ""]
-        )  # fmt: skip
-        driver = f"<driver{threading}/>" if threading else ""
+        words = "".join(f' {name}="{value}"' for name, value in threading(request).items())
+        driver = f"<driver{words}/>" if words else ""
         yield (
             "the guest's SCSI controller must be "
             f'<controller type="scsi" model="virtio-scsi">{driver}</controller>'

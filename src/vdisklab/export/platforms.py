@@ -46,24 +46,27 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
     """
     _require_plain_texts(request)
     _require_disk(request, platform)
-    attachment = request.path.attachment
+    attachment, is_share = request.path.attachment, request.path.is_share
     schema = BUS_OPTIONS[attachment.bus]
     gaps = tuple(
         Gap(f"{option}={schema[option].format(value)}", instead)
         for option, instead in _NOT_CONFIGURED.items()
+        # The comments of a share say how the guest mounts it.
         if (value := attachment.option(option)) is not None
+        and not (is_share and option in IN_THE_GUEST)
     )
-    if request.path.is_share:  # its comments say how the guest mounts it
-        return export_share(replace(request, path=without_qemu(request.path)), platform)
-    if not gaps:
-        return EXPORTERS[platform](request)
-    path = without_options(request.path, _NOT_CONFIGURED)
-    configuration = EXPORTERS[platform](replace(request, path=path))
+    if is_share:
+        request = replace(request, path=without_qemu(request.path))
+        configuration = export_share(request, platform)
+    else:
+        request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
+        configuration = EXPORTERS[platform](request)
     return replace(configuration, gaps=(*gaps, *configuration.gaps))
 
 
 _NOT_CONFIGURED = {
     "qemu": "the guest runs under the QEMU that is installed",
+    "guests": "give each guest a disk of its own like this one",
     **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
     "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
     "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",

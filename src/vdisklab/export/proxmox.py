@@ -90,6 +90,12 @@ def _comments(
     if image is not None and any(name != "preallocation" for name, _ in image.options):
         yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
         yield from image_commands(image, Path("FILE"), request.size)
+    elif image is not None and _has_volume_format(request) and not request.is_block:
+        name, _, rest = volume.partition(":")
+        allocation = (
+            f"{name if rest else 'STORAGE'} --preallocation {image.option('preallocation')}"
+        )
+        yield f"the storage decides how it allocates new images: pvesm set {allocation}"
     yield f"for a volume that exists: {_command(vmid, settings)}"
     if request.source is None and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"

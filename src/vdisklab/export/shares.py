@@ -182,8 +182,9 @@ def _incus(request: ExportRequest) -> Configuration:
         device["io.cache"] = "unsafe" if cache == "always" else "none"
         if cache == "auto":
             gaps = (Gap("cache=auto", "Incus starts virtiofsd with never, metadata or always"),)
-    elif request.path.attachment.guest_mount != ("trans=virtio",):
-        gaps = (Gap("the options of the mount", "Incus's agent mounts it in the guest"),)
+    mount = [word for word in request.path.attachment.guest_mount if word != "trans=virtio"]
+    if mount:
+        gaps += (Gap(",".join(mount), "Incus's agent mounts it in the guest"),)
     comments = tuple(_comments(request))[:-1]  # its agent mounts it
     return Configuration(commented(comments, gaps) + to_yaml({"devices": {TAG: device}}), gaps)
 
