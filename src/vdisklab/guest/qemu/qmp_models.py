@@ -112,7 +112,7 @@ def device_statistics(machine: Machine, device: str) -> Counted | None:
     return None if answer is None else Counted(*answer.stats.model_dump().values())
 
 
-def running_version(machine: Machine) -> str:
+def running_version(machine: BlockLayer) -> str:
     """The version of the running QEMU, in the same form as `probe_qemu` returns."""
     answer = machine.query("query-version")
     try:

@@ -19,6 +19,7 @@ from vdisklab.guest.qemu.block_nodes import (
     iothread_settings,
     throttle_limits,
 )
+from vdisklab.guest.qemu.plugging import DAEMON
 from vdisklab.guest.qemu.qmp_models import (
     BlockLayer,
     inserted_node,
@@ -126,6 +127,7 @@ def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
     """
     daemon, names, attachment = serving.daemon, AttachedNames(disk.serial), disk.attachment
     node = named_node(daemon, names.node)
+    yield Check(f"{DAEMON}.version", None, running_version(daemon))
     yield Check("qemu.format", disk.driver, node.drv)
     yield Check("qemu.cache.direct", _word(disk.cache.direct), _word(node.cache.direct))
     yield Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(node.cache.no_flush))

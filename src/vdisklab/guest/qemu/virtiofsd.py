@@ -26,13 +26,22 @@ _PLACES = (
 """Where distributions put the daemon, which is not meant for users to start."""
 
 
+_OLDER_RELEASES = (
+    "on Debian 12 and Ubuntu 22.04, which have no such package, unpack their qemu-system-common as "
+    "docs/paths.md says"
+)
+
+
 def find_virtiofsd(host: Host) -> Path:
     """The program. Raises HostError if it is not installed."""
     for place in _PLACES:
         program = host.which(place)
         if program is not None:
             return program
-    raise not_installed(VIRTIOFSD)
+    missing = not_installed(VIRTIOFSD)
+    if "apt-get" not in (missing.hint or ""):
+        raise missing
+    raise HostError(missing.message, hint=f"{missing.hint}; {_OLDER_RELEASES}")
 
 
 @dataclass(frozen=True, slots=True)
