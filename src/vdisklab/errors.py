@@ -9,7 +9,7 @@
     ├── GuestError           5   the virtual machine or its agent failed
     │   ├── GuestTimeoutError    a program in the guest did not end in time
     │   ├── SilentGuestError     QEMU or the guest's agent did not answer in time
-    │   └── FastClockError       the guest's clock runs ahead of the host's
+    │   └── WrongClockError      the guest's clock does not run like the host's
     ├── WorkloadError        6   the measuring program failed, or its output is not as expected
     │   └── TooSlowError         it did not end in time
     ├── DatabaseError        7   the results cannot be read or written
@@ -114,8 +114,8 @@ class SilentGuestError(GuestError):
     """QEMU or the guest's agent did not answer before the deadline."""
 
 
-class FastClockError(GuestError):
-    """The guest's clock runs ahead of the host's, so nothing can be measured in that guest."""
+class WrongClockError(GuestError):
+    """The guest's clock does not run like the host's, so nothing can be measured in that guest."""
 
 
 class RefusedError(GuestError):

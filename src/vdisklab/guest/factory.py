@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, WrongClockError
 from vdisklab.guest.accelerator import (
     DEVICE,
     KvmTrial,
@@ -107,7 +107,7 @@ def _answering(opened: AbstractContextManager[Machine], guest: GuestPlan) -> Ite
     with ExitStack() as stack:
         try:
             machine = stack.enter_context(opened)
-        except UnfitGuestError:
+        except (UnfitGuestError, WrongClockError):
             raise
         except GuestError as error:
             user = guest.user

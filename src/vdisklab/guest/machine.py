@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import FastClockError, GuestError
+from vdisklab.errors import GuestError, WrongClockError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
@@ -171,9 +171,10 @@ def start_machine(
         )
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
-        if config.accelerator is Accelerator.TCG and not isinstance(config.boot, UserBoot):
-            require_steady_clock(agent)
         system = _system(config, agent)
+        if config.accelerator is Accelerator.TCG:
+            is_users = isinstance(config.boot, UserBoot)
+            (require_steady_rate if is_users else require_steady_clock)(agent)
         if system.family is Family.WINDOWS:
             agent = agent.on_windows()
         yield Machine(config, argv, process.pid, monitor, agent, system)
@@ -183,7 +184,7 @@ _MOST_AHEAD = 2.0  # seconds; a right clock is up to 1 s behind, as the RTC coun
 
 
 def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> None:
-    """Raises FastClockError if the guest's clock has run ahead of the host's since its boot.
+    """Raises WrongClockError if the guest's clock has run ahead of the host's since its boot.
 
     Linux takes the time from the emulated RTC, then counts with the CPU's counter (TSC), whose
     rate an emulated kernel may measure wrong on a busy host: 388 MHz for 2445 were seen, "PIT
@@ -191,9 +192,42 @@ def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> 
     """
     ahead = int(agent.query("guest-get-time")) / 1e9 - now()
     if ahead > _MOST_AHEAD:
-        raise FastClockError(
+        raise WrongClockError(
             f"the guest's clock ran {ahead:.0f} s ahead of the host's while it booted",
             hint="an emulated guest measured its CPU wrong: measure when this host is less busy",
+        )
+
+
+_COMPARED = 2.0  # seconds
+_MOST_OFF = 0.1
+"""The share by which a user guest's clock may be off, and as many seconds: it may tick coarsely."""
+
+
+def require_steady_rate(
+    agent: Agent,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
+    """Raises WrongClockError if the guest's clock counts other seconds than the host's.
+
+    A user guest may have any time of day, so what it counts is compared; a slow answer widens what
+    the host has counted meanwhile.
+    """
+
+    def ask() -> tuple[float, float, float]:
+        asked = now()
+        return asked, int(agent.query("guest-get-time")) / 1e9, now()
+
+    asked, begun, answered = ask()
+    sleep(_COMPARED)
+    asked_again, ended, answered_again = ask()
+    least, most = asked_again - answered, answered_again - asked
+    counted = ended - begun
+    if not (1 - _MOST_OFF) * least - _MOST_OFF <= counted <= (1 + _MOST_OFF) * most + _MOST_OFF:
+        raise WrongClockError(
+            f"the guest's clock counted {counted:.1f} s in {least:.1f} s of the host's",
+            hint="an emulated guest measured its CPU wrong: measure when this host is less busy, "
+            "or take tsc=reliable out of its kernel's command line",
         )
 
 

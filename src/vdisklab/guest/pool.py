@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from vdisklab.errors import FastClockError, SilentGuestError
+from vdisklab.errors import SilentGuestError, WrongClockError
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -76,7 +76,7 @@ class GuestPool:
 
     @contextmanager
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
-        """Starts a guest, and another if the first one stays silent or its clock runs ahead.
+        """Starts a guest, and another if the first one stays silent or its clock is wrong.
 
         Both happen to emulated guests on a busy host, before anything is measured. If a guest was
         unfit before, raises the same error without another attempt.
@@ -88,7 +88,7 @@ class GuestPool:
                 begin = partial(self._begin, machine, disks, qemu)
                 try:
                     started = stack.enter_context(begin())
-                except (SilentGuestError, FastClockError) as error:
+                except (SilentGuestError, WrongClockError) as error:
                     self._progress(Note(_reason(error)))
                     started = stack.enter_context(begin())
                 yield started
@@ -170,7 +170,7 @@ class GuestPool:
             return other.at_start
 
 
-def _reason(error: SilentGuestError | FastClockError) -> str:
+def _reason(error: SilentGuestError | WrongClockError) -> str:
     """Why another guest is booted, with the last line of the first one's console."""
     lines = "\n".join(getattr(error, "__notes__", ())).splitlines()
     last = f" (its console ends with: {lines[-1].strip()})" if lines else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from vdisklab.errors import FastClockError, GuestError, SilentGuestError
+from vdisklab.errors import GuestError, SilentGuestError, WrongClockError
 from vdisklab.guest.agent import Agent, CompletedInGuest
-from vdisklab.guest.machine import Machine, require_steady_clock
+from vdisklab.guest.machine import Machine, require_steady_clock, require_steady_rate
 from vdisklab.guest.pool import GuestKey, GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.system.guest_system import MicroGuest, UnfitGuestError
@@ -218,8 +219,35 @@ def test_a_clock_that_ran_ahead_while_the_guest_booted_is_an_error() -> None:
 
     for right in (999.0, 1000.0, 1001.5):
         require_steady_clock(Clock(right), lambda: 1000.0)
-    with pytest.raises(FastClockError, match="57 s ahead"):
+    with pytest.raises(WrongClockError, match="57 s ahead"):
         require_steady_clock(Clock(1057.0), lambda: 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "delay", "wrong"),
+    [(1.0, 0.0, False), (1.04, 0.0, False), (1.0, 5.0, False), (6.2, 0.0, True), (0.4, 0.0, True)],
+)
+def test_a_users_guest_may_have_any_time_but_must_count_right(
+    rate: float, delay: float, *, wrong: bool
+) -> None:
+    """Its RTC may hold local time. A busy host answers late, which is no fault of the clock."""
+    passed = [0.0]
+
+    def pass_by(seconds: float) -> None:
+        passed[0] += seconds
+
+    class Clock(Agent):
+        def __init__(self) -> None:
+            pass
+
+        def query(self, command: str) -> int:
+            assert command == "guest-get-time"
+            seen = 1_700_007_200 + passed[0] * rate
+            pass_by(delay)
+            return int(seen * 1e9)
+
+    with pytest.raises(WrongClockError, match="counted") if wrong else contextlib.nullcontext():
+        require_steady_rate(Clock(), pass_by, lambda: passed[0])
 
 
 def test_two_silent_guests_in_a_row_are_an_error(stable: Stable) -> None:
