@@ -274,19 +274,24 @@ class Switch(OptionType):
 
 @dataclass(frozen=True, slots=True)
 class Number(OptionType):
-    """A whole number within bounds, and a power of two if `power_of_two`."""
+    """A whole number within bounds, and a power of two if `power_of_two`; `zero` is a word for
+    0."""
 
     low: int
     high: int
     power_of_two: bool = field(default=False, kw_only=True)
+    zero: str | None = field(default=None, kw_only=True)
 
     @property
     def expected(self) -> str:
         """The bounds."""
         kind = "power of two" if self.power_of_two else "whole number"
-        return f"a {kind} from {self.low} to {self.high}"
+        word = "" if self.zero is None else f", where 0 is {self.zero}"
+        return f"a {kind} from {self.low} to {self.high}{word}"
 
     def _read(self, text: str) -> OptionValue | None:
+        if text == self.zero:
+            return 0
         if not re.fullmatch(r"[0-9]{1,9}", text):
             return None
         number = int(text)
@@ -457,7 +462,7 @@ _BLOCK_SIZES: Schema = {"block_size": Choice(("512", "4096"))}
 _VIRTIO: Schema = {
     "iothread": Switch(),
     "iothreads": Number(1, 64),
-    "poll": Number(0, 999_999_999),
+    "poll": Number(0, 999_999_999, zero="off"),
     "aio_max_batch": Number(1, 1024),
     "queues": Number(1, 64),
     "queue_size": Number(2, 1024, power_of_two=True),

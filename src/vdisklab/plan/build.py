@@ -31,6 +31,7 @@ from vdisklab.plan.matrix import (
     not_shared,
     require_only_boots,
     require_possible,
+    too_small,
     uses_no_files,
 )
 from vdisklab.plan.profile import RATE, Profile
@@ -198,7 +199,11 @@ class Draft:
             matrix = drop(matrix, rule)
         matrix = drop(matrix, self._not_aged)
         baseline, matrix = self._with_baseline(matrix, capabilities)
-        for rule in (partial(not_booted, self.profile), partial(uses_no_files, self.profile)):
+        for rule in (
+            partial(not_booted, self.profile),
+            partial(uses_no_files, self.profile),
+            partial(too_small, self.profile, _set(settings.size_bytes)),
+        ):
             matrix = drop(matrix, rule)
         plan = CampaignPlan(
             cells=matrix.cells,

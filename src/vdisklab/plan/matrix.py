@@ -13,10 +13,12 @@ from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible
+from vdisklab.path.segments import GuestFsKind
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import with_each
 from vdisklab.plan.profile import BOOT, Profile
+from vdisklab.units import MIB, format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,28 @@ def uses_no_files(profile: Profile, path: DiskPath) -> Impossible | None:
     for option in ("guest_mount", "guest_fs"):
         if path.attachment.option(option) is not None:
             return Impossible(f"{option}: {reason}", "choose another --profile")
+    return None
+
+
+_LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
+"""What mkfs.xfs and mkfs.btrfs refuse to go below (xfsprogs 6.1, btrfs-progs 6.2)."""
+
+
+def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
+    """Why a guest cannot make the measurements' file systems on a disk of `size` bytes."""
+    if path.on_host or path.is_share:
+        return None
+    for measurement in profile.measurements:
+        if measurement.filesystem is None:
+            continue
+        kind = path.attachment.guest_fs or measurement.filesystem
+        least = _LEAST_SIZES.get(kind, 0)
+        if size < least:
+            return Impossible(
+                f"{kind} needs a disk of {format_size(least)}, and this one has "
+                f"{format_size(size)}",
+                f"write --size {format_size(least)} or more",
+            )
     return None
 
 

@@ -102,6 +102,7 @@ def test_different_paths_have_different_names(one: DiskPath, other: DiskPath) ->
         ),
         ("zfs:recordsize=65536:raid=raidz1/qcow2", "zfs:raid=raidz1:recordsize=64k/qcow2/default"),
         ("raw/none/virtio:queues=007", "raw/none/virtio:queues=7"),
+        ("raw/none/virtio:iothread=on:poll=off", "raw/none/virtio:iothread=on:poll=0"),
     ],
 )
 def test_canonical_spelling(text: str, canonical: str) -> None:

@@ -204,6 +204,23 @@ def test_a_guests_file_system_needs_a_measurement_of_files() -> None:
         build(Request(paths=("raw/none",), guest_fs=("xfs",), baseline="none"))
 
 
+@pytest.mark.parametrize(("kind", "least"), [("xfs", 300), ("btrfs", 109)])
+def test_a_disk_too_small_for_the_guests_file_system_is_refused(kind: str, least: int) -> None:
+    """mkfs in the guest would refuse it after the boot, with its whole usage."""
+    files = MeasurementPlan("one", "fio", {"rw": "write", "bs": "4k", "size": "8M"}, "ext4")
+    request = Request(
+        paths=(f"raw/none/virtio:guest_fs={kind}", "raw/none", "virtiofs", "host"),
+        baseline="none",
+        size_bytes=(least - 1) << 20,
+    )
+    plan = build_plan(request, Capabilities(), Profile("files", "t", (files,)))
+    assert [(one.path, one.instead) for one in plan.dropped] == [
+        (f"raw/none/virtio:guest_fs={kind}", f"write --size {least}M or more")
+    ]
+    enough = replace(request, size_bytes=least << 20)
+    assert build_plan(enough, Capabilities(), Profile("files", "t", (files,))).dropped == ()
+
+
 @pytest.mark.parametrize(("guests", "rate"), [(("2",), {}), ((), {"rate_iops": 40})])
 def test_a_share_has_one_guest_alone(guests: tuple[str, ...], rate: dict[str, int]) -> None:
     one = MeasurementPlan("one", "fio", {"rw": "write", "bs": "4k", **rate}, "ext4")
