@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import resources
 from typing import Annotated
 
 from pydantic import Field
@@ -38,7 +37,7 @@ from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.plan.settings import DEFAULT_PROFILE
-from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
 
 
 class ClaimCache(StrEnum):
@@ -132,12 +131,7 @@ def parse_claims(text: str, origin: str) -> ClaimFile:
 
 def builtin_claims() -> tuple[ClaimFile, ...]:
     """The claims of the articles that come with vdisklab, by the name of their files."""
-    folder = resources.files("vdisklab.analysis") / "claims_data"
-    files = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")),
-        key=lambda entry: entry.name,
-    )
-    return tuple(parse_claims(file.read_text("utf-8"), file.name) for file in files)
+    return tuple(parse_claims(text, name) for name, text in builtin_texts("analysis/claims_data"))
 
 
 def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import resources
 from typing import Annotated
 
 import numpy as np
@@ -29,7 +28,7 @@ from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratio
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path
-from vdisklab.plan.toml_file import TomlTable, read_toml
+from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +133,8 @@ def parse_publication(text: str, origin: str) -> Publication:
 
 def builtin_publications() -> tuple[Publication, ...]:
     """The five articles, by the names of their files."""
-    folder = resources.files("vdisklab.analysis") / "published_data"
-    files = sorted(
-        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")),
-        key=lambda entry: entry.name,
-    )
-    return tuple(parse_publication(file.read_text("utf-8"), file.name) for file in files)
+    files = builtin_texts("analysis/published_data")
+    return tuple(parse_publication(text, name) for name, text in files)
 
 
 def _table(article: str, table: _TableTable, origin: str) -> PublishedTable:

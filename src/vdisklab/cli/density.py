@@ -21,10 +21,11 @@ from vdisklab.render.tables.density_table import (
     neighbour_document,
     neighbour_table,
 )
-from vdisklab.results.store import Store, open_store
+from vdisklab.results.store import open_store
 from vdisklab.services.answers import database_url
+from vdisklab.services.density_answer import DensityAnswer
 from vdisklab.services.guest_capacity import measure_density
-from vdisklab.services.noisy_neighbour import measure_neighbour
+from vdisklab.services.noisy_neighbour import NeighbourAnswer, measure_neighbour
 
 
 @takes_settings(DensityRequest)
@@ -51,30 +52,25 @@ def density(
         vdisklab density raw/none --victim quiet-db --neighbour bulk-write
     """
     console = Console(stderr=True)
-    with open_store(database_url(request.db, create=True)) as store:
-        if request.victim is not None:
-            return _neighbour(store, request, console, form)
-        with TerminalProgress(console, each=patience() > 1) as progress:
-            measured, answer = measure_density(store, request, progress)
-        if measured.interrupted:
-            console.print("interrupted: the same command continues")
-        if answer is not None:
-            emit(form, [density_table(answer)], lambda: density_document(answer))
-    if measured.interrupted:
-        return EXIT_INTERRUPTED
-    failed = answer is None or not all(path.complete for path in answer.paths)
-    return EXIT_CELLS_FAILED if failed else 0
-
-
-def _neighbour(store: Store, request: DensityRequest, console: Console, form: Format) -> int:
-    """Measures what a neighbour does to the victim, and returns the exit status."""
-    with TerminalProgress(console, each=patience() > 1) as progress:
-        measured, answer = measure_neighbour(store, request, progress)
+    capacities: DensityAnswer | None = None
+    effects: NeighbourAnswer | None = None
+    with (
+        open_store(database_url(request.db, create=True)) as store,
+        TerminalProgress(console, each=patience() > 1) as progress,
+    ):
+        if request.victim is None:
+            measured, capacities = measure_density(store, request, progress)
+        else:
+            measured, effects = measure_neighbour(store, request, progress)
     if measured.interrupted:
         console.print("interrupted: the same command continues")
-    if answer is not None:
-        emit(form, [neighbour_table(answer)], lambda: neighbour_document(answer))
+    complete = False
+    if capacities is not None:
+        emit(form, [density_table(capacities)], lambda: density_document(capacities))
+        complete = all(path.complete for path in capacities.paths)
+    if effects is not None:
+        emit(form, [neighbour_table(effects)], lambda: neighbour_document(effects))
+        complete = not any(effect.failure for effect in effects.paths)
     if measured.interrupted:
         return EXIT_INTERRUPTED
-    failed = answer is None or any(effect.failure for effect in answer.paths)
-    return EXIT_CELLS_FAILED if failed else 0
+    return 0 if complete else EXIT_CELLS_FAILED

@@ -60,6 +60,10 @@ SchedulerOption = Annotated[
         help="The scheduler, such as tls://db1 or tls://db1:8786.",
     ),
 ]
+NameOption = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
+]
 PortOption = Annotated[
     int,
     typer.Option(
@@ -136,10 +140,7 @@ def scheduler(
 
 def worker(
     scheduler_address: SchedulerOption = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
-    ] = None,
+    name: NameOption = None,
     port: PortOption = 0,
     tls: TlsOption = TLS_DIRECTORY,
 ) -> None:
@@ -178,10 +179,7 @@ def _worker_name(name: str | None) -> str:
 
 def unit(
     scheduler_address: SchedulerOption = None,
-    name: Annotated[
-        str | None,
-        typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
-    ] = None,
+    name: NameOption = None,
     port: PortOption = 0,
     tls: TlsOption = TLS_DIRECTORY,
     of_scheduler: Annotated[

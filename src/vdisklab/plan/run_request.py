@@ -43,7 +43,19 @@ _setting_of_find = partial(_search_setting, needs="find")
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest(Request):
+class MeasureRequest(Request):
+    """A request to measure a campaign now; the same request continues it."""
+
+    new: bool = setting(
+        SWITCH,
+        "Start a new campaign, even if this plan was measured before.",
+        Panel.OUTPUT,
+        key="",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest(MeasureRequest):
     """A request to `vdisklab run`: a campaign, its places, and whether to search."""
 
     directories: tuple[Path, ...] = setting(
@@ -60,12 +72,6 @@ class RunRequest(Request):
         "Measure in this machine itself, on files in --dir: no hypervisor and no root needed. "
         "Takes no PATHS.",
         Panel.WHAT,
-        key="",
-    )
-    new: bool = setting(
-        SWITCH,
-        "Start a new campaign, even if this plan was measured before.",
-        Panel.OUTPUT,
         key="",
     )
     stream: Path | None = setting(
@@ -160,7 +166,7 @@ OPEN_LOAD = "open-load"
 
 
 @dataclass(frozen=True, slots=True)
-class DensityRequest(Request):
+class DensityRequest(MeasureRequest):
     """A request to `vdisklab density`: a load for each guest, and the limit that each must meet."""
 
     profile: str | None = setting(
@@ -213,12 +219,6 @@ class DensityRequest(Request):
         "Also measure images whose blocks are allocated while measuring, which says how fast they "
         "are allocated, not how many guests the path carries.",
         Panel.WHAT,
-        key="",
-    )
-    new: bool = setting(
-        SWITCH,
-        "Start a new campaign, even if this plan was measured before.",
-        Panel.OUTPUT,
         key="",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -48,6 +49,13 @@ def text_of(file: Path, what: str, hint: str = "name a readable file in UTF-8") 
         return content.decode("utf-8-sig")  # some editors write a byte order mark
     except UnicodeDecodeError as error:
         raise PlanError(f"the {what} {file} is not UTF-8 text", hint=hint) from error
+
+
+def builtin_texts(folder: str) -> Iterator[tuple[str, str]]:
+    """The name and text of each TOML file that comes with vdisklab in `folder`, by name."""
+    names = (entry.name for entry in resources.files("vdisklab").joinpath(folder).iterdir())
+    for name in sorted(name for name in names if name.endswith(".toml")):
+        yield name, resources.files("vdisklab").joinpath(folder, name).read_text("utf-8")
 
 
 def read_toml(text: str, origin: str, model: type[Model]) -> Model:
