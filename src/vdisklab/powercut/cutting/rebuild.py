@@ -78,6 +78,8 @@ class Rebuilder:
     disk_size: int
     sharers: int = 1
     applied: int = 0
+    _durable: Pages | None = None
+    """The pages that hold data in the durable part, as long as it does not grow."""
 
     @property
     def state_file(self) -> Path:
@@ -110,7 +112,9 @@ class Rebuilder:
 
     def _undo(self) -> None:
         """Makes the state equal to the durable part again."""
-        durable, present = self.base.stored(), self.state.stored()
+        if self._durable is None:
+            self._durable = self.base.stored()
+        durable, present = self._durable, self.state.stored()
         for first, end in _runs(present & ~durable):
             punch_hole(self.state.descriptor, first * _PAGE, (end - first) * _PAGE)
         changed = durable & ~present
@@ -127,6 +131,8 @@ class Rebuilder:
             for file in (self.base, self.state):
                 file.clear(self.disk_size)
             self.applied = 0
+        if position != self.applied:
+            self._durable = None
         for entry in self.entries[self.applied : position]:
             if entry.changes_disk:
                 self._apply(self.base.descriptor, entry)

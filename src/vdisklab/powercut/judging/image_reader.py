@@ -24,7 +24,7 @@ from vdisklab.powercut.judging.qcow2_extensions import (
     bitmap_tables,
     parse_extensions,
 )
-from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, extents_of, read_sorted
+from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, extents_of
 
 PARSED_FORMATS = ("raw", "qcow2")
 """Formats that are read without QEMU."""
@@ -128,17 +128,25 @@ def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
     sectors = np.zeros((len(offsets), SECTOR), dtype=np.uint8)
     order = np.argsort(offsets, kind="stable")
     order = order[offsets[order] >= 0]
-
-    def read(extent: Extent) -> bytes:
-        return os.pread(descriptor, extent.count * SECTOR, extent.first * SECTOR)
-
     stored = offsets[order] // SECTOR
-    for extent in extents_of(stored):  # all at once, instead of one wait after another
+    extents = extents_of(stored)
+    for extent in extents:  # all at once, instead of one wait after another
         where = (extent.first * SECTOR, extent.count * SECTOR)
         os.posix_fadvise(descriptor, *where, os.POSIX_FADV_WILLNEED)
-    for part, rows in read_sorted(stored, read):
-        sectors[order[part]] = rows
+    counts = np.array([extent.count for extent in extents], dtype=np.int64)
+    starts = np.array([extent.first for extent in extents], dtype=np.int64)
+    rows = np.empty((int(counts.sum()), SECTOR), dtype=np.uint8)
+    places = np.cumsum(counts) - counts
+    for extent, place in zip(extents, places.tolist(), strict=True):
+        _fill(rows[place : place + extent.count].reshape(-1), descriptor, extent.first * SECTOR)
+    of = np.searchsorted(starts, stored, side="right") - 1
+    sectors[order] = rows[stored - starts[of] + places[of]]
     return sectors
+
+
+def _fill(part: Bytes, descriptor: int, offset: int) -> None:
+    """Reads a part of a file; beyond the end of the file there are zeros."""
+    part[os.preadv(descriptor, [part.data], offset) :] = 0
 
 
 @dataclass(frozen=True, slots=True)
