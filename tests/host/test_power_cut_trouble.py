@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +21,11 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
-from vdisklab.host.mounts import mounts_below, read_mounts
+from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere, mounts_below, read_mounts
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.host.waiting import INTERRUPTS
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.powercut import questions
 from vdisklab.powercut.clients.sqlite_client import (
     DueTransactions,
     GuestFileSystem,
@@ -57,6 +58,7 @@ QUICK = QuestionSettings(
     writes=24, post_recovery_states=0, sampling=Sampling(states=40, exhaustive_up_to=4)
 )
 THIN = parse_path("ext4/raw:preallocation=off/none")
+UNSAFE = parse_path("ext4/raw/unsafe")
 
 
 @contextmanager
@@ -165,6 +167,38 @@ def test_a_state_that_another_mount_namespace_holds_is_named(
                     examiner.judge(Cut(examiner.epochs[0].number, 0))
                 holding.close()
     assert "start no container" in (caught.value.hint or "")
+    assert is_held_elsewhere(caught.value)
+
+
+@pytest.mark.parametrize(("path", "survives"), [(THIN, True), (UNSAFE, False)])
+def test_a_question_that_another_mount_namespace_disturbed_is_asked_again(
+    path: DiskPath,
+    survives: bool,
+    session: PowerCutSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Also if the recording of a loss was kept already."""
+    late = "count_flushes" if survives else "_keep"
+    monkeypatch.setattr(questions, late, disturbed(getattr(questions, late), times=2))
+    question = Question(path, ClientKind.FLUSHES, QUICK)
+    found = judge_question(session, question, HOST, tmp_path / "kept")
+    assert (found.survives, found.failure) == (survives, None)
+    assert found.seen["recordings.held"] == "2"
+    assert "cannot be kept" not in str(found.counterexample)
+
+
+def disturbed(real: Callable[..., object], times: int) -> Callable[..., object]:
+    """Does what is asked, and then meets a mount in another namespace, so many times."""
+    errors = [HeldElsewhereError("held by sleep (1)")] * times
+
+    def call(*given: object, **named: object) -> object:
+        found = real(*given, **named)
+        if errors:
+            raise errors.pop()
+        return found
+
+    return call
 
 
 def held_when_mounted(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,11 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 
+
+class HeldElsewhereError(HostError):
+    """Another mount namespace still has something mounted that was unmounted here."""
+
+
 _TABLE = Path("/proc/self/mountinfo")
 # The kernel writes blanks and backslashes as octal numbers.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
@@ -86,18 +91,25 @@ def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str
     return tuple(users)
 
 
-def still_mounted(what: str, source: str) -> HostError | None:
+def still_mounted(what: str, source: str) -> HeldElsewhereError | None:
     """The error for `what`, mounted from `source`, if other mount namespaces keep it in use; else
     None."""
     holders = mounted_elsewhere(source)
     if not holders:
         return None
-    return HostError(
+    return HeldElsewhereError(
         f"{what} is still mounted in another mount namespace, created meanwhile, by "
         f"{', '.join(holders)}",
         hint="run the same command again, and meanwhile start no container and nothing with "
         "`unshare --mount`",
     )
+
+
+def is_held_elsewhere(error: BaseException | None) -> bool:
+    """True if an error was caused by a mount that another namespace has, directly or not."""
+    while error is not None and not isinstance(error, HeldElsewhereError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _namespace(process: Path) -> str | None:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
@@ -23,7 +24,7 @@ from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.recording.disk_server import HONEST, Lies
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES, Load
 from vdisklab.powercut.recording.recordings import Access, RunSpec, without_switch
-from vdisklab.powercut.session import PowerCutSession
+from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import Progress, Step
 from vdisklab.results.power_cut import ControlResult
@@ -211,7 +212,10 @@ def run_controls(
     """Yields each control's result. Raises ControlError at the first failure."""
     for control in controls:
         progress(Step(f"control: {control.name}"))
-        result = _run(session, control)
+        result, held = repeated_while_held(partial(_run, session, control))
+        if held:
+            again = f"asked again {held} times: another mount namespace held one of our mounts"
+            result = replace(result, note="; ".join(filter(None, (result.note, again))))
         yield result
         if not result.passed:
             failure = (

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -31,7 +32,7 @@ from vdisklab.powercut.recording.promises import DEFAULT_WRITES, ClientDisk, Loa
 from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.recording.trace import count_flushes, unrequested_flushes
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.session import Examination, PowerCutSession
+from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
@@ -166,7 +167,8 @@ def judge_question(
 class _Answer:
     """The examination of a run, its flushes, and how often it was recorded.
 
-    `not_kept` is the reason why the recording of a loss could not be stored.
+    `not_kept` is the reason why the recording of a loss could not be stored. `held` counts the
+    attempts before that failed because another mount namespace held one of our mounts.
     """
 
     examination: Examination
@@ -174,6 +176,7 @@ class _Answer:
     unrequested: int
     recordings: int
     not_kept: str | None = None
+    held: int = 0
 
     @property
     def disturbed(self) -> bool:
@@ -220,7 +223,10 @@ def _judge(
     answers: Sequence[_Answer] = ()
     failure: str | None = None
     try:
-        answers = _record_and_examine(session, questions, [recordings / name for name in names])
+        answers, held = repeated_while_held(
+            lambda: _record_and_examine(session, questions, [recordings / name for name in names])
+        )
+        answers = [replace(answer, held=held) for answer in answers]
     except _FATAL:
         raise
     except VdisklabError as error:
@@ -265,6 +271,7 @@ def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
             **answer.examination.recording.trace.seen,
             "flushes.unasked": str(answer.unrequested),
             "recordings": str(answer.recordings),
+            **({"recordings.held": str(answer.held)} if answer.held else {}),
         },
         counterexample=answer.counterexample(blank.id),
     )
@@ -348,6 +355,7 @@ def _examine_resets(
 
 def _keep(recording: Recording, directory: Path) -> str | None:
     """Stores a recording; returns the reason if that fails, because the verdict remains valid."""
+    shutil.rmtree(directory, ignore_errors=True)  # of an attempt before
     try:
         recording.copy_to(directory)
     except PowercutError as error:

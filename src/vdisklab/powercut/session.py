@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from vdisklab.errors import HostError, PowercutError
+from vdisklab.errors import HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.mounts import is_held_elsewhere
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.client_guests import Guests
@@ -67,6 +69,10 @@ _REPLAY_MEMORY = 2 * GIB
 _ROOM_PER_RECORDING = GIB // 2
 _RECORDING = "another recording"
 _MEMORY_PER_WORKER = GIB // 4
+_MOST_REPEATS = 3
+"""Maximum number of repetitions because another mount namespace held a mount."""
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,21 @@ class PowerCutSession:
             promises=recording.trace.promises,
         )
         return Examination(recording, tuple(states), verdict)
+
+
+def repeated_while_held(attempt: Callable[[], _Found]) -> tuple[_Found, int]:
+    """The result, and how many attempts before failed because another mount namespace held a mount.
+
+    What it holds belongs to that attempt: another one uses new mounts. The error of the last
+    permitted attempt is raised.
+    """
+    for repeats in range(_MOST_REPEATS):
+        try:
+            return attempt(), repeats
+        except VdisklabError as error:
+            if not is_held_elsewhere(error):
+                raise
+    return attempt(), _MOST_REPEATS
 
 
 def select_states(

@@ -132,7 +132,7 @@ def detach_loop(host: Host, entry: Entry) -> None:
         reason = next(filter(None, held), error)
         raise DirtyHostError(
             f"the loop device on {entry.name} cannot be detached: {reason}"
-        ) from error
+        ) from reason
 
 
 def unmount(host: Host, entry: Entry) -> None:

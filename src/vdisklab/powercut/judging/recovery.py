@@ -225,7 +225,7 @@ class ZfsPool:
             raise DirtyHostError(
                 f"the pool {self.pool} cannot be exported: {held or error}",
                 hint="run `vdisklab clean`",
-            ) from error
+            ) from held or error
 
     def _is_exported(self) -> bool:
         exported = self._run("zpool", "export", "-f", self.pool)

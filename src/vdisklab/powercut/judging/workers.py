@@ -19,6 +19,8 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
+from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
+from vdisklab.host.syscalls import keep_freed_memory
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.clients.nbd import restarting_daemon
 from vdisklab.powercut.cutting.cuts import Cut
@@ -86,6 +88,7 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
     for number in INTERRUPTS:  # the parent handles them and closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+    keep_freed_memory()
     failure: VdisklabError
     try:
         with ExitStack() as stack:
@@ -121,6 +124,8 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
 
 def _transferable(error: VdisklabError) -> VdisklabError:
     """The error as a type that can be pickled; FutureVersionError adds its own hint."""
+    if is_held_elsewhere(error):
+        return HeldElsewhereError(error.message, hint=error.hint)
     if isinstance(error, FutureVersionError):
         return FutureVersionError(error.message)
     for kind in (DirtyHostError, MemoryFullError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from vdisklab.errors import PowercutError
+from vdisklab.errors import DirtyHostError, PowercutError
+from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.judging.outcomes import JudgedState
 from vdisklab.powercut.judging.workers import (
@@ -18,6 +20,7 @@ from vdisklab.powercut.judging.workers import (
     _Closed,
     _Done,
     _Ready,
+    _transferable,
     _Worker,
 )
 from vdisklab.powercut.vocabulary import StateOutcome
@@ -96,3 +99,12 @@ def test_a_worker_that_ends_fails_one_recording_and_is_replaced(
     monkeypatch.setattr(WorkerPool, "start", lambda self: self._workers.append(fresh))
     assert len(list(pool.judge(cast("Any", Recording()), JOBS))) == 3
     assert pool._workers == [fresh]
+
+
+def test_the_parent_hears_that_another_namespace_was_the_reason() -> None:
+    """Also when the worker then could not remove its loop device."""
+    left = DirtyHostError("the loop device cannot be detached")
+    left.__context__ = HeldElsewhereError("still mounted, by sleep (1)")
+    heard = pickle.loads(pickle.dumps(_transferable(left)))  # noqa: S301 - our own
+    assert is_held_elsewhere(heard)
+    assert heard.message == left.message
