@@ -64,6 +64,8 @@ def density(
             measured, effects = measure_neighbour(store, request, progress)
     if measured.interrupted:
         console.print("interrupted: the same command continues")
+    if measured.complete_before:
+        console.print("nothing is left to measure; --new measures it again")
     complete = False
     if capacities is not None:
         emit(form, [density_table(capacities)], lambda: density_document(capacities))

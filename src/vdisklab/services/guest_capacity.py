@@ -29,7 +29,7 @@ from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, De
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.powercut.recording.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress
-from vdisklab.results.model import Run
+from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.density_answer import (
     DensityAnswer,
@@ -38,8 +38,8 @@ from vdisklab.services.density_answer import (
     name_of_one,
     outcomes_of,
 )
-from vdisklab.services.measure import Measured, measure
-from vdisklab.services.planning import load_profile, require_possible
+from vdisklab.services.measure import Measured, measure, unchanged_campaign
+from vdisklab.services.planning import load_profile, possible_plan
 from vdisklab.storage.room import guests_that_fit, require_memory_for_all
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB, format_bytes
@@ -143,12 +143,17 @@ class CapacitySearch:
 def measure_density(
     store: Store, request: DensityRequest, progress: Progress
 ) -> tuple[Measured, DensityAnswer | None]:
-    """Runs the control, then searches the capacity of each path.
+    """Runs the control, then searches the capacity of each path, unless that is done already.
 
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
     """
     campaign = campaign_of(request)
-    require_possible(LocalHost(), campaign)
+    plan = possible_plan(LocalHost(), campaign)
+    stored = None if request.new else unchanged_campaign(store, plan)
+    if stored is not None and not _remaining(store, campaign, plan, stored, progress):
+        runs = sum(1 for _ in store.runs(stored.id))
+        done = Measured(stored.id, runs, complete_before=True)
+        return done, density_of(store, stored.id)
     try:
         run_control(request, progress)
     except KeyboardInterrupt:
@@ -236,12 +241,26 @@ def _most(request: DensityRequest) -> int:
 def _search(
     store: Store, campaign: DensityRequest, progress: Progress, *, renew: bool = True
 ) -> tuple[Measured, DensityAnswer | None]:
-    criterion = parse_criterion(str(campaign.until))
-    search = CapacitySearch(criterion, campaign.blocks or REPEATS, progress, renew)
+    search = _search_of(campaign, progress, renew=renew)
     measured = measure(store, campaign, progress, new=campaign.new, search=search)
     if measured.campaign is None:
         return measured, None
     return measured, density_of(store, measured.campaign)
+
+
+def _search_of(
+    campaign: DensityRequest, progress: Progress, *, renew: bool = True
+) -> CapacitySearch:
+    criterion = parse_criterion(str(campaign.until))
+    return CapacitySearch(criterion, campaign.blocks or REPEATS, progress, renew)
+
+
+def _remaining(
+    store: Store, request: DensityRequest, plan: CampaignPlan, stored: Campaign, progress: Progress
+) -> Collection[str]:
+    """The cells that a stored search would measure next."""
+    last = max((run.block for run in store.runs(stored.id)), default=0)
+    return _search_of(request, progress).choosing(store, plan, stored.id)(last + 1)
 
 
 def run_control(request: DensityRequest, progress: Progress) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.guest import RanUnder
@@ -18,8 +19,8 @@ from vdisklab.results.model import Run
 from vdisklab.results.store import Store
 from vdisklab.services.density_answer import groups_of, name_of_one
 from vdisklab.services.guest_capacity import require_group_paths, run_control
-from vdisklab.services.measure import Measured, measure
-from vdisklab.services.planning import load_profile, require_possible
+from vdisklab.services.measure import Measured, measure, unchanged_campaign
+from vdisklab.services.planning import load_profile, possible_plan
 
 _ALONE, _BESIDE = 1, 2
 
@@ -58,11 +59,13 @@ def measure_neighbour(
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
     """
     campaign = neighbour_campaign(request)
-    require_possible(LocalHost(), campaign)
-    try:
-        run_control(request, progress)
-    except KeyboardInterrupt:
-        return Measured(interrupted=True), None
+    plan = possible_plan(LocalHost(), campaign)
+    stored = None if request.new else unchanged_campaign(store, plan)
+    if stored is None or list(schedule(plan, store.finished(stored.id))):
+        try:
+            run_control(request, progress)
+        except KeyboardInterrupt:
+            return Measured(interrupted=True), None
     measured = measure(store, campaign, progress, new=request.new)
     if measured.campaign is None:
         return measured, None

@@ -85,10 +85,15 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     return plan
 
 
-def require_possible(host: Host, request: Request) -> None:
-    """Raises what `make_plan` and the start of the campaign would, without building a stack."""
+def possible_plan(host: Host, request: Request) -> CampaignPlan:
+    """The plan of a request if this host can build all stacks, which are not tried.
+
+    Raises what `make_plan` and the start of the campaign would, but for that.
+    """
     draft, able = _possible_draft(host, request)
-    require_space(draft.on(Capabilities(qemus=able)))
+    plan = draft.on(Capabilities(qemus=able))
+    require_space(plan)
+    return plan
 
 
 def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, QemuLimits]]:

@@ -13,6 +13,8 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
@@ -33,8 +35,8 @@ from vdisklab.services.density_answer import (
     searched_capacity,
     stored_density,
 )
-from vdisklab.services.guest_capacity import CapacitySearch, campaign_of
-from vdisklab.services.planning import load_profile
+from vdisklab.services.guest_capacity import CapacitySearch, campaign_of, measure_density
+from vdisklab.services.planning import load_profile, possible_plan
 from vdisklab.storage.room import memory_of_guests
 
 LIMIT = parse_criterion("latency_p99<=5ms")
@@ -286,6 +288,26 @@ class TestSearch:
         notes.clear()
         assert chosen(0, 5) == chosen(4 * three, 5) == [4]
         assert not notes
+
+    def test_a_finished_search_needs_no_control(self, store: Store, tmp_path: Path) -> None:
+        request = replace(REQUEST, directory=tmp_path, blocks=2)
+        plan = possible_plan(LocalHost(), campaign_of(request))
+        campaign = replace(
+            a_density(),
+            plan=plan.stored_json(),
+            fingerprint=plan.fingerprint,
+            host=collect_facts(LocalHost()),
+        )
+        store.add_campaign(campaign)
+        for block, guests in enumerate((1, 2, 4, 4), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        measured, answer = measure_density(store, request, silent)
+        assert (measured.campaign, measured.runs, measured.complete_before) == (
+            campaign.id,
+            4,
+            True,
+        )
+        assert answer == density_of(store, campaign.id)
 
     def test_a_path_that_always_fails_is_given_up(self, store: Store) -> None:
         campaign = a_density()
