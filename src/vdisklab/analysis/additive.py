@@ -181,8 +181,8 @@ def _inverse_trigamma(value: float) -> float:
     """y with trigamma(y) = value, by Newton's method on 1/trigamma (Smyth 2004, appendix)."""
     y = 0.5 + 1 / value
     for _ in range(50):
-        found = float(trigamma(y))
-        step = found * (1 - found / value) / float(tetragamma(y))
+        at_y = float(trigamma(y))
+        step = at_y * (1 - at_y / value) / float(tetragamma(y))
         y += step
         if abs(step) < 1e-8 * y:
             break

@@ -142,9 +142,9 @@ def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
     if load.device is not None and load.device >= _FULL:
         queue = "" if load.queue is None else f", {load.queue:.1f} requests at once"
         return Bottleneck(LimitedBy.DEVICE, f"busy {load.device:.0%} of the time{queue}")
-    asked, moved = evidence.guest, evidence.device
-    if asked is not None and moved is not None:
-        wanted = asked.read_bytes + asked.write_bytes
+    requested, moved = evidence.guest, evidence.device
+    if requested is not None and moved is not None:
+        wanted = requested.read_bytes + requested.write_bytes
         if wanted and (moved.read_bytes + moved.write_bytes) / wanted < _FROM_CACHE:
             share = 1 - (moved.read_bytes + moved.write_bytes) / wanted
             return Bottleneck(

@@ -301,7 +301,10 @@ def collect(
     width = max(block_numbers, default=0) + 1
     place_of = {campaign: place * width for place, campaign in enumerate(campaigns)}
     places = np.array(
-        [place_of[each] + block for each, block in zip(campaign_of, block_numbers, strict=True)],
+        [
+            place_of[campaign] + block
+            for campaign, block in zip(campaign_of, block_numbers, strict=True)
+        ],
         np.int64,
     )[outer]
     used = np.flatnonzero(np.bincount(places))  # faster than sorting millions

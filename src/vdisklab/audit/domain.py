@@ -93,19 +93,19 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
         if shared.get("type", "mount") == "mount":
             yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
-    for found in disks_of_arguments(words):
+    for argument in disks_of_arguments(words):
         yield ConfiguredDisk(
             name,
-            found.device,
-            found.filename,
-            found.path,
+            argument.device,
+            argument.filename,
+            argument.path,
             notes.get(""),
-            found.problem,
-            found.read_only,
+            argument.problem,
+            argument.read_only,
             manager=Manager.QEMU,
             guest=name,
             architecture=_architecture(domain),
-            probed=found.probed,
+            probed=argument.probed,
         )
 
 

@@ -199,10 +199,10 @@ def _clock_offset(machine: Machine) -> float:
     """Seconds by which the guest's clock is ahead of the host's, by its fastest answer of a few."""
     readings = []
     for _ in range(_CLOCK_READINGS):
-        asked = time.time()
+        sent = time.time()
         nanoseconds = int(machine.agent.query("guest-get-time"))
         answered = time.time()
-        readings.append((answered - asked, nanoseconds / 1e9 - (asked + answered) / 2))
+        readings.append((answered - sent, nanoseconds / 1e9 - (sent + answered) / 2))
     return min(readings)[1]
 
 

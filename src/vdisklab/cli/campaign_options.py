@@ -136,7 +136,7 @@ def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRe
 
     `values` are typer's values by setting. Raises PlanError.
     """
-    said = request(
+    from_flags = request(
         **{
             row.name: row.kind.parse(values[row.name])
             for row in settings_of(request)
@@ -145,10 +145,10 @@ def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRe
     )
     file = values.get(PLAN_FILE)
     if file is None:
-        check(said)
-        return said
+        check(from_flags)
+        return from_flags
     planned = read_plan_file(file, request)
-    merged = merge(planned, said)
-    flags = {row.name: row.flag for row, _ in given(said)}
+    merged = merge(planned, from_flags)
+    flags = {row.name: row.flag for row, _ in given(from_flags)}
     check(merged, names_of_keys(planned, str(file)) | flags)
     return merged

@@ -230,7 +230,9 @@ def run(
     """
     words = list(context.args)
     url = _database(db)
-    _require_possible(words, [name for each in context.command.params for name in each.opts])
+    _require_possible(
+        words, [name for parameter in context.command.params for name in parameter.opts]
+    )
     patience = parse_duration(give_up)
     security = _security(tls, "client")[0]
     from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
@@ -375,14 +377,14 @@ def doctor(
     Example: vdisklab fleet doctor --db postgresql://v@db1/v --dir /srv/images
     """
     url = _database(db)
-    asked = None if directory is None else str(_on_hosts(directory))
+    work_directory = None if directory is None else str(_on_hosts(directory))
     security = _security(tls, "client")[0]
     from vdisklab.fleet.coordinator import check_hosts, connected  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
     address = check_address(_named(scheduler_address))
     with connected(address, security) as client:
-        checks = tuple(MemberCheck(**check) for check in check_hosts(client, url, asked))
+        checks = tuple(MemberCheck(**check) for check in check_hosts(client, url, work_directory))
     emit(
         form,
         [doctor_table(address, checks)],
@@ -397,9 +399,9 @@ def _security(directory: Path, role: str) -> tuple[Security, str]:
     from vdisklab.fleet.certificates import FleetRole, find_certificates  # noqa: PLC0415
     from vdisklab.fleet.quiet_settings import apply_settings, security_of  # noqa: PLC0415
 
-    found = find_certificates(directory, FleetRole(role), datetime.now(UTC))
+    files = find_certificates(directory, FleetRole(role), datetime.now(UTC))
     apply_settings()
-    return security_of(found, FleetRole(role)), f"{found.until:%Y-%m-%d}"
+    return security_of(files, FleetRole(role)), f"{files.until:%Y-%m-%d}"
 
 
 def _require_extra() -> None:

@@ -53,7 +53,7 @@ class Named:
 
     def in_html(self, page: str) -> str:
         """The page with complete commands."""
-        return _IN_HTML.sub(lambda found: self._complete(found, _in_span), page)
+        return _IN_HTML.sub(lambda match: self._complete(match, _in_span), page)
 
     def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
         """The JSON value with complete commands."""
@@ -63,8 +63,8 @@ class Named:
             return {key: self.in_json(item) for key, item in value.items()}
         return [self.in_json(item) for item in value] if isinstance(value, list) else value
 
-    def _complete(self, found: re.Match[str], quoted: Callable[[str], str] = str) -> str:
-        command, verb = found[0], found[1]
+    def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
+        command, verb = match[0], match[1]
         words: list[str] = []
         if verb in TAKE_CAMPAIGN and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
@@ -99,12 +99,12 @@ class Verb(TyperCommand):
         try:
             return super().invoke(ctx)
         except VdisklabError as error:
-            found = error
+            explained = error
             if isinstance(error, PathSyntaxError):
                 from vdisklab.services.answers import free_name  # noqa: PLC0415 - for errors only
 
-                found = free_name(error, db) or error
+                explained = free_name(error, db) or error
             named = Named.of(db, ctx.params.get("campaign"))
-            found.args = (named.in_text(str(found)),)
-            found.hint = None if found.hint is None else named.in_text(found.hint)
-            raise found from error.__cause__
+            explained.args = (named.in_text(str(explained)),)
+            explained.hint = None if explained.hint is None else named.in_text(explained.hint)
+            raise explained from error.__cause__

@@ -81,10 +81,10 @@ def run(
                 )
                 measured = (one,)
         _print_end(console, measured)
-        found = None
+        outcome = None
         if search is not None:
-            found = _print_search(console, store, measured[0], search, request.disk)
-        _print_answer(console, store, measured, request, form, search, found)
+            outcome = _print_search(console, store, measured[0], search, request.disk)
+        _print_answer(console, store, measured, request, form, search, outcome)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -129,7 +129,7 @@ def _print_answer(
     request: RunRequest,
     form: Format,
     search: BestSearch | None,
-    found: Outcome | None,
+    outcome: Outcome | None,
 ) -> None:
     """Prints the numbers of several places side by side, or a campaign's ranking and verdict.
 
@@ -148,8 +148,8 @@ def _print_answer(
         ranked = isinstance(answer, RankingAnswer) or (answer is not None and answer.has_paths)
         if ranked and search is None and not request.here:
             path = print_verdict(store, campaigns[0], form, console, request.disk, named)
-        if found is not None and isinstance(answer, RankingAnswer):
-            why = ranking_after_search(found, answer.ranking)
+        if outcome is not None and isinstance(answer, RankingAnswer):
+            why = ranking_after_search(outcome, answer.ranking)
             if why is not None:
                 console.print(why, soft_wrap=True, markup=False, highlight=False)
         if answer is not None and not measured[0].interrupted:

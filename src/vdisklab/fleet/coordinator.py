@@ -66,16 +66,16 @@ class HostResult:
     @property
     def words(self) -> str:
         """The end in words."""
-        said = f": {_sentence(self.lines)}" if self.lines else ""
+        reason = f": {_sentence(self.lines)}" if self.lines else ""
         if self.status is None:
-            return f"gave up{said}"
+            return f"gave up{reason}"
         nothing = any(line.startswith(_NO_NUMBERS) for line in self.lines)
         known = {
             0: "done",
-            EXIT_CELLS_FAILED: f"done, but cells failed{said if nothing else ''}",
+            EXIT_CELLS_FAILED: f"done, but cells failed{reason if nothing else ''}",
             EXIT_INTERRUPTED: "stopped",
         }
-        return known.get(self.status, f"failed with status {self.status}{said}")
+        return known.get(self.status, f"failed with status {self.status}{reason}")
 
 
 def _sentence(lines: Sequence[str]) -> str:
@@ -116,17 +116,17 @@ def connected(address: str, security: Security) -> Iterator[Client]:
 
 
 def _identity(client: Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
-    return found
+    identity: dict[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)
+    return identity
 
 
 def members(client: Client) -> tuple[FleetMember, ...]:
     """The workers that are there, by name."""
     now = time.time()
-    found = []
+    workers = []
     for address, worker in _identity(client)["workers"].items():
         hello = read_json(worker.get("hello"))
-        found.append(
+        workers.append(
             FleetMember(
                 name=str(worker["name"]),
                 address=address,
@@ -137,7 +137,7 @@ def members(client: Client) -> tuple[FleetMember, ...]:
                 silent=max(0.0, now - float(worker.get("last_seen", now))),
             )
         )
-    return tuple(sorted(found, key=lambda member: member.name))
+    return tuple(sorted(workers, key=lambda member: member.name))
 
 
 def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple[str, ...]:
@@ -261,10 +261,10 @@ def _result(host: str, future: Future) -> HostResult:
     if future.status == "error":
         return HostResult(host, VdisklabError.exit_code, (str(future.exception()),))
     try:
-        found = read_json(future.result(ANSWER_SECONDS))
+        report = read_json(future.result(ANSWER_SECONDS))
     except TimeoutError:
         return HostResult(host, None, (_SHUT,))
-    return HostResult(host, int(found.get("status", 1)), tuple(found.get("lines", ())))
+    return HostResult(host, int(report.get("status", 1)), tuple(report.get("lines", ())))
 
 
 def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
@@ -285,14 +285,14 @@ def check_hosts(client: Client, url: str, directory: str | None = None) -> list[
     checks = []
     for member in there:
         answer = answers.get(member.address, "gone")
-        found = read_json(answer) or {"database": str(answer), "leftovers": None}
+        report = read_json(answer) or {"database": str(answer), "leftovers": None}
         checks.append(
             {
                 "host": member.name,
                 "versions": version_difference(member.name, member.versions) or "",
                 "certificate_until": member.until,
                 "facts": member.facts,
-                **found,
+                **report,
             }
         )
     return checks

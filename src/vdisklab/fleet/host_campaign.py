@@ -59,20 +59,20 @@ def measure_here(task: str) -> str:
     is cleaned and the command given again, up to five times; also if PostgreSQL is restarting.
     """
     given = json.loads(task)
-    asked = time.time_ns()
+    began = time.time_ns()
     environment = child_environment(os.environ, given.get("db"))
     with _file("fleet.lock").open("a+", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)  # the number of an earlier process may be another's by now
         status, log = EXIT_INTERRUPTED, _file("fleet.log")
         for _ in range(1 + RETRIES):
-            if _stopped_since(asked):
+            if _stopped_since(began):
                 return json.dumps({"status": EXIT_INTERRUPTED, "lines": ["stopped"]})
             if _entries_left():  # by a command that was killed
                 _vdisklab("clean", environment=environment, log=log, lock=lock).wait()
             words = ("run", *given["arguments"])
             child = _vdisklab(*words, environment=environment, log=log, lock=lock)
-            if _stopped_since(asked):  # it came while the command was started
+            if _stopped_since(began):  # it came while the command was started
                 child.send_signal(signal.SIGINT)
             # The lock is never unlocked but closed: the child keeps it if this worker is killed.
             status = child.wait()
@@ -127,8 +127,8 @@ def running() -> dict[str, Any] | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with suppress(ValueError):
-                found: dict[str, Any] = json.loads(lock.read())
-                return found
+                state: dict[str, Any] = json.loads(lock.read())
+                return state
     return None
 
 
@@ -177,8 +177,8 @@ def check_here(url: str, directory: str | None) -> str:
             pass
     except VdisklabError as error:
         database = f"{error} ({error.hint})"
-    found = {"database": database, "leftovers": _entries_left()}
-    return json.dumps(found | (_directory_here(Path(directory)) if directory else {}))
+    report = {"database": database, "leftovers": _entries_left()}
+    return json.dumps(report | (_directory_here(Path(directory)) if directory else {}))
 
 
 def _directory_here(directory: Path) -> dict[str, Any]:

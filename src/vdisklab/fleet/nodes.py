@@ -185,9 +185,9 @@ async def _serve_once(
     try:
         say(f"{name} is a worker of {address}")
         ended = asyncio.ensure_future(worker.finished())
-        told = asyncio.ensure_future(stopped.wait())
-        await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        stopping = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
     finally:
         with suppress(TimeoutError):
             await asyncio.wait_for(worker.close(timeout=1, executor_wait=False), 10)

@@ -158,8 +158,8 @@ def _dangling(connection: sa.Connection, tables: Iterable[sa.Table]) -> Iterator
 def _stray_repair(connection: sa.Connection, parent: str) -> str:
     """Removes all rows that refer to missing rows of a table."""
     known = "name" if parent == "metric" else "key"
-    found = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-    tables = sorted({row[0] for row in found if row[2] == parent}, reverse=True)
+    strays = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+    tables = sorted({row[0] for row in strays if row[2] == parent}, reverse=True)
     return "; ".join(
         f"DELETE FROM {table} WHERE {parent} NOT IN (SELECT {known} FROM {parent})"
         for table in tables

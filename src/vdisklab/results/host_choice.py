@@ -45,18 +45,18 @@ class HostChoice:
         """
         named = [name for name in self.names if name != ALL_HOSTS]
         everyone = not named or ALL_HOSTS in self.names
-        found = tuple(
+        chosen = tuple(
             name
             for name in dict.fromkeys(known if everyone else named)
             if all(known.get(name, {}).get(fact) == value for fact, value in self.conditions)
         )
-        if not found and known:
+        if not chosen and known:
             wanted = (*named, *(f"{fact}={value}" for fact, value in self.conditions))
             raise PlanError(
                 f"no host meets all of: {', '.join(wanted)}",
                 hint="leave out a condition, or --hosts all",
             )
-        return found
+        return chosen
 
     def require_names(self, known: Mapping[str, Mapping[str, str]]) -> None:
         """Raises PlanError for a name that no known host has."""

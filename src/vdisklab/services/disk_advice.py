@@ -222,7 +222,7 @@ class _Desk:
 
         Its baseline is the path of a disk, one of `own`.
         """
-        campaign = next((each for each in self._campaigns if each.id == answering), None)
+        campaign = next((stored for stored in self._campaigns if stored.id == answering), None)
         if campaign is None or self._results is None or request.blocks is None:
             return False
         plan = campaign.plan

@@ -102,10 +102,10 @@ def _image(
             head = file.read(HEAD)
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
-            said = () if configured is None else configured.options
+            known = () if configured is None else configured.options
             depth, lowest = _chain(header, source)
             thin = _thin(not header.compression and _is_thin(lowest, header))
-            return header.size, Image(form, (*said, *thin, ("backing", depth), *_options(header)))
+            return header.size, Image(form, (*known, *thin, ("backing", depth), *_options(header)))
         offset, unit = _SIZES[form]
         return struct.unpack_from("<Q", head, offset)[0] * unit, None
     except (OSError, BadImageError, KeyError, struct.error):

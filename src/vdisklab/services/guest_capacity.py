@@ -229,11 +229,11 @@ def _most(request: DensityRequest) -> int:
     kinds *= max(1, len(request.qemu))
     fitting = guests_that_fit(memory, int(_SHARE_FOR_GUESTS * total) // kinds)
     if not fitting:
-        each = f" of each of {kinds} kinds" if kinds > 1 else ""
+        of_kinds = f" of each of {kinds} kinds" if kinds > 1 else ""
         raise HostError(
-            f"not even one guest{each} with {format_bytes(memory)} of memory fits into this "
+            f"not even one guest{of_kinds} with {format_bytes(memory)} of memory fits into this "
             f"host's {format_bytes(total)}",
-            hint="choose a smaller --guest-memory" + (", or fewer paths" if each else ""),
+            hint="choose a smaller --guest-memory" + (", or fewer paths" if of_kinds else ""),
         )
     return min(most, fitting)
 

@@ -52,10 +52,10 @@ class _Group:
         if self.is_v2:
             words = _line((self.path / "io.max").read_text(), device).split()
             values = dict(word.partition("=")[::2] for word in words)
-            found = [values.get(key, "") for key in _V2[kind]]
+            limits = [values.get(key, "") for key in _V2[kind]]
         else:
-            found = [_line((self.path / file).read_text(), device) for file in _V1[kind]]
-        return "/".join(dict.fromkeys(found))
+            limits = [_line((self.path / file).read_text(), device) for file in _V1[kind]]
+        return "/".join(dict.fromkeys(limits))
 
 
 def limits_of(attachment: Attachment) -> dict[str, int]:

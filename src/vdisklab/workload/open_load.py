@@ -84,8 +84,8 @@ class GuestRequests:
 def thread_rates(rate: int) -> tuple[int, ...]:
     """The requests per second of each thread, the higher ones first; together they are `rate`."""
     threads = max(1, min(_MOST_THREADS, rate // _PER_THREAD))
-    each, rest = divmod(rate, threads)
-    return (each + 1,) * rest + (each,) * (threads - rest)
+    per_thread, rest = divmod(rate, threads)
+    return (per_thread + 1,) * rest + (per_thread,) * (threads - rest)
 
 
 def arrivals(seed: int, thread: int, direction: Direction, rate: int) -> Iterator[float]:

@@ -43,8 +43,8 @@ def advice_headline(answer: AdviceAnswer) -> str:
         DiskAction.MEASURE: "{} not measured yet",
         DiskAction.CANNOT: "{} cannot be measured here",
     }
-    said = [words[verdict].format(count) for verdict, count in counts.items() if count]
-    order = sorted(said, key=lambda text: ("change" not in text, "keep" not in text))
+    parts = [words[verdict].format(count) for verdict, count in counts.items() if count]
+    order = sorted(parts, key=lambda text: ("change" not in text, "keep" not in text))
     return f"{counted(total, 'disk')}: {', '.join(order)}"
 
 

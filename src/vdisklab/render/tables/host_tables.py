@@ -101,11 +101,11 @@ def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberC
     if not checks:
         note = "No worker is there: start `vdisklab fleet worker` on each host."
     left = any(check.leftovers for check in checks)
-    asked = all(check.directory is not None for check in checks)
+    all_examined = all(check.directory is not None for check in checks)
     notes = (
         note,
         *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()),
-        *(() if asked else ("The work directory was not looked at: name it with --dir.",)),
+        *(() if all_examined else ("The work directory was not looked at: name it with --dir.",)),
     )
     title = f"{counted(len(checks), 'host')} at {scheduler}"
     return Table(title, columns, checks, notes, kind=MemberCheck)
