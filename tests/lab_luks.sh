@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs inside the lab with eight disks (script/test-lab luks): the layer luks, built, read back, killed
-# and refused; what is on the disk below; guests on it under KVM. The last line counts what failed.
+# Runs inside the lab (script/test-lab luks): the layer luks, built, read back and refused; what is on the
+# disk below; guests on it under KVM. The last line counts what failed. lab_killed.sh kills it.
 . /vdisklab/files/lab_checks.sh
 echo "$(cryptsetup --version), dm-crypt $(dmsetup targets | awk '$1 == "crypt" {print $2}')"
 part() { # NAME SCRIPT: runs another of these scripts, and shows its lines
@@ -92,7 +92,5 @@ indented
 # shellcheck disable=SC2086
 measured "guests on it" 4 luks/none luks:sector=4096:discard=on/none/scsi:discard=unmap \
     luks/ext4/raw/none lvm/luks/ext4/qcow2/writeback $short
-export STACKS="luks lvm/luks/ext4@2" MOMENTS=20
-part "killed" lab_killed.sh
 echo "failed: $failed"
 [ $failed = 0 ]

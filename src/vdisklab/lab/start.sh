@@ -39,7 +39,7 @@ if [ -e /vdisklab/job ]; then
     echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
     sleep 1
 else
-    echo "this is the lab: vdisklab, zpool, lvm, mdadm; empty disks are" \
+    echo "this is the lab: vdisklab, zpool, lvm, mdadm, cryptsetup; empty disks are" \
         "/dev/disk/by-id/virtio-disk*; exit ends it"
     cd /work && setsid --ctty sh -i </dev/ttyS0 >/dev/ttyS0 2>&1
 fi
