@@ -21,6 +21,7 @@ from vdisklab.audit.qemu_arguments import (
     MAP_IT,
     SCSI_PASSED,
     SERVED_ELSEWHERE,
+    Served,
     attachment_of,
     disks_of_arguments,
     image_of,
@@ -49,7 +50,7 @@ _Q = f"{{{QEMU_NAMESPACE}}}"
 _V = f"{{{PATH_NAMESPACE}}}"
 
 
-def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
+def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a domain. Raises PlanError if the text is not a domain's XML."""
     if len(text) > LARGEST:
         raise PlanError(
@@ -74,7 +75,7 @@ def read_domain(text: str, origin: str) -> tuple[ConfiguredDisk, ...]:
             f"{origin} is XML, but not a libvirt domain: its root is <{root.tag}>",
             hint="`virsh dumpxml DOMAIN` prints one",
         )
-    return tuple(_disks(domain))
+    return tuple(_disks(domain, served))
 
 
 _QEMU_TYPES = ("kvm", "qemu", "hvf")
@@ -83,7 +84,7 @@ _QEMU_TYPES = ("kvm", "qemu", "hvf")
 _HARD_DISKS = ("disk", "lun")
 
 
-def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
+def _disks(domain: Element, served: Served | None) -> Iterator[ConfiguredDisk]:
     name = (domain.findtext("name") or "unnamed").strip()
     notes = dict(_notes(domain))
     for disk in domain.iterfind("./devices/disk"):
@@ -93,7 +94,7 @@ def _disks(domain: Element) -> Iterator[ConfiguredDisk]:
         if shared.get("type", "mount") == "mount":
             yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
-    for argument in disks_of_arguments(words):
+    for argument in disks_of_arguments(words, served):
         yield ConfiguredDisk(
             name,
             argument.device,

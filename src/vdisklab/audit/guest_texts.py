@@ -14,7 +14,13 @@ from vdisklab.audit.domain import read_domain
 from vdisklab.audit.incus_instance import is_incus, read_incus
 from vdisklab.audit.kubevirt_machine import is_kubernetes, read_kubevirt
 from vdisklab.audit.proxmox_guest import Storage, is_proxmox, read_proxmox, read_storages
-from vdisklab.audit.qemu_arguments import disks_of_arguments
+from vdisklab.audit.qemu_arguments import (
+    DiskArguments,
+    Served,
+    disks_of_arguments,
+    served_disks,
+    shared_directories,
+)
 from vdisklab.audit.yaml_documents import Tree, read_documents
 from vdisklab.errors import PlanError
 from vdisklab.path.managers import Manager
@@ -24,6 +30,11 @@ STORAGES = "storage.cfg"
 
 _LONGEST = 4096  # PATH_MAX
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
+_DAEMON = re.compile(
+    r"^(?:# run this first: )?[^\s\0]*(?:(?P<storage>qemu-storage-daemon)|virtiofsd)"
+    r"(?P<arguments>[\s\0].*)",
+    re.MULTILINE,
+)
 _DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
 _END = "</domain>"
 _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
@@ -54,6 +65,7 @@ def read_guests(
     Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
     that is none of these; if it is not required, `notes` gets the message instead.
     """
+    served = dict(_served(texts))
     storages: dict[str, Storage] = {}
     for text in filter(_is_storages, texts):
         storages |= read_storages(text.text)
@@ -63,18 +75,30 @@ def read_guests(
         try:
             if _is_xml(text.text):
                 for xml in _domains(text.text):
-                    disks += read_domain(xml, text.origin)
+                    disks += read_domain(xml, text.origin, served)
             elif (words := _command(text.text)) is not None:
-                disks += read_command(words, text.name)
+                disks += read_command(words, text.name, served)
             elif is_proxmox(text.text) and not re.search(r"^apiVersion:", text.text, re.MULTILINE):
                 disks += read_proxmox(text.text, text.name, storages)
-            elif not _is_storages(text):
+            elif not (_is_storages(text) or _DAEMON.match(text.text)):
                 documents.append((text, _documents(text)))
         except PlanError as error:
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
     return tuple(map(_readable, (*disks, *_disks_of_documents(documents))))
+
+
+def _served(texts: Sequence[GuestText]) -> Iterator[tuple[str, DiskArguments]]:
+    """What the daemons in the texts serve; an exported command names its daemon in a comment."""
+    for text in texts:
+        for found in _DAEMON.finditer(text.text):
+            line = found["arguments"]
+            try:
+                words = line.split("\0") if "\0" in line else shlex.split(line)
+            except ValueError:  # a quotation without its end
+                continue
+            yield from (served_disks if found["storage"] else shared_directories)(words)
 
 
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
@@ -153,7 +177,9 @@ def _qemu(word: str) -> re.Match[str] | None:
     return _QEMU.fullmatch(PurePath(word).name)
 
 
-def read_command(words: Sequence[str], name: str) -> tuple[ConfiguredDisk, ...]:
+def read_command(
+    words: Sequence[str], name: str, served: Served | None = None
+) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a QEMU command line; its guest has the name of `-name`, else `name`."""
     program = _qemu(words[0])
     arch = None if program is None else program["arch"]
@@ -172,5 +198,5 @@ def read_command(words: Sequence[str], name: str) -> tuple[ConfiguredDisk, ...]:
             architecture=_ARCHITECTURES.get(arch or "", arch),
             probed=disk.probed,
         )
-        for disk in disks_of_arguments(words)
+        for disk in disks_of_arguments(words, served)
     )

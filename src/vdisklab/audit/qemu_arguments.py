@@ -7,7 +7,7 @@ that QEMU makes of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -76,9 +76,10 @@ def one_of(word: str, words: tuple[str, ...], what: str) -> str:
     return word
 
 
+_SERVED = "vhost-user-blk"
 _QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvme": "max_ioqpairs"}
 _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "virtio-blk": Bus.VIRTIO, "scsi-hd": Bus.SCSI,
-          "nvme": Bus.NVME, "usb-storage": Bus.USB}  # fmt: skip
+          "nvme": Bus.NVME, "usb-storage": Bus.USB, _SERVED: Bus.VHOSTUSER}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class DiskArguments:
 
 SERVED_ELSEWHERE = (
     "another process serves it (vhost-user), so its image and cache mode are not in this "
-    "configuration: look at that process's options"
+    "configuration: give that process's command line, too"
 )
 SCSI_PASSED = (
     "the guest's SCSI commands go straight to the device (lun), which is not measured; a spare one "
@@ -111,7 +112,93 @@ MAP_IT = (
 """The way out for a disk on the network."""
 
 
-def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
+Served = Mapping[str, DiskArguments]
+"""What other processes serve by vhost-user, by the socket's name."""
+
+
+def served_disks(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
+    """The disks that a qemu-storage-daemon's arguments export by vhost-user, each with its
+    socket."""
+    nodes, objects = _nodes(_settings_after(words, "-blockdev")), _objects(words)
+    for export in _settings_after(words, "-export"):
+        if export.get("type") != _SERVED:
+            continue
+        through = export.get("writethrough") in (True, "on")
+        device = {
+            "driver": _SERVED,
+            "drive": export.get("node-name"),
+            "write-cache": "off" if through else "on",
+            **({"iothread": export["iothread"]} if "iothread" in export else {}),
+        }
+        disk = _disk(device, nodes, objects, ())
+        if disk is not None:
+            yield str(_settings(export.get("addr")).get("path")), disk
+
+
+def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
+    """The directory that a virtiofsd's arguments share, with its socket; in C the settings follow
+    `-o`, in Rust each is an option."""
+    spelled = [
+        part.partition("=")
+        for word, following in pairwise([*words, ""])
+        for part in (following.split(",") if word == "-o" else _long_option(word, following))
+    ]
+    settings = {name: value for name, _, value in spelled}
+    source = settings.get("source", settings.get("shared-dir"))
+    cache = {"never": "none"}.get(settings.get("cache", ""), settings.get("cache"))
+    path, problem = None, None
+    try:
+        options = parsed_options(Bus.VIRTIOFS, {"cache": cache})
+        path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, options))
+    except ValueError as error:
+        problem = str(error)
+    if "socket-path" in settings:
+        yield settings["socket-path"], DiskArguments("?", source, path, problem, read_only=False)
+
+
+def _long_option(word: str, following: str) -> tuple[str, ...]:
+    """`name=value` for the options `--name=value` and `--name value`."""
+    if not word.startswith("--"):
+        return ()
+    return (word[2:] if "=" in word else f"{word[2:]}={following}",)
+
+
+def _elsewhere(device: Settings, what: str, words: Sequence[str], served: Served) -> DiskArguments:
+    """A disk or directory that another process serves, as that process's arguments say."""
+    name = str(device.get("id", "?"))
+    for value in _following(words, "-chardev"):
+        backend = keyed_settings(value, first="backend")
+        found = served.get(str(backend.get("path")))
+        if found is not None and backend.get("id") == device.get("chardev"):
+            try:
+                path, problem = found.path and _with_queues(found.path, device), found.problem
+            except ValueError as error:
+                path, problem = None, str(error)
+            return replace(found, device=name, path=path, problem=problem)
+    return DiskArguments(name, str(device.get(what)), None, SERVED_ELSEWHERE, read_only=False)
+
+
+def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
+    """The path with the device's queues, which QEMU decides on."""
+    attachment = path.attachment
+    words = {"queue_size": device.get("queue-size")}
+    options = [*attachment.options, *parsed_options(attachment.bus, words).items()]
+    if "num-queues" in device:
+        options.append(("queues", queues_of(str(device["num-queues"]))))
+    return replace(path, attachment=Attachment(attachment.bus, tuple(options)))
+
+
+def _nodes(blockdevs: Iterable[Settings]) -> Mapping[str, Settings]:
+    return {str(node.get("node-name")): node for node in blockdevs}
+
+
+def _objects(words: Sequence[str]) -> Mapping[str, Settings]:
+    return {str(made.get("id")): made for made in _settings_after(words, "-object")}
+
+
+def disks_of_arguments(
+    words: Sequence[str], served: Served | None = None
+) -> Iterator[DiskArguments]:
     """Each hard disk that QEMU's arguments describe; skips disks without a file or device.
 
     The file may be a node of its own or stand in the format's node. An argument that cannot be read
@@ -119,8 +206,7 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
     """
     drives = list(drives_of_arguments(words))
     blockdevs = [*_settings_after(words, "-blockdev"), *(drive.node for drive in drives)]
-    nodes = {str(node.get("node-name")): node for node in blockdevs}
-    objects = {str(made.get("id")): made for made in _settings_after(words, "-object")}
+    nodes, objects = _nodes(blockdevs), _objects(words)
     write_caches = {str(drive.node["node-name"]): drive.write_cache for drive in drives}
     devices = [
         {**device, **({"write-cache": default} if default and "write-cache" not in device else {})}
@@ -129,34 +215,13 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
     ]
     implied = [drive.device for drive in drives if drive.device]
     for device in (*devices, *implied):
-        if str(device.get("driver")).startswith("vhost-user-blk"):
-            name = str(device.get("id", "?"))
-            yield DiskArguments(name, str(device.get("chardev")), None, SERVED_ELSEWHERE, False)
+        if str(device.get("driver")).startswith(_SERVED):
+            yield _elsewhere(device, "chardev", words, served or {})
             continue
-        top = nodes.get(str(device.get("drive")))
-        limits: Settings = {}
-        if top is not None and top.get("driver") == "throttle":
-            group = objects.get(str(top.get("throttle-group")), {})
-            limits = _settings(group.get("limits"))
-            top = _file_node(top, nodes)
-        below = None if top is None else _file_node(top, nodes)
-        if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
-            continue
-        path, problem = None, None
-        try:
-            path = _path_of_arguments(device, top, below, devices, objects)
-            path = _throttled(path, limits)
-        except ValueError as error:
-            problem = str(error)
-        yield DiskArguments(
-            str(device.get("id", device.get("drive"))),
-            str(below["filename"]),
-            path,
-            problem,
-            top.get("read-only") is True,
-            top.get("probed") is True,
-        )
-    yield from _shares(words, devices)
+        disk = _disk(device, nodes, objects, devices)
+        if disk is not None:
+            yield disk
+    yield from _shares(words, devices, served or {})
     for flag in _FIRST_KEYS:
         for following in _following(words, flag):
             if following.startswith("{") and _json_object(following) is None:
@@ -164,7 +229,40 @@ def disks_of_arguments(words: Sequence[str]) -> Iterator[DiskArguments]:
                 yield DiskArguments("?", None, None, problem, read_only=False)
 
 
-def _shares(words: Sequence[str], devices: Sequence[Settings]) -> Iterator[DiskArguments]:
+def _disk(
+    device: Settings,
+    nodes: Mapping[str, Settings],
+    objects: Mapping[str, Settings],
+    devices: Sequence[Settings],
+) -> DiskArguments | None:
+    """The hard disk of a device; None if it has no file or is none."""
+    top = nodes.get(str(device.get("drive")))
+    limits: Settings = {}
+    if top is not None and top.get("driver") == "throttle":
+        group = objects.get(str(top.get("throttle-group")), {})
+        limits = _settings(group.get("limits"))
+        top = _file_node(top, nodes)
+    below = None if top is None else _file_node(top, nodes)
+    if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
+        return None
+    path, problem = None, None
+    try:
+        path = _throttled(_path_of_arguments(device, top, below, devices, objects), limits)
+    except ValueError as error:
+        problem = str(error)
+    return DiskArguments(
+        str(device.get("id", device.get("drive"))),
+        str(below["filename"]),
+        path,
+        problem,
+        top.get("read-only") is True,
+        top.get("probed") is True,
+    )
+
+
+def _shares(
+    words: Sequence[str], devices: Sequence[Settings], served: Served
+) -> Iterator[DiskArguments]:
     """The directories of the host's; virtiofsd's options are in its own command line only.
 
     `-virtfs` is `-fsdev` with its device.
@@ -173,8 +271,7 @@ def _shares(words: Sequence[str], devices: Sequence[Settings]) -> Iterator[DiskA
     for device in devices:
         driver, name = str(device.get("driver")), str(device.get("id", "?"))
         if driver.startswith("vhost-user-fs"):
-            tag = str(device.get("tag"))
-            yield DiskArguments(name, tag, None, SERVED_ELSEWHERE, read_only=False)
+            yield _elsewhere(device, "tag", words, served)
         elif driver.startswith("virtio-9p"):
             yield _share(name, exports.get(str(device.get("fsdev")), {}))
     for export in _settings_after(words, "-virtfs"):
@@ -223,7 +320,7 @@ def _json_object(text: str) -> Settings | None:
 
 _FIRST_KEYS = {
     "-blockdev": "driver", "-object": "qom-type", "-device": "driver", "-fsdev": "fsdriver",
-    "-virtfs": "fsdriver",
+    "-virtfs": "fsdriver", "-export": "type",
 }  # fmt: skip
 """The key of a first value without one."""
 

@@ -6,6 +6,7 @@ one command, `query-block`, which changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -19,11 +20,12 @@ from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.audit.running_disk import as_running, monitor_of
 from vdisklab.errors import CommandError, HostError, PlanError
+from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
 from vdisklab.host.command import Host
 from vdisklab.host.visible import header_format, is_visible_directory, is_visible_file
 from vdisklab.path.disk_path import Image
 from vdisklab.path.managers import Manager
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path.segments import Bus, ImageFormat
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -191,16 +193,21 @@ _LONGEST_ANSWER = 4 << 20
 
 def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
     """The disks of running QEMUs; vdisklab's own guests are left out."""
+    texts: dict[Path, str] = {}
     for file in sorted(processes.glob("[0-9]*/cmdline")):
-        try:
-            text = file.read_text(errors="replace")
-        except OSError:  # it has ended, or belongs to somebody else
-            continue
-        program = text.partition("\0")[0].rpartition("/")[2]
+        with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+            texts[file] = file.read_text(errors="replace")
+    programs = {file: text.partition("\0")[0].rpartition("/")[2] for file, text in texts.items()}
+    daemons = [
+        GuestText(texts[file], f"process {file.parent.name}")
+        for file, program in programs.items()
+        if program in (DAEMON, VIRTIOFSD)
+    ]
+    for file, text in texts.items():
         own = re.search(r"\0guest=(vdl|vdisklab-(lab|[0-9a-f]{8})-)", text)
-        if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", program):
+        if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", programs[file]):
             continue
-        disks = read_guests([GuestText(text, f"process {file.parent.name}")])
+        disks = read_guests([GuestText(text, f"process {file.parent.name}"), *daemons])
         of_qemu = [disk for disk in disks if disk.manager is Manager.QEMU]
         monitor = monitor_of(text.split("\0")) if of_qemu else None
         answer = None if monitor is None else query_block(file.parent / "cwd" / monitor)
@@ -211,6 +218,8 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
 def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
     """The disk of a process, whose file's name may begin at its directory."""
     if disk.path is None or disk.source is None or disk.source.startswith("/"):
+        return disk
+    if disk.path.attachment.bus in (Bus.VHOSTUSER, Bus.VIRTIOFS):  # another process opened it
         return disk
     try:
         return replace(disk, source=str(directory.readlink() / disk.source))

@@ -139,6 +139,36 @@ def test_exported_command_lines_are_read_back(path: str) -> None:
     assert str(disk.path) == path
 
 
+QEMU_OF_DAEMONS = (
+    "qemu-system-x86_64 -chardev socket,id=a,path=/run/a.sock -chardev socket,id=b,path=/run/b.sock "
+    "-device vhost-user-blk-pci,chardev=a,id=d,num-queues=4 "
+    "-device vhost-user-fs-pci,chardev=b,tag=t,id=f"
+)
+
+
+@pytest.mark.parametrize(
+    "directory", ["-o source=/srv,cache=none", "--shared-dir /srv --cache=never"]
+)
+def test_what_daemons_serve_is_read_from_their_command_lines(directory: str) -> None:
+    storage = (
+        "/usr/bin/qemu-storage-daemon --blockdev driver=file,node-name=n,filename=/srv/x.img,"
+        "aio=native,cache.direct=on --blockdev driver=qcow2,node-name=q,file=n,cache.direct=on "
+        "--export type=vhost-user-blk,id=e,node-name=q,addr.type=unix,addr.path=/run/a.sock,"
+        "writethrough=on"
+    )
+    shared = f"/usr/libexec/virtiofsd --socket-path=/run/b.sock {directory}"
+    daemons = [GuestText("\0".join(words.split()) + "\0", "p") for words in (storage, shared)]
+    disks = read_guests([GuestText(QEMU_OF_DAEMONS, "guest"), *daemons])
+    assert [str(disk.path) for disk in disks] == [
+        "qcow2/directsync/vhostuser:aio=native:queues=4", "virtiofs:cache=none",
+    ]  # fmt: skip
+    assert [disk.source for disk in disks] == ["/srv/x.img", "/srv"]
+    many = GuestText(QEMU_OF_DAEMONS.replace("queues=4", "queues=4000"), "guest")
+    assert "its number of queues is '4000'" in (read_guests([many, *daemons])[0].problem or "")
+    alone = read_guests([GuestText(QEMU_OF_DAEMONS, "guest")])
+    assert all("give that process's command line" in (disk.problem or "") for disk in alone)
+
+
 @pytest.mark.parametrize(
     "text",
     [
