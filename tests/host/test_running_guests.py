@@ -15,6 +15,7 @@ import pytest
 
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import Bus
 from vdisklab.services.existing_guests import DEADLINE, query_block, running_disks
 
 QEMU = shutil.which("qemu-system-x86_64")
@@ -91,3 +92,20 @@ def test_a_monitor_that_does_not_answer_is_left_alone(tmp_path: Path, greeting: 
             assert query_block(tmp_path / "q.sock") is None
         assert time.monotonic() - began < DEADLINE + 2
     assert query_block(tmp_path / "nothing") is None
+
+
+def test_a_served_disk_is_read_from_its_running_daemon(tmp_path: Path) -> None:
+    commands = {
+        "7": "qemu-storage-daemon --blockdev driver=file,node-name=n,filename=/srv/x.img "
+        "--blockdev driver=raw,node-name=r,file=n "
+        "--export type=vhost-user-blk,id=e,node-name=r,addr.type=unix,addr.path=/run/a.sock",
+        "8": "qemu-system-x86_64 -name web -chardev socket,id=a,path=/run/a.sock "
+        "-device vhost-user-blk-pci,chardev=a,id=d",
+    }
+    for number, command in commands.items():
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "cmdline").write_text("\0".join(command.split()) + "\0")
+    (disk,) = running_disks(tmp_path)
+    assert (disk.guest, disk.source) == ("web", "/srv/x.img")
+    assert disk.path is not None
+    assert disk.path.attachment.bus is Bus.VHOSTUSER

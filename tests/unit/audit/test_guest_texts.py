@@ -140,7 +140,8 @@ def test_exported_command_lines_are_read_back(path: str) -> None:
 
 
 QEMU_OF_DAEMONS = (
-    "qemu-system-x86_64 -chardev socket,id=a,path=/run/a.sock -chardev socket,id=b,path=/run/b.sock "
+    "qemu-system-x86_64 -chardev socket,id=a,path=/run/a.sock "
+    "-chardev socket,id=b,path=/run/b.sock "
     "-device vhost-user-blk-pci,chardev=a,id=d,num-queues=4 "
     "-device vhost-user-fs-pci,chardev=b,tag=t,id=f"
 )
