@@ -128,7 +128,7 @@ def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
 
 @lru_cache(maxsize=8)
 def _competitors(cells: tuple[tuple[str, PageCache], ...]) -> npt.NDArray[np.intp]:
-    """`competitors` by name and page-cache state: once for all measures of the same cells."""
+    """`competitors`, computed once for all measures of the same cells."""
     chosen: dict[str, int] = {}
     for place, (name, page_cache) in enumerate(cells):
         path = MeasuredCell(name).path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -525,14 +525,24 @@ def _nothing_to_recommend(
             hint="see `vdisklab rank`, or name the deciding measure: --weights "
             f"{_example(usable)}=1",
         )
-    lacking = [set(unmet(path, needs, verdicts)) for path in paths.values()]
-    wanted = " and ".join(map(str, needs))
+    which = f"no path that meets {_joined(needs)}" if needs else "no path"
+    return none_meets(paths.values(), needs, verdicts) or PlanError(
+        f"{which} has the measure {measure} in {MIN_BLOCKS} blocks",
+        hint="see `vdisklab rank` for the reason",
+    )
+
+
+def _joined(needs: Iterable[Need]) -> str:
+    return " and ".join(map(str, needs))
+
+
+def none_meets(
+    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: Verdicts
+) -> PlanError | None:
+    """The error if none of the measured paths meets all needs; None if one does."""
+    lacking = [set(unmet(path, needs, verdicts)) for path in paths]
     if set() in lacking:
-        which = f"no path that meets {wanted}" if needs else "no path"
-        return PlanError(
-            f"{which} has the measure {measure} in {MIN_BLOCKS} blocks",
-            hint="see `vdisklab rank` for the reason",
-        )
+        return None
     example = example_of(needs)
     decisive = next((need.way_out for need in needs if {need} in lacking), None)
     if example is None:
@@ -541,6 +551,5 @@ def _nothing_to_recommend(
         ways = [f"measure a path that qualifies: `vdisklab run {example} host`"]
         ways[:0] = [] if decisive is None else [decisive]
     return PlanError(
-        f"none of the {len(paths)} measured paths meets {wanted}",
-        hint=", or ".join(ways),
+        f"none of the {len(paths)} measured paths meets {_joined(needs)}", hint=", or ".join(ways)
     )

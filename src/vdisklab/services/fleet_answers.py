@@ -23,12 +23,13 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import add_scores
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import Need, meets
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Better
 from vdisklab.results.store import Store
-from vdisklab.services.advice import DEFAULT_METRIC, criterion, match_cells, weighted
+from vdisklab.services.advice import DEFAULT_METRIC, criterion, match_cells, none_meets, weighted
 from vdisklab.services.answers import baseline_of, load_chosen, verdicts_of
 from vdisklab.services.claim_answers import evaluate_claims, status
 from vdisklab.services.fleet_hosts import LoadedFleet
@@ -229,7 +230,7 @@ def answer_fleet_recommendation(
     ties = may_be_best(ranking)
     chosen = simplest(ties)
     if chosen is None:
-        raise _nothing_for_all(fleet, len(paths), needs)
+        raise _nothing_for_all(fleet, paths.values(), needs, verdicts)
     order = [row.cell for row in ranking.rows]
     return FleetRecommendation(
         fleet=fleet,
@@ -370,20 +371,19 @@ def _fact_tests(
     )
 
 
-def _nothing_for_all(fleet: LoadedFleet, paths: int, needs: Collection[Need]) -> PlanError:
+def _nothing_for_all(
+    fleet: LoadedFleet, paths: Collection[DiskPath], needs: Sequence[Need], verdicts: Verdicts
+) -> PlanError:
+    """Why no path is recommended for these hosts, and what to do."""
     if len(fleet.hosts) < MIN_HOSTS:
         return PlanError(
             f"a recommendation for a fleet needs {MIN_HOSTS} hosts, and {len(fleet.hosts)} have "
             "results of this plan",
             hint="measure more hosts, or leave out --hosts for the answer of one",
         )
-    if needs and paths:
-        return PlanError(
-            f"none of the {paths} measured paths is ranked over hosts and meets: "
-            f"{', '.join(map(str, needs))}",
-            hint="see `vdisklab rank --hosts all`, or measure a path that qualifies",
-        )
-    return PlanError(
-        "no path that a guest could use was measured on three hosts",
+    refusal = none_meets(paths, needs, verdicts) if paths else None
+    meeting = f" and that meets {' and '.join(map(str, needs))}" if needs else ""
+    return refusal or PlanError(
+        f"no path that a guest could use{meeting} was measured on {MIN_HOSTS} hosts",
         hint="run the same command on every host: `vdisklab run PATHS… --db postgresql://…`",
     )

@@ -18,6 +18,7 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.cli import output
 from vdisklab.cli.main import main
+from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.layout import Table
@@ -112,6 +113,16 @@ def test_no_class_gets_a_warm_cache_whose_cold_cell_has_no_rank(
     database.add(run for number in range(HOSTS) for run in runs_of(number) if kept(run, number))
     classes = answer(capsys, "rank", "--hosts", "all")["state"]["classes"]
     assert {entry["path"] for entry in classes} == {"raw/none"}
+
+
+def test_a_need_that_no_path_of_the_fleet_meets_names_one_that_does(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["recommend", "--hosts", "all", "--need", "discard"]) == PlanError.exit_code
+    message, hint = capsys.readouterr().err.splitlines()
+    assert message.endswith("measured paths meets durable and discard")
+    assert "leave out --need discard" in hint
+    assert "vdisklab run ext4/qcow2/none/virtio:discard=unmap host" in hint
 
 
 def test_the_table_says_who_agrees(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
