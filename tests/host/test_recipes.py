@@ -15,7 +15,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize(
     "command",
-    [("sh", "volatile-disk.sh"), (sys.executable, "nvme-write-cache.py")],
+    [
+        ("sh", "surviving-disk.sh"),
+        ("sh", "volatile-disk.sh"),
+        (sys.executable, "nvme-write-cache.py"),
+    ],
     ids=lambda command: command[1],
 )
 def test_a_recipe_prints_what_the_page_says(command: tuple[str, str], tmp_path: Path) -> None:
