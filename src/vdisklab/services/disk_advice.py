@@ -238,7 +238,7 @@ class _Desk:
             return group.directory is None or _elsewhere(group, campaign) is not None
 
         for campaign in sorted(self._campaigns, key=is_elsewhere):
-            names = {MeasuredCell.parse(str(cell)).name for cell in campaign.plan.get("cells", ())}
+            names = {cell.name for cell in campaign.cells}
             if any(
                 looks_alike(group, path) for path in map(parsed_path, names) if path is not None
             ):
