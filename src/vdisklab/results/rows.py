@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -37,21 +37,27 @@ from vdisklab.results.schema import storable
 
 Row = sa.RowMapping
 
-_EVIDENCE = (
-    "host_cpu_seconds",
-    "resident_before",
-    "resident_after",
-    "allocated_before",
-    "allocated_after",
-    "steal_seconds",
-)
-_COUNTED = (
-    "read_bytes",
-    "write_bytes",
-    "read_operations",
-    "write_operations",
-    "flush_operations",
-)
+
+def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
+    """The names of a dataclass's fields that are columns, too; `apart` are those that are not."""
+    return tuple(field.name for field in fields(kind) if field.name not in apart)
+
+
+_HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, Counted, HostLoad))
+_CAMPAIGN = _fields(Campaign, "plan", "host")
+_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
+_MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group")
+_EVIDENCE = _fields(Evidence, *Observer)
+_MEMBER = _fields(Member, "evidence")
+_POWER_CUT = _fields(PowerCut, "host", "outcomes", "settings", "seen", "counterexample")
+
+
+def _columns(value: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
 
 
 def host_row(facts: HostFacts) -> dict[str, Any]:
@@ -64,17 +70,7 @@ def host_row(facts: HostFacts) -> dict[str, Any]:
 
 def host_facts(row: Row) -> HostFacts:
     """The facts in a row of `host`."""
-    return HostFacts(
-        hostname=row["hostname"],
-        machine_id=row["machine_id"],
-        kernel=row["kernel"],
-        cpu=row["cpu"],
-        cpus=row["cpus"],
-        memory_bytes=row["memory_bytes"],
-        qemu=row["qemu"],
-        fio=row["fio"],
-        more=row["more"],
-    )
+    return HostFacts(**_values(row, _HOST))
 
 
 def metric_row(metric: Metric) -> dict[str, Any]:
@@ -84,43 +80,20 @@ def metric_row(metric: Metric) -> dict[str, Any]:
 
 def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
     """The row of a campaign; `host_key` is the key of its host."""
-    return {
-        "id": campaign.id,
-        "fingerprint": campaign.fingerprint,
-        "plan": dict(campaign.plan),
-        "host": host_key,
-        "started": campaign.started,
-        "label": campaign.label,
-    }
+    return _columns(campaign, _CAMPAIGN) | {"plan": dict(campaign.plan), "host": host_key}
 
 
 def campaign_value(row: Row, host: HostFacts) -> Campaign:
     """The campaign in a row of `campaign`."""
-    return Campaign(
-        id=row["id"],
-        fingerprint=row["fingerprint"],
-        plan=row["plan"],
-        host=host,
-        started=row["started"],
-        label=row["label"],
-    )
+    return Campaign(**_values(row, _CAMPAIGN), plan=row["plan"], host=host)
 
 
 def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
     """The row of a run, without its checks and measurements."""
-    return {
-        "id": run.id,
+    return _columns(run, _OUTLINE) | {
         "campaign": campaign_key,
-        "cell": run.cell,
-        "path": run.path,
         "page_cache": run.page_cache.value,
-        "block": run.block,
-        "position": run.position,
         "origin": run.origin.value,
-        "started": run.started,
-        "wall_seconds": run.wall_seconds,
-        "accelerator": run.accelerator,
-        "medium": run.medium,
         "commands": list(run.commands),
         "failure_kind": run.failure.kind.value if run.failure else None,
         "failure_message": run.failure.message if run.failure else None,
@@ -153,9 +126,7 @@ def outline_value(row: Row, campaign_id: str) -> RunOutline:
 
 def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
     """The fields that a run and its outline have in common."""
-    names = ("id", "cell", "path", "block", "position", "started", "wall_seconds",
-            "accelerator", "medium")  # fmt: skip
-    return {name: row[name] for name in names} | {
+    return _values(row, _OUTLINE) | {
         "campaign": campaign_id,
         "page_cache": PageCache(row["page_cache"]),
         "origin": Origin(row["origin"]),
@@ -173,7 +144,7 @@ def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
 
 def check_value(row: Row) -> Check:
     """The check in a row of `state_check`."""
-    return Check(name=row["name"], asked=row["asked"], seen=row["seen"])
+    return Check(**_values(row, _CHECK))
 
 
 def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
@@ -181,14 +152,8 @@ def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dic
     return {
         "run": run_key,
         "ordinal": ordinal,
-        "name": measurement.name,
-        "program": measurement.program,
-        "command": measurement.command,
-        "started": measurement.started,
-        "wall_seconds": measurement.wall_seconds,
-        "measured_seconds": measurement.measured_seconds,
-        "raw": measurement.raw,
-        **{name: getattr(measurement.evidence, name) for name in _EVIDENCE},
+        **_columns(measurement, _MEASUREMENT),
+        **_columns(measurement.evidence, _EVIDENCE),
     }
 
 
@@ -201,27 +166,16 @@ def measurement_value(
 ) -> Measurement:
     """The measurement in a row of `measurement`, with its samples and counters."""
     return Measurement(
-        name=row["name"],
-        program=row["program"],
-        command=row["command"],
+        **_values(row, _MEASUREMENT),
         samples=tuple(samples),
-        evidence=_evidence_value(row, counted),
-        started=row["started"],
-        wall_seconds=row["wall_seconds"],
-        measured_seconds=row["measured_seconds"],
-        raw=row["raw"],
+        evidence=_evidence_value(_values(row, _EVIDENCE), counted),
         series=tuple(series),
         group=group,
     )
 
 
-def _evidence_value(row: Row, counted: Mapping[str, Counted]) -> Evidence:
-    return Evidence(
-        guest=counted.get("guest"),
-        qemu=counted.get("qemu"),
-        device=counted.get("device"),
-        **{name: row[name] for name in _EVIDENCE},
-    )
+def _evidence_value(values: dict[str, Any], counted: Mapping[str, Counted]) -> Evidence:
+    return Evidence(**values | {who.value: counted.get(who) for who in Observer})
 
 
 def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
@@ -236,7 +190,7 @@ def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any
 
 def counted_value(row: Row) -> Counted:
     """The counts in a row of `counted`."""
-    return Counted(**{name: row[name] for name in _COUNTED})
+    return Counted(**_values(row, _COUNTED))
 
 
 def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[str, Any]]:
@@ -279,20 +233,6 @@ def series_value(row: Row) -> Series:
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 
 
-_LOAD = ("cpu", "steal", "device", "queue", "thread", "thread_cpu")
-_MEMBER = (
-    "number",
-    "start",
-    "iops",
-    "latency_mean",
-    "latency_p50",
-    "latency_p99",
-    "latency_max",
-    "offered",
-    "served",
-)
-
-
 def group_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
     """The row of a group of guests; none without a group."""
     if group is None:
@@ -303,7 +243,7 @@ def group_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str,
 def member_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
     """One row for each guest of a group. The evidence is a JSON object with the known counts."""
     return [
-        {name: getattr(member, name) for name in _MEMBER}
+        _columns(member, _MEMBER)
         | {"measurement": measurement_key, "evidence": _evidence_json(member.evidence)}
         for member in (group.members if group is not None else ())
     ]
@@ -318,44 +258,22 @@ def group_value(row: Row, members: Iterable[Row]) -> GuestGroup:
     return GuestGroup(
         seconds=row["seconds"],
         members=tuple(map(_member_value, members)),
-        load=HostLoad(**{name: row[name] for name in _LOAD}),
+        load=HostLoad(**_values(row, _LOAD)),
     )
 
 
 def _member_value(row: Row) -> Member:
     stored = row["evidence"]
-    values = {name: stored.get(name) for name in _EVIDENCE}
-    values |= {who.value: Counted(**stored[who]) for who in Observer if who in stored}
-    return Member(**{name: row[name] for name in _MEMBER}, evidence=Evidence(**values))
-
-
-_POWER_CUT = (
-    "id",
-    "fingerprint",
-    "path",
-    "client",
-    "access",
-    "started",
-    "wall_seconds",
-    "survives",
-    "claim",
-    "states",
-    "possible",
-    "exhaustive",
-    "promises",
-    "flushes",
-    "leaked_states",
-    "repaired_states",
-    "afterlives",
-    "failure",
-)
+    counted = {who.value: Counted(**stored[who]) for who in Observer if who in stored}
+    evidence = _evidence_value({name: stored.get(name) for name in _EVIDENCE}, counted)
+    return Member(**_values(row, _MEMBER), evidence=evidence)
 
 
 def power_cut_row(verdict: PowerCut, host_key: int) -> dict[str, Any]:
     """The row of a power cut's verdict; `host_key` is the key of its host."""
     bad = verdict.counterexample
     return {
-        **{name: getattr(verdict, name) for name in _POWER_CUT},
+        **_columns(verdict, _POWER_CUT),
         "host": host_key,
         "outcomes": dict(verdict.outcomes),
         "settings": dict(verdict.settings),
@@ -374,7 +292,7 @@ def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
         else Counterexample(row["bad_case"], row["bad_outcome"], row["bad_detail"])
     )
     return PowerCut(
-        **{name: row[name] for name in _POWER_CUT},
+        **_values(row, _POWER_CUT),
         host=host,
         outcomes=row["outcomes"],
         settings=row["settings"],
