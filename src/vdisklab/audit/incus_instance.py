@@ -89,7 +89,8 @@ def _share(device: Tree) -> DiskPath:
             "it is a directory, which Incus offers by virtiofs and by 9p: set io.bus to one"
         )
     bus = Bus(one_of(word(device, "io.bus") or "", (Bus.VIRTIOFS, Bus.P9), "bus"))
-    cache = {"unsafe": "always"}.get(word(device, "io.cache") or "none", "none")
+    named = one_of(word(device, "io.cache") or "none", ("none", "unsafe"), "cache of a directory")
+    cache = "always" if named == "unsafe" else "none"
     return DiskPath(attachment=attachment_of(bus, {"cache": cache}))
 
 

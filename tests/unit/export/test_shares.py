@@ -91,6 +91,14 @@ def test_incus_reads_back_as_the_same_path(path: str) -> None:
     assert "by virtiofs and by 9p" in (disk.problem or "")
 
 
+def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
+    text = exported("virtiofs:cache=none", Platform.INCUS, "/srv/web")
+    changed = text.replace('io.cache: "none"', 'io.cache: "metadata"')
+    (disk,) = read_incus(read_documents(changed, "here"), "here")
+    assert disk.path is None
+    assert "cache of a directory 'metadata'" in (disk.problem or "")
+
+
 def test_no_advice_is_given_on_a_directory() -> None:
     disk = ConfiguredDisk("web", "share0", "/nowhere", parse_path("virtiofs"))
     (group,) = group_disks([disk], "x86_64")
