@@ -21,6 +21,7 @@ from vdisklab.export.configuration import (
     require_supported,
     to_yaml,
 )
+from vdisklab.export.proxmox import THROTTLES
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Bus, ImageFormat
@@ -51,7 +52,10 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
     attachment = path.attachment
     yield Gap(f"aio={attachment.aio}", "Incus chooses it by cache mode and kernel")
     yield from cache_gaps(path)
-    yield from other_gaps(path)
+    yield from other_gaps(path, THROTTLES)
+    for option in THROTTLES:
+        if (limit := attachment.option(option)) is not None:
+            yield Gap(f"{option}={limit}", "Incus limits reads and writes each, with limits.max")
     if attachment.option("discard") == "ignore":
         yield Gap("discard=ignore", "Incus passes discards on")
     if attachment.iothread:

@@ -32,7 +32,9 @@ def export(request: ExportRequest) -> Configuration:
     reason = foreign_reason(request)
     if reason is not None:
         raise NotExpressibleError(
-            "libvirt's <disk>", f"form for this disk: {reason}", "use --to libvirt, or virtio"
+            "libvirt's <disk>",
+            f"form for this disk: {reason}",
+            "use --to libvirt, which gives it to QEMU as arguments",
         )
     bus, place = request.path.attachment.bus, request.place(DIRECTORY)
     target = "nvme0n2" if bus is Bus.NVME else f"{TARGETS[bus][:2]}b"
