@@ -33,23 +33,23 @@ def test_the_version_names_qemu_and_fio(
     assert capsys.readouterr().out.splitlines()[1:] == ["QEMU not found", "fio not found"]
 
 
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        ("vdisklab re", ["recommend", "report"]),
-        ("vdisklab advise --pl", ["--platform"]),
-        ("vdisklab advise --accelerator ''", ["auto", "kvm", "tcg"]),
-    ],
-)
-def test_bash_completes_verbs_and_their_options(words: str, completed: list[str]) -> None:
+COMPLETED = {
+    "vdisklab re": ["recommend", "report"],
+    "vdisklab advise --pl": ["--platform"],
+    "vdisklab advise --accelerator ''": ["auto", "kvm", "tcg"],
+}
+
+
+def test_bash_completes_verbs_and_their_options() -> None:
     """By the function that `--install-completion` installs."""
     command = Path(sys.executable).with_name("vdisklab")
-    shell = (
-        f'eval "$(_VDISKLAB_COMPLETE=source_bash {command})"; COMP_WORDS=({words}); '
-        f"COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _vdisklab_completion {command}; "
-        "printf '%s\\n' \"${COMPREPLY[@]}\""
-    )
+    lines = [f'eval "$(_VDISKLAB_COMPLETE=source_bash {command})"']
+    for words in COMPLETED:
+        lines += [
+            f"COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))",
+            f'_vdisklab_completion {command}; echo "${{COMPREPLY[*]}}"',
+        ]
     done = subprocess.run(
-        ["bash", "-c", shell], capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.stdout.split() == completed
+    assert [line.split() for line in done.stdout.splitlines()] == list(COMPLETED.values())
