@@ -123,7 +123,7 @@ def test_stopping_interrupts_and_waits(program: Callable[[str], Path], tmp_path:
     ]
     for thread in threads:
         thread.start()
-    wait_until(lambda: "measuring" in host_state(), timeout=20, what="campaign")
+    wait_until(lambda: "measuring" in host_state(), timeout=120, what="campaign")
     assert stop_here() == "stopped"
     assert (tmp_path / "clean").exists()
     for thread in threads:
@@ -137,7 +137,7 @@ def test_a_command_that_ignores_the_signal_is_reported(program: Callable[[str], 
     program("trap '' INT; echo ready; sleep 2")
     thread = threading.Thread(target=measure_here, args=(TASK,))
     thread.start()
-    wait_until(lambda: "ready" in host_state(), timeout=20, what="campaign")
+    wait_until(lambda: "ready" in host_state(), timeout=120, what="campaign")
     assert "still runs" in stop_here(deadline=0.1)
     campaign = running()
     if campaign is not None:

@@ -49,7 +49,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         fleet.scheduler()
         for name in ("kvm1", "kvm2"):
             fleet.worker(name)
-        wait_until(lambda: names_of(fleet) == ["kvm1", "kvm2"], timeout=60, what="two workers")
+        wait_until(lambda: names_of(fleet) == ["kvm1", "kvm2"], timeout=240, what="two workers")
         yield fleet
 
 
@@ -134,7 +134,7 @@ def test_an_empty_name_is_no_host_to_wait_for() -> None:
 def test_a_worker_without_a_scheduler_says_so_without_dasks_words(tmp_path: Path) -> None:
     with fleet_in(tmp_path) as fleet:
         fleet.worker("kvm1")
-        wait_until(lambda: "waiting" in fleet.log("kvm1"), timeout=60, what="the worker's word")
+        wait_until(lambda: "waiting" in fleet.log("kvm1"), timeout=240, what="the worker's word")
         said = fleet.log("kvm1")
     assert "it does not answer, or refuses this certificate" in " ".join(said.split())
 
@@ -190,9 +190,9 @@ def test_a_worker_listens_on_its_port_and_says_when_another_has_it(
     shutil.copytree(fleet.tls, twin.tls)
     twin.worker("kvm3", port=port)
     try:
-        wait_until(lambda: "is a worker" in twin.log("kvm3"), timeout=60, what="the worker")
+        wait_until(lambda: "is a worker" in twin.log("kvm3"), timeout=240, what="the worker")
         twin.worker("kvm4", port=port)
-        assert twin.nodes["kvm4"].wait(60) == HostError.exit_code
+        assert twin.nodes["kvm4"].wait(240) == HostError.exit_code
     finally:
         twin.end()
     assert twin.log("kvm4").splitlines() == [
@@ -216,7 +216,7 @@ def test_a_worker_of_another_authority_is_not_taken(fleet: Fleet, tmp_path: Path
     stranger = Fleet(tmp_path, fleet.port)
     stranger.worker("kvm66")
     try:
-        wait_until(lambda: "waiting" in stranger.log("kvm66"), timeout=60, what="refusal")
+        wait_until(lambda: "waiting" in stranger.log("kvm66"), timeout=240, what="refusal")
         assert "kvm66" not in names_of(fleet)
     finally:
         stranger.end()
