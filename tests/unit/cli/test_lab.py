@@ -112,7 +112,7 @@ def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     carried = tmp_path / "carried"
     carried.mkdir()
     monkeypatch.setattr(payload, "needed_distributions", tuple)
-    monkeypatch.setattr(payload.vdisklab, "__file__", str(carried / "__init__.py"))
+    monkeypatch.setattr("vdisklab.__file__", str(carried / "__init__.py"))
 
     def run(does: str, *words: str) -> int:
         monkeypatch.setenv("VDISKLAB_FAKE_LAB", does)
