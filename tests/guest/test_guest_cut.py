@@ -39,7 +39,7 @@ def session(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     host = LocalHost()
     with open_ledger() as ledger, open_session(host, ledger, work, workers=1) as opened:
         around = GuestContext(host, ledger, cache, silent)
-        buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE})
+        buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE, Bus.P9, Bus.VIRTIOFS})
         with open_guests(around, GUEST, buses, opened.site) as opened.guests:
             yield opened
     assert os.listdir(work) == []  # noqa: PTH208
@@ -113,6 +113,17 @@ def test_an_ide_drive_without_its_write_cache_keeps_all(
     assert found.survives is True
     assert found.seen["guest.ata.write_cache"] == "off"
     assert found.seen["qemu.write_cache"] == "off"
+
+
+@pytest.mark.parametrize("share", ["9p", "virtiofs:cache=none"])
+def test_a_database_in_a_directory_survives_unless_its_host_drops_flushes(
+    session: PowerCutSession, share: str, tmp_path: Path
+) -> None:
+    for stack, survives in (("ext4", True), ("ext4:barrier=off", False)):
+        path = parse_path(f"{stack}/{share}")
+        question = Question(path, ClientKind.SQLITE_EXTRA, QUICK, AccessKind.GUEST)
+        found = judge_question(session, question, HOST, tmp_path)
+        assert (found.failure, found.survives) == (None, survives)
 
 
 def test_sqlite_keeps_what_it_committed_unless_flushes_are_thrown_away(

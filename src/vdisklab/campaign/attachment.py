@@ -14,8 +14,8 @@ from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
 from vdisklab.campaign.state import StateError, WriteBack
 from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, shows_waiting
-from vdisklab.errors import HostError, VdisklabError
-from vdisklab.guest.hotplug import ended, guest_queue_checks, port_for, served, with_scheduler
+from vdisklab.errors import HostError
+from vdisklab.guest.hotplug import guest_queue_checks, port_for, served, shared, with_scheduler
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, ImageParts, format_options
 from vdisklab.guest.qemu.plugging import (
     DAEMON,
@@ -27,7 +27,6 @@ from vdisklab.guest.qemu.plugging import (
     virtiofsd_arguments,
 )
 from vdisklab.guest.qemu.read_back import check_share, check_state
-from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
 from vdisklab.guest.system.guest_system import Family, GuestSystem
 from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
@@ -38,7 +37,6 @@ from vdisklab.results.model import Check
 from vdisklab.storage.image import ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.shared_directory import DiskData, SharedDirectory
-from vdisklab.storage.site import Site
 from vdisklab.workload.program import Subject
 
 
@@ -178,7 +176,10 @@ def _directory_in_guest(
     """The directory in a guest that is booted for it; virtiofsd or QEMU serves it."""
     plan, site, bus = context.plan, context.stacks.site, cell.path.attachment
     disk = disk_for(cell.path, share, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    with _virtiofsd(site, disk) as daemon, context.guests.dedicated_guest(bus.bus, disk) as guest:
+    with (
+        shared(site.host, site.ledger, site.directory, disk) as daemon,
+        context.guests.dedicated_guest(bus.bus, disk) as guest,
+    ):
         machine, system = guest.machine, guest.machine.system
         subject = _guest_subject(context, system, disk.serial, is_device=False)
         devices = context.stacks.devices_for(cell.path)
@@ -210,23 +211,6 @@ def _guest_subject(
         path, context.plan.size_bytes, is_device, scratch=system.scratch,
         memory=context.plan.guest.memory_bytes, stderr_log=system.stderr_log,
     )  # fmt: skip
-
-
-@contextmanager
-def _virtiofsd(site: Site, disk: Disk) -> Iterator[VirtiofsDaemon | None]:
-    """Runs virtiofsd for a virtiofs, and yields None for 9p.
-
-    An error in the body says so if virtiofsd has ended."""
-    if disk.attachment.bus is not Bus.VIRTIOFS:
-        yield None
-        return
-    with start_virtiofsd(site.host, site.ledger, site.directory, disk) as daemon:
-        try:
-            yield daemon
-        except VdisklabError as error:
-            if daemon.alive():
-                raise
-            raise ended(VIRTIOFSD) from error
 
 
 def daemon_commands(disk: Disk) -> tuple[str, ...]:

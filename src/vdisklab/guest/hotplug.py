@@ -11,10 +11,12 @@ from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
-from vdisklab.guest.qemu.plugging import DAEMON, attach_commands, detach_commands
+from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD, attach_commands, detach_commands
 from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
 from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
+from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
 from vdisklab.guest.system.guest_system import Family, GuestDisk
+from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
@@ -110,6 +112,25 @@ def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemo
             if daemon.alive():
                 raise
             raise ended(DAEMON) from error
+
+
+@contextmanager
+def shared(
+    host: Host, ledger: Ledger, directory: Path, disk: Disk
+) -> Iterator[VirtiofsDaemon | None]:
+    """Runs virtiofsd for a virtiofs, and yields None for 9p, which QEMU serves itself.
+
+    An error in the body says so if virtiofsd has ended."""
+    if disk.attachment.bus is not Bus.VIRTIOFS:
+        yield None
+        return
+    with start_virtiofsd(host, ledger, directory, disk) as daemon:
+        try:
+            yield daemon
+        except VdisklabError as error:
+            if daemon.alive():
+                raise
+            raise ended(VIRTIOFSD) from error
 
 
 def ended(program: str) -> GuestError:

@@ -95,6 +95,16 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
+        judged_clients = [kind for kind in clients if kind.is_database or not path.is_share]
+        if not judged_clients:
+            dropped.append(
+                Dropped(
+                    path.canonical,
+                    "cannot be judged: only a database in a guest writes to a directory",
+                    f"choose --access {AccessKind.GUEST} --client {ClientKind.SQLITE_EXTRA}",
+                )
+            )
+            continue
         refusals = {model: not_judgeable_under(model, path) for model in models}
         judgeable = [model for model, refused in refusals.items() if refused is None]
         dropped += [
@@ -116,7 +126,7 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
             with_driver = replace(settings, driver=driver, during=operation)
             questions += [
                 Question(path, kind, _under(with_driver, model, request), request.access, model)
-                for kind in clients
+                for kind in judged_clients
                 for model in judgeable
             ]
     if not questions:

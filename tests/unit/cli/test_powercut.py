@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,21 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         (("zfs:raid=mirror/raw/none",), "uses several", "leave out raid"),
         (("ext4/raw/none", "--states", "9", "--exhaustive"), "exclude each other", "one of them"),
         (("ext4/raw/none", "--tear", "1000"), "--tear 1000", "4096"),
+        (("ext4/9p",), "only a database in a guest writes to a directory", "--access guest"),
+        (("9p", "--access", "guest", "--client", "sqlite-wal"), "no host layer", "ext4/9p"),
+        (
+            [
+                "ext4/virtiofs",
+                "--access",
+                "guest",
+                "--client",
+                "sqlite-wal",
+                "--model",
+                "qemu-killed",
+            ],
+            "it is a directory",
+            "leave out --model qemu-killed",
+        ),
         (("ext4/raw/none", "--client", "sqlite-wal"), "needs a guest to run in", "--access guest"),
         (("ext4/raw/none", "--driver", "queue"), "is a setting of a guest", "--access guest"),
         (
@@ -75,7 +91,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
     ],
 )
 def test_what_cannot_be_judged_is_one_sentence(
-    arguments: tuple[str, ...], sentence: str, hint: str, capsys: pytest.CaptureFixture[str]
+    arguments: Sequence[str], sentence: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["powercut", *arguments]) in (2, 11)
     said = capsys.readouterr().err

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.factory import GuestContext, prepare_guests
-from vdisklab.guest.hotplug import served
+from vdisklab.guest.hotplug import served, shared
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.guest.qemu.plugging import mount_command
 from vdisklab.guest.qemu.qmp_models import inserted_node
-from vdisklab.guest.qemu.read_back import check_state
+from vdisklab.guest.qemu.read_back import check_share, check_state
+from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
 from vdisklab.powercut.clients.reset_disk import ResettableDisk
-from vdisklab.powercut.clients.sqlite_client import database_in_guest
+from vdisklab.powercut.clients.sqlite_client import (
+    MOUNTPOINT,
+    database_in_guest,
+    database_on,
+)
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.vocabulary import DriverSetting
+from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 
 _SETTING_SECONDS = 30.0
@@ -69,6 +76,7 @@ class Guests:
     Daemons that serve disks to them write their errors into `directory`.
     """
 
+    host: Host
     pool: GuestPool
     accelerator: Accelerator
     ledger: Ledger
@@ -81,8 +89,31 @@ class Guests:
 
         Raises GuestError, and PlanError for a setting that the bus does not have.
         """
+        if disk.attachment.bus.is_share:
+            with self._on_share(disk, load, setting) as client:
+                yield client
+            return
         with self._attached(disk, setting) as place, _client(place, load) as client:
             yield client
+
+    @contextmanager
+    def _on_share(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[ClientDisk]:
+        """A database in a directory of the host's, in a guest that is booted for it."""
+        attachment = disk.attachment
+        if (refusal := setting.refusal(attachment.bus)) is not None:
+            raise refusal
+        with (
+            shared(self.host, self.ledger, self.directory, disk) as daemon,
+            self.pool.dedicated_guest(attachment.bus, disk) as guest,
+        ):
+            properties = _confirmed(check_share(guest.machine, disk, daemon))
+            properties |= {"guest.accelerator": self.accelerator.value}
+            mounting = mount_command(
+                disk.serial, attachment.bus.value, attachment.guest_mount, MOUNTPOINT
+            )
+            name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
+            with database_on(guest.machine, mounting, properties, name, load.kind) as client:
+                yield client
 
     @contextmanager
     def open_resettable(
@@ -113,11 +144,7 @@ class Guests:
             self.pool.plugged(disk) as (guest, attached),
         ):
             machine = guest.machine
-            checks = check_state(machine, disk, attached, guest.at_start, serving)
-            wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
-            if wrong:
-                raise GuestError("the disk is not as requested: " + "; ".join(wrong))
-            properties = {check.name: check.seen for check in checks}
+            properties = _confirmed(check_state(machine, disk, attached, guest.at_start, serving))
             properties |= apply_setting(machine, disk, attached.device, setting)
             properties |= {"guest.accelerator": self.accelerator.value}
             name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
@@ -134,6 +161,15 @@ class _GuestWithDisk:
     name: str
 
 
+def _confirmed(checks: Iterable[Check]) -> dict[str, str]:
+    """The properties that were read back. Raises GuestError unless they are as requested."""
+    checks = tuple(checks)
+    wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
+    if wrong:
+        raise GuestError("the disk is not as requested: " + "; ".join(wrong))
+    return {check.name: check.seen for check in checks}
+
+
 def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:
     if load.kind.is_database:
         return database_in_guest(place.machine, place.device, place.seen, place.name, load.kind)
@@ -147,4 +183,4 @@ def open_guests(
     """Guests with drivers for these buses, which end with the context."""
     accelerator, start = prepare_guests(context, guest, buses, site.directory)
     with GuestPool(start, context.progress) as pool:
-        yield Guests(pool, accelerator, context.ledger, site.directory)
+        yield Guests(context.host, pool, accelerator, context.ledger, site.directory)

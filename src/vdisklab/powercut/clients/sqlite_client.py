@@ -19,6 +19,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
+from vdisklab.guest.qemu.plugging import mount_command
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
 from vdisklab.powercut.clients.guest_programs import GuestProgram, guest_program, guest_script
@@ -35,7 +36,7 @@ DATABASE = "promises.db"
 _SHELL = "/usr/bin/sh"
 _SQLITE = "/usr/bin/sqlite3"
 _FILESYSTEM = "ext4"
-_MOUNTPOINT = "/mnt"
+MOUNTPOINT = "/mnt"
 _PREPARE_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 _LEVELS = {"FULL": "2", "EXTRA": "3"}  # https://sqlite.org/pragma.html#pragma_synchronous
@@ -128,15 +129,31 @@ def database_in_guest(
 ) -> Iterator[GuestDatabase]:
     """A new database on a new ext4 on the guest's disk `device`, synced when the context opens.
 
+    See `database_on`.
+    """
+    machine.agent.run(("/usr/sbin/mkfs.ext4", "-q", "-F", device), timeout=_PREPARE_SECONDS)
+    mounting = mount_command(device, _FILESYSTEM, (), MOUNTPOINT)
+    with database_on(machine, mounting, seen, name, kind) as database:
+        yield database
+
+
+@contextmanager
+def database_on(
+    machine: Machine,
+    mounting: tuple[str, ...],
+    seen: Mapping[str, str],
+    name: str,
+    kind: ClientKind,
+) -> Iterator[GuestDatabase]:
+    """A new database on the file system that a command mounts, synced when the context opens.
+
     `name` must be unique on this host. Raises GuestError and WorkloadError.
     """
     agent = machine.agent
-    agent.run(("/usr/sbin/mkfs.ext4", "-q", "-F", device), timeout=_PREPARE_SECONDS)
-    mount_command = ("/usr/bin/mount", "-t", _FILESYSTEM, device, _MOUNTPOINT)
-    agent.run(mount_command, timeout=_PREPARE_SECONDS)
+    agent.run(mounting, timeout=_PREPARE_SECONDS)
     version = agent.run((_SQLITE, "--version"), timeout=_PREPARE_SECONDS).stdout.split()[0]
     argv = (
-        _SHELL, "-c", guest_script("database.sh"), "database", name, f"{_MOUNTPOINT}/{DATABASE}",
+        _SHELL, "-c", guest_script("database.sh"), "database", name, f"{MOUNTPOINT}/{DATABASE}",
     )  # fmt: skip
     with guest_program(machine, name, argv, "SQLite") as program:
         database = GuestDatabase(program, {**seen, "guest.sqlite": version})
@@ -144,7 +161,7 @@ def database_in_guest(
         agent.run(("/usr/bin/sync",), timeout=_PREPARE_SECONDS)
         yield database
         database.quit()
-    agent.run(("/usr/bin/umount", _MOUNTPOINT), timeout=_PREPARE_SECONDS)
+    agent.run(("/usr/bin/umount", MOUNTPOINT), timeout=_PREPARE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

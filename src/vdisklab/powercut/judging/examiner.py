@@ -29,9 +29,11 @@ from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import CacheMode
 from vdisklab.powercut.clients.nbd import NbdDisk, RestartingDaemon, read_through
 from vdisklab.powercut.clients.sqlite_client import (
+    DATABASE,
     GuestFileSystem,
     due_transactions,
     guest_file_system,
+    judge_database,
 )
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Cut, Epoch, epoch_of, epochs_between
 from vdisklab.powercut.cutting.rebuild import Rebuilder, open_rebuilder
@@ -44,7 +46,7 @@ from vdisklab.powercut.judging.image_reader import (
 from vdisklab.powercut.judging.outcomes import DueVersions, Expectation, JudgedState, broken_promise
 from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
-from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, Trace
+from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, SHARED, Trace
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.sectors import SECTOR, Bytes, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
@@ -145,6 +147,10 @@ class Examiner:
         self, cut: Cut, times: StageTimes, *, write_after: bool, repaired: bool
     ) -> JudgedState:
         position = self.epoch(cut).end
+        if self.trace.image_format == SHARED:
+            outcome, detail = self._judge_share(position)
+            times.done("verify")
+            return JudgedState(str(cut), outcome, detail, repaired=repaired, seconds=times.seconds)
         parts = self._parts(position)
         image = self.recovery.files() / self.trace.images_at(position).image
         try:
@@ -214,6 +220,15 @@ class Examiner:
         )
         return replace(checked, content=content)
 
+    def _judge_share(self, position: int) -> RecoveredState:
+        """The outcome of the database in a directory; SQLite's own recovery writes."""
+        try:
+            self.recovery.allow_writes()
+        except OSError as error:
+            return StateOutcome.UNMOUNTABLE, _refused_writes(error)
+        file = self.recovery.files() / self.trace.image / DATABASE
+        return judge_database(file, FIRST_VERSION, due_transactions(self.trace, position))
+
     def _judge_database(
         self, guest: GuestFileSystem, sectors: ImageSectors, position: int
     ) -> RecoveredState:
@@ -255,8 +270,7 @@ class Examiner:
         try:
             self.recovery.allow_writes()
         except OSError as error:
-            reason = f"the kernel refuses to mount it for writing: {error.strerror}"
-            return StateOutcome.UNMOUNTABLE, reason
+            return StateOutcome.UNMOUNTABLE, _refused_writes(error)
         try:
             problem = daemon.with_disk(
                 image, lambda disk: _write_and_compare(disk, size, promised, self._versions)
@@ -283,6 +297,10 @@ class Examiner:
             data_file=None if data_file is None else str(beside / data_file),
             key_file=str(self.recording / KEY_NAME) if self.trace.encrypted else None,
         )
+
+
+def _refused_writes(error: OSError) -> str:
+    return f"the kernel refuses to mount it for writing: {error.strerror}"
 
 
 def _write_and_compare(
@@ -338,8 +356,9 @@ def open_examiner(
         raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
     if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
         raise PowercutError("the recording is damaged: its log belongs to a larger disk")
+    on_guests_disk = trace.client.is_database and trace.image_format != SHARED
     with (
-        guest_file_system(site) if trace.client.is_database else nullcontext() as guest,
+        guest_file_system(site) if on_guests_disk else nullcontext() as guest,
         open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
         site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,

@@ -36,6 +36,7 @@ from vdisklab.powercut.recording.promises import ClientDisk, Load, run_client
 from vdisklab.powercut.recording.trace import (
     FILLED,
     NO_FILESYSTEM,
+    SHARED,
     Images,
     ImageSwitch,
     Trace,
@@ -48,6 +49,7 @@ from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.room import size_for
+from vdisklab.storage.shared_directory import shared_directory
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import BUILDERS
 from vdisklab.storage.zfs import DATASET
@@ -255,12 +257,13 @@ class _RecordedStack:
         return {**self.image.properties, **pool}
 
 
-def require_judgeable(path: DiskPath) -> tuple[Layer, Image]:
-    """The path's only file system and its image. Raises PlanError for other paths."""
+def require_judgeable(path: DiskPath) -> tuple[Layer, Image | None]:
+    """The path's only file system and its image; None for a directory. Raises PlanError for other
+    paths.
+    """
     refusal = not_judgeable(path)
     if refusal is not None:
         raise PlanError(f"{path} {refusal.reason}", hint=refusal.instead)
-    assert path.image is not None  # noqa: S101 - not_judgeable refuses such a path
     return path.layers[0], path.image
 
 
@@ -269,11 +272,6 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
     if path.on_host:
         return Impossible(
             "has no guest disk, so no data is promised to be durable", "write a path with a format"
-        )
-    if path.is_share:
-        return Impossible(
-            "cannot be judged: it is a directory of the host's, not a disk that can be logged",
-            "write a path with a format, such as ext4/raw/writeback",
         )
     if not path.layers:
         return Impossible(
@@ -293,6 +291,11 @@ def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | Non
         return Impossible(
             f"cannot be judged under {model}: only one file is logged, and the data is in another",
             "leave out data_file",
+        )
+    if model.spares_the_host and path.is_share:
+        return Impossible(
+            f"cannot be judged under {model}: only one file is logged, and it is a directory",
+            f"leave out --model {model}",
         )
     return not_judgeable(path)
 
@@ -320,6 +323,8 @@ def _unknown_recovery(path: DiskPath) -> Impossible | None:
 
 
 def _unknown_image(path: DiskPath) -> Impossible | None:
+    if path.is_share:
+        return None
     if path.image is None or not path.image.format.is_file:
         return Impossible(
             "has no image on its host layer, so no data survives",
@@ -341,7 +346,7 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
         BUILDERS[layer.kind](site, disk.target, layer, f"{name}.mnt", spec.size) as target,
-        _image(site, target, image, size=spec.size, name="disk") as file,
+        _data(site, target, image, size=spec.size) as file,
     ):
         _make_durable(file, target.path)
         pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
@@ -353,7 +358,7 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
             disk,
             file,
             image_name=str(file.path.relative_to(target.path)),
-            filled=not image.is_thin,
+            filled=image is not None and not image.is_thin,
             filesystem=layer.kind.value,
             mount_options=() if pool else wanted_mount_options(layer),
             pool=pool,
@@ -368,6 +373,7 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
     counts, not by the length of the file (docs/interop/qcow2.txt).
     """
     _, image = require_judgeable(spec.path)
+    assert image is not None  # noqa: S101 - not_judgeable_under refuses a directory
     place = Target(site.directory, False)
     with _image(site, place, image, size=spec.size, name=name) as made:
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
@@ -413,6 +419,17 @@ def _sync_pool(site: Site, pool: str) -> None:
     snapshot = f"{pool}/{DATASET}@made"
     for verb in ("snapshot", "destroy"):
         site.host.run("zfs", verb, snapshot)
+
+
+@contextmanager
+def _data(site: Site, target: Target, image: Image | None, *, size: int) -> Iterator[ImageFile]:
+    """The path's image, or the directory that its guest mounts."""
+    if image is not None:
+        with _image(site, target, image, size=size, name="disk") as made:
+            yield made
+        return
+    with shared_directory(site, target, "disk") as shared:
+        yield ImageFile(shared.path, False, SHARED, size, {}, ())
 
 
 @contextmanager

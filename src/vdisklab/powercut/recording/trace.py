@@ -25,6 +25,9 @@ FIRST_VERSION = 2
 NO_FILESYSTEM = "none"
 """`Trace.filesystem` of an image that is itself the logged file."""
 
+SHARED = "directory"
+"""`Trace.image_format` of a directory of the host's, which the guest mounts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Write:

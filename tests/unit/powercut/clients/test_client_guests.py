@@ -201,7 +201,7 @@ class TestDriverSettings:
         assert have[DriverSetting.QUEUE] == have[DriverSetting.AS_FOUND] == set(Bus)
         disk = replace(RUN1, attachment=Attachment(Bus.NVME))
         nothing: Any = None
-        guests = Guests(nothing, Accelerator.TCG, nothing, Path())
+        guests = Guests(nothing, nothing, Accelerator.TCG, nothing, Path())
         with (
             pytest.raises(PlanError, match="nvme disk has no setting `hdparm`"),
             guests.open(disk, Load(ClientKind.NEVER), DriverSetting.HDPARM),
