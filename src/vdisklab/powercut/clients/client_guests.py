@@ -18,6 +18,7 @@ from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
@@ -113,6 +114,8 @@ class Guests:
             )
             name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
             with database_on(guest.machine, mounting, properties, name, load.kind) as client:
+                # A sync in the guest does not reach the host's file system through 9p.
+                sync_filesystem(Path(disk.filename or ""))
                 yield client
 
     @contextmanager

@@ -195,7 +195,7 @@ def judge_database(file: Path, first: int, due: DueTransactions) -> tuple[StateO
             if integrity != "ok":
                 return StateOutcome.DATABASE, f"integrity_check: {integrity}"
             rows = dict(database.execute("SELECT version, payload FROM promise"))
-            (newest,) = database.execute("SELECT version FROM newest").fetchone()
+            (newest,) = database.execute("SELECT version FROM newest").fetchone() or (0,)
     except sqlite3.Error as error:
         return StateOutcome.DATABASE, f"SQLite: {error}"
     return _compare(rows, newest, first, due)

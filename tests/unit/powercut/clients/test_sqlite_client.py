@@ -91,6 +91,17 @@ def test_a_damaged_file_is_a_verdict(tmp_path: Path) -> None:
     assert judge_database(file, FIRST, DueTransactions(59, 59))[0] is StateOutcome.DATABASE
 
 
+def test_a_database_without_its_first_row_is_a_verdict(tmp_path: Path) -> None:
+    file = tmp_path / DATABASE
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE promise (version INTEGER PRIMARY KEY, payload TEXT)")
+        database.execute("CREATE TABLE newest (version INTEGER)")
+    outcome, _ = judge_database(file, FIRST, DueTransactions(0, FIRST))
+    assert outcome is StateOutcome.KEPT
+    outcome, _ = judge_database(file, FIRST, DueTransactions(FIRST, FIRST))
+    assert outcome is StateOutcome.LOST
+
+
 def test_a_missing_file_is_a_loss(tmp_path: Path) -> None:
     outcome, said = judge_database(tmp_path / DATABASE, FIRST, DueTransactions(0, 9))
     assert (outcome, said) == (StateOutcome.LOST, "the database's file is missing")
