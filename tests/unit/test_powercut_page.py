@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import DiskPath, parse_path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "powercut.md"
@@ -52,14 +53,46 @@ def test_the_tables_are_those_of_the_records() -> None:
     )
 
 
+SUBJECTS = ["models", "modes", "matrix", "hosts", "zfs-models", "qemu10", "qemu10-chains"]
+MODELS = [record for record in RECORDS if record.stem.removeprefix("powercut-") in SUBJECTS]
+
+
+def verdicts(records: list[Path]) -> Iterator[tuple[str, DiskPath, str, bool]]:
+    """The model, path, client and answer of each verdict."""
+    for record in records:
+        found = json.loads(record.read_text())
+        for verdict in found["verdicts"]:
+            model = (found["settings"] | verdict["settings"]).get("model", "power")
+            path = parse_path(verdict["path"])
+            yield model, path, verdict["client"], verdict["survives"]
+
+
 def test_what_the_page_tells_a_person_is_in_the_records() -> None:
-    for name in ("powercut-models.json", "powercut-modes.json", "powercut-matrix.json"):
-        record = json.loads((ROOT / "bench" / "results" / name).read_text())
-        for verdict in record["verdicts"]:
-            cache = parse_path(verdict["path"]).cache
-            safe = verdict["client"] == "flushes" or cache in ("writethrough", "directsync")
-            if safe and cache != "unsafe":
-                assert verdict["survives"], verdict
+    assert len(MODELS) > 3
+    for model, path, client, survives in verdicts(MODELS):
+        safe = client == "flushes" or path.cache in ("writethrough", "directsync")
+        if safe and path.cache != "unsafe":
+            assert survives, (model, path, client)
+
+
+def test_what_the_page_tells_of_a_guest_that_never_flushes_is_in_the_records() -> None:
+    seen: set[tuple[str, bool]] = set()
+    for model, path, client, survives in verdicts(MODELS):
+        if client != "never" or path.cache in ("writethrough", "directsync"):
+            continue
+        assert path.image is not None
+        grows = path.image.is_thin or path.image.backing > 0 or path.image.option("snapshots")
+        in_place = not grows and path.cache == "none" and str(path.stack) in ("ext4", "xfs")
+        expected = {
+            "power": False,
+            "plp": in_place,
+            "host-crash": in_place,
+            "qemu-killed": path.image.format == "raw" or not grows,
+            "guest-reset": True,
+        }[model]
+        assert survives is expected, (model, path)
+        seen.add((model, survives))
+    assert len(seen) == 8, seen
 
 
 @pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
