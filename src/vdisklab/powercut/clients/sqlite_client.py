@@ -10,6 +10,7 @@ guest's journal, as at its next boot; then SQLite opens the database, which repl
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -186,9 +187,9 @@ def judge_database(file: Path, first: int, due: DueTransactions) -> tuple[StateO
 
     Opening it makes SQLite recover it, which writes. Raises FutureVersionError.
     """
-    if not file.is_file():
-        return StateOutcome.LOST, "the database's file is missing"
     try:
+        if not file.is_file():
+            return StateOutcome.LOST, "the database's file is missing"
         uri = f"{file.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
             (integrity,) = database.execute("PRAGMA integrity_check(1)").fetchone()
@@ -198,6 +199,10 @@ def judge_database(file: Path, first: int, due: DueTransactions) -> tuple[StateO
             (newest,) = database.execute("SELECT version FROM newest").fetchone() or (0,)
     except sqlite3.Error as error:
         return StateOutcome.DATABASE, f"SQLite: {error}"
+    except OSError as error:  # the file system's own data are damaged
+        if error.errno == errno.ENOMEM:
+            raise
+        return StateOutcome.DATABASE, f"its file: {error.strerror}"
     return _compare(rows, newest, first, due)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -100,6 +103,15 @@ def test_a_database_without_its_first_row_is_a_verdict(tmp_path: Path) -> None:
     assert outcome is StateOutcome.KEPT
     outcome, _ = judge_database(file, FIRST, DueTransactions(FIRST, FIRST))
     assert outcome is StateOutcome.LOST
+
+
+def test_a_file_that_the_file_system_cannot_find_is_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = OSError(errno.EBADMSG, os.strerror(errno.EBADMSG))
+    monkeypatch.setattr(Path, "is_file", Mock(side_effect=error))
+    found = judge_database(tmp_path / DATABASE, FIRST, DueTransactions(FIRST, FIRST))
+    assert found == (StateOutcome.DATABASE, "its file: Bad message")
 
 
 def test_a_missing_file_is_a_loss(tmp_path: Path) -> None:
