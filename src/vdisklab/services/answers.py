@@ -375,6 +375,8 @@ def verdicts_of(power_cuts: Iterable[PowerCut], disk: HostDisk = HostDisk.VOLATI
             continue
         if cut.during is not None:
             continue  # a verdict on the operation
+        if cut.client == ClientKind.SQLITE_DELETE:
+            continue  # SQLite does not sync its commit, so a loss says nothing about the path
         if _guest_changed_cache(cut) or judged_without_its_device(cut):
             continue
         known = verdicts.get(cut.path, PathVerdict(cut.path))

@@ -57,6 +57,18 @@ def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     assert verdicts_of([failed]) == Verdicts()
 
 
+def test_a_database_that_does_not_sync_its_commit_says_nothing_about_a_path() -> None:
+    lost = replace(CUT_LOST, client="sqlite-delete", access="guest")
+    assert verdicts_of([lost]) == Verdicts()
+    assert verdicts_of([replace(lost, client="sqlite-extra")]) != Verdicts()
+
+
+def test_a_directory_is_tested_with_a_database_in_a_guest() -> None:
+    path = "ext4/virtiofs:cache=none"
+    said = durability_sentence(path, durability(parse_path(path), Verdicts()))
+    assert f"`vdisklab powercut {path} --access guest --client sqlite-extra` simulates" in said
+
+
 def test_a_verdict_under_another_model_says_nothing_about_a_power_cut() -> None:
     spared = replace(CUT_KEPT, settings={**CUT_KEPT.settings, MODEL: "plp"})
     assert (spared.model, CUT_KEPT.model) == ("plp", "power")

@@ -16,6 +16,7 @@ from vdisklab.path.durability import (
     Verdicts,
     durability,
 )
+from vdisklab.path.segments import Bus
 from vdisklab.render import numbers
 from vdisklab.render.documents.rankings import PowerCutOutcome
 from vdisklab.render.wording import named
@@ -104,10 +105,11 @@ def durability_sentence(path: str, durability: Durability) -> str:
             answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
         case Keeping.NOT_TESTED:
             few = cuts.judged
+            options = f"{_client_options(path)}{_model_option(durability.disk)}"
             tested = f"Tested in {few} cuts, which is too few" if few else "Not tested"
             answer = (
                 f"{path} {_rule(durability)}, so {should}. {tested}: "
-                f"`vdisklab powercut {path}{_model_option(durability.disk)}` simulates the cut."
+                f"`vdisklab powercut {path}{options}` simulates the cut."
             )
         case _:
             assert_never(durability.keeping)
@@ -118,6 +120,13 @@ def _rule(durability: Durability) -> str:
     if durability.flush_free and durability.disk.keeps_its_cache:
         return "writes in place to a disk that keeps what it completed"
     return "passes flushes on"
+
+
+def _client_options(path: str) -> str:
+    """Only a database in a guest can write to a directory."""
+    bus = path.rpartition("/")[2].partition(":")[0]
+    shares = [bus.value for bus in Bus if bus.is_share]
+    return " --access guest --client sqlite-extra" if bus in shares else ""
 
 
 def _model_option(disk: HostDisk) -> str:
