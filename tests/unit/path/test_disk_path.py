@@ -253,6 +253,8 @@ def test_the_page_of_paths_names_every_segment() -> None:
     head = page.split("## ", 1)[0]
     for word in (*LayerKind, *ImageFormat, *CacheMode, *Bus):
         assert re.search(rf"[`\s]{word}[`\s]", head), word
+    schemas = (*LAYER_OPTIONS.values(), *FORMAT_OPTIONS.values(), *BUS_OPTIONS.values())
+    assert [name for schema in schemas for name in schema if f"`{name}" not in page] == []
 
 
 def test_messages_name_every_mode() -> None:
