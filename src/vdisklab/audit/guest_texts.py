@@ -32,7 +32,7 @@ _LONGEST = 4096  # PATH_MAX
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
 _DAEMON = re.compile(
     r"^(?:# run this first: )?[^\s\0]*(?:(?P<storage>qemu-storage-daemon)|virtiofsd)"
-    r"(?P<arguments>[\s\0].*)",
+    r"(?P<arguments>[ \t\0].*)",
     re.MULTILINE,
 )
 _DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)

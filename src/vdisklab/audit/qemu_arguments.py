@@ -132,7 +132,9 @@ def served_disks(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
         }
         disk = _disk(device, nodes, objects, ())
         if disk is not None:
-            yield str(_settings(export.get("addr")).get("path")), disk
+            read_only = disk.read_only or export.get("writable") not in (True, "on")
+            socket = str(_settings(export.get("addr")).get("path"))
+            yield socket, replace(disk, read_only=read_only)
 
 
 def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
@@ -181,11 +183,11 @@ def _elsewhere(device: Settings, what: str, words: Sequence[str], served: Served
 def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
     """The path with the device's queues, which QEMU decides on."""
     attachment = path.attachment
-    words = {"queue_size": device.get("queue-size")}
-    options = [*attachment.options, *parsed_options(attachment.bus, words).items()]
+    options = dict(attachment.options)
+    options |= parsed_options(attachment.bus, {"queue_size": device.get("queue-size")})
     if "num-queues" in device:
-        options.append(("queues", queues_of(str(device["num-queues"]))))
-    return replace(path, attachment=Attachment(attachment.bus, tuple(options)))
+        options["queues"] = queues_of(str(device["num-queues"]))
+    return replace(path, attachment=attachment_of(attachment.bus, options))
 
 
 def _nodes(blockdevs: Iterable[Settings]) -> Mapping[str, Settings]:

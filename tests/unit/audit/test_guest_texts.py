@@ -143,7 +143,7 @@ QEMU_OF_DAEMONS = (
     "qemu-system-x86_64 -chardev socket,id=a,path=/run/a.sock "
     "-chardev socket,id=b,path=/run/b.sock "
     "-device vhost-user-blk-pci,chardev=a,id=d,num-queues=4 "
-    "-device vhost-user-fs-pci,chardev=b,tag=t,id=f"
+    "-device vhost-user-fs-pci,chardev=b,tag=t,id=f,queue-size=1024"
 )
 
 
@@ -155,7 +155,7 @@ def test_what_daemons_serve_is_read_from_their_command_lines(directory: str) -> 
         "/usr/bin/qemu-storage-daemon --blockdev driver=file,node-name=n,filename=/srv/x.img,"
         "aio=native,cache.direct=on --blockdev driver=qcow2,node-name=q,file=n,cache.direct=on "
         "--export type=vhost-user-blk,id=e,node-name=q,addr.type=unix,addr.path=/run/a.sock,"
-        "writethrough=on"
+        "writable=on,writethrough=on"
     )
     shared = f"/usr/libexec/virtiofsd --socket-path=/run/b.sock {directory}"
     daemons = [GuestText("\0".join(words.split()) + "\0", "p") for words in (storage, shared)]
@@ -164,6 +164,9 @@ def test_what_daemons_serve_is_read_from_their_command_lines(directory: str) -> 
         "qcow2/directsync/vhostuser:aio=native:queues=4", "virtiofs:cache=none",
     ]  # fmt: skip
     assert [disk.source for disk in disks] == ["/srv/x.img", "/srv"]
+    assert [disk.read_only for disk in disks] == [False, False]
+    shown = GuestText(daemons[0].text.replace("writable=on,", ""), "p")
+    assert read_guests([GuestText(QEMU_OF_DAEMONS, "guest"), shown])[0].read_only
     many = GuestText(QEMU_OF_DAEMONS.replace("queues=4", "queues=4000"), "guest")
     assert "its number of queues is '4000'" in (read_guests([many, *daemons])[0].problem or "")
     alone = read_guests([GuestText(QEMU_OF_DAEMONS, "guest")])
