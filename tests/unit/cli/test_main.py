@@ -157,11 +157,14 @@ def test_an_unknown_verb_is_answered_with_the_list_of_verbs(
 # Calls whose standard output is closed, full or without a reader. Each is a process that begins
 # with the modules loaded, which is most of the work, and ends as Python does.
 _CALLS = """
-import json, os, sys, tempfile
+import importlib, json, os, sys, tempfile
 from vdisklab.__main__ import main
 import vdisklab.cli.main
-ended = []
-for words, output in json.loads(sys.argv[1]):
+from vdisklab.cli.verbs import VERBS
+ended, calls = [], json.loads(sys.argv[1])
+for words, _ in calls:
+    importlib.import_module("vdisklab.cli." + VERBS[words[0]].partition(":")[0])
+for words, output in calls:
     with tempfile.TemporaryFile() as said:
         child = os.fork()
         if child == 0:
