@@ -112,12 +112,13 @@ def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, Q
 
 
 def require_possible_paths(request: Request) -> None:
-    """Raises PlanError if no host can have the request's paths.
+    """Raises PlanError if no host can have the request's paths, or else its profile's.
 
     With --qemu nothing is checked: a path may name a version that only the program itself tells.
     """
     if not request.qemu:
-        expand_matrix(request.patterns, backing=backing_of(request))
+        usual = load_profile(request.profile or DEFAULT_PROFILE).usual.paths
+        expand_matrix(request.patterns or usual, backing=backing_of(request))
 
 
 def _work_directory(request: Request) -> Path:

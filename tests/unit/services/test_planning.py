@@ -16,7 +16,12 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
 from vdisklab.render.tables.planned_cells import plan_table
-from vdisklab.services.planning import describe_plan, load_profile, make_plan
+from vdisklab.services.planning import (
+    describe_plan,
+    load_profile,
+    make_plan,
+    require_possible_paths,
+)
 from vdisklab.units import parse_size
 
 
@@ -80,3 +85,11 @@ def test_a_plan_without_a_guest_needs_no_guests_memory() -> None:
     request = Request(paths=("host",), directory=Path("/"), baseline="none")
     description = describe_plan(build_plan(request, Capabilities(), load_profile("quick")))
     assert (description.guests, description.guest_bytes) == (0, 0)
+
+
+def test_the_paths_of_a_profile_are_enough_for_a_lab_or_a_fleet() -> None:
+    require_possible_paths(Request(profile="encryption"))
+    with pytest.raises(PlanError, match="no disk path is given"):
+        require_possible_paths(Request(profile="quick"))
+    with pytest.raises(PlanError, match="cannot exist"):
+        require_possible_paths(Request(paths=("ext4/luks/none",), profile="encryption"))
