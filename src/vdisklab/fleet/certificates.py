@@ -18,7 +18,6 @@ from cryptography.x509.oid import NameOID
 
 from vdisklab.errors import HostError
 
-DEFAULT_DIRECTORY = Path("/etc/vdisklab/fleet")
 VALID = timedelta(days=825)
 AUTHORITY_VALID = timedelta(days=3650)
 _AUTHORITY = "ca.pem"
