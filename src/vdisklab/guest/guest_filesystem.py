@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.plugging import mount_command
 from vdisklab.path.segments import Bus
@@ -83,8 +83,17 @@ def guest_filesystem(
     although mount succeeded. After an error it stays mounted: the guest is not used again, and an
     error of umount would hide the first one.
     """
-    for command in make_commands(device, kind, options):
-        machine.agent.run(command, timeout=_MKFS_SECONDS)
+    try:
+        for command in make_commands(device, kind, options):
+            machine.agent.run(command, timeout=_MKFS_SECONDS)
+    except WorkloadError as error:
+        if "unknown filesystem type" not in error.message:
+            raise
+        raise WorkloadError(
+            f"the guest's kernel has no driver for {kind}",
+            hint="start a kernel that has it in the guest (Debian's cloud kernel has no 9p), or "
+            "measure in the micro guest: leave out --guest",
+        ) from error
     seen = _require_mounted(machine, device, kind, options)
     yield MountedInGuest(machine, device, kind, options, seen, _free(machine))
     machine.agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
