@@ -189,7 +189,7 @@ def test_a_question_that_another_mount_namespace_disturbed_is_asked_again(
 
 
 def disturbed(real: Callable[..., object], times: int) -> Callable[..., object]:
-    """Does what is asked, and then meets a mount in another namespace, so many times."""
+    """Records, and then finds a mount held in another namespace, this many times."""
     errors = [HeldElsewhereError("held by sleep (1)")] * times
 
     def call(*given: object, **named: object) -> object:

@@ -230,7 +230,7 @@ def test_a_clock_that_ran_ahead_while_the_guest_booted_is_an_error() -> None:
 def test_a_users_guest_may_have_any_time_but_must_count_right(
     rate: float, delay: float, *, wrong: bool
 ) -> None:
-    """Its RTC may hold local time. A busy host answers late, which is no fault of the clock."""
+    """Its RTC may hold local time. A late answer of a busy host is not an error."""
     passed = [0.0]
 
     def pass_by(seconds: float) -> None:

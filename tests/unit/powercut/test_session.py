@@ -1,4 +1,4 @@
-"""What is asked again by itself, and what is not."""
+"""Which failures are asked again automatically."""
 
 from __future__ import annotations
 
