@@ -189,7 +189,7 @@ def test_a_question_that_another_mount_namespace_disturbed_is_asked_again(
 
 
 def disturbed(real: Callable[..., object], times: int) -> Callable[..., object]:
-    """Records, and then finds a mount held in another namespace, this many times."""
+    """Calls `real`; the first `times` calls then fail as if another namespace held a mount."""
     errors = [HeldElsewhereError("held by sleep (1)")] * times
 
     def call(*given: object, **named: object) -> object:
