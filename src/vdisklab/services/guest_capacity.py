@@ -151,9 +151,10 @@ def measure_density(
     plan = possible_plan(LocalHost(), campaign)
     stored = None if request.new else unchanged_campaign(store, plan)
     if stored is not None and not _remaining(store, campaign, plan, stored, progress):
+        answer = density_of(store, stored.id)
         runs = sum(1 for _ in store.runs(stored.id))
-        done = Measured(stored.id, runs, complete_before=True)
-        return done, density_of(store, stored.id)
+        complete = all(path.complete for path in answer.paths)  # or memory ended it, or failures
+        return Measured(stored.id, runs, complete_before=complete), answer
     try:
         run_control(request, progress)
     except KeyboardInterrupt:

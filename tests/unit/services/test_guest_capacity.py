@@ -68,6 +68,19 @@ def a_step(campaign: Campaign, block: int, guests: int, p99: float, *, served: i
     )  # fmt: skip
 
 
+def add_search_of_this_host(store: Store, request: DensityRequest) -> tuple[Campaign, int]:
+    """The campaign that the request continues here, and the bytes of memory of each guest."""
+    plan = possible_plan(LocalHost(), campaign_of(request))
+    campaign = replace(
+        a_density(),
+        plan=plan.stored_json(),
+        fingerprint=plan.fingerprint,
+        host=collect_facts(LocalHost()),
+    )
+    store.add_campaign(campaign)
+    return campaign, plan.guest.memory_bytes
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as opened:
@@ -291,14 +304,7 @@ class TestSearch:
 
     def test_a_finished_search_needs_no_control(self, store: Store, tmp_path: Path) -> None:
         request = replace(REQUEST, directory=tmp_path, blocks=2)
-        plan = possible_plan(LocalHost(), campaign_of(request))
-        campaign = replace(
-            a_density(),
-            plan=plan.stored_json(),
-            fingerprint=plan.fingerprint,
-            host=collect_facts(LocalHost()),
-        )
-        store.add_campaign(campaign)
+        campaign, _ = add_search_of_this_host(store, request)
         for block, guests in enumerate((1, 2, 4, 4), 1):
             store.add_run(a_step(campaign, block, guests, 0.001))
         measured, answer = measure_density(store, request, silent)
@@ -308,6 +314,20 @@ class TestSearch:
             True,
         )
         assert answer == density_of(store, campaign.id)
+
+    def test_a_search_that_memory_ended_is_not_called_complete(
+        self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        request = replace(REQUEST, directory=tmp_path, blocks=2)
+        campaign, memory = add_search_of_this_host(store, request)
+        for block, guests in enumerate((1, 2, 2), 1):
+            store.add_run(a_step(campaign, block, guests, 0.001))
+        free = memory_of_guests(memory, 2)
+        monkeypatch.setattr("vdisklab.services.guest_capacity.available_memory", lambda: free)
+        measured, answer = measure_density(store, request, silent)
+        assert (measured.campaign, measured.complete_before) == (campaign.id, False)
+        assert answer is not None
+        assert not answer.paths[0].complete
 
     def test_a_path_that_always_fails_is_given_up(self, store: Store) -> None:
         campaign = a_density()
