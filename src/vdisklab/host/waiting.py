@@ -32,6 +32,20 @@ def patience() -> float:
         return 1.0
 
 
+@contextmanager
+def longer_deadlines(factor: float) -> Iterator[None]:
+    """Makes all deadlines of this process longer by a factor."""
+    before = os.environ.get(PATIENCE)
+    os.environ[PATIENCE] = str(factor * patience())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PATIENCE]
+        else:
+            os.environ[PATIENCE] = before
+
+
 def seconds_without_cpu(pid: int, proc: Path = Path("/proc")) -> float:
     """How long the thread of a process that waited longest was ready to run but had no CPU.
 

@@ -26,7 +26,6 @@ from vdisklab.powercut.clients.boot_sector import boot_sector_disk
 from vdisklab.powercut.controls import ControlError
 from vdisklab.powercut.cutting.cuts import Sampling
 from vdisklab.powercut.judging.outcomes import FutureVersionError
-from vdisklab.powercut.judging.workers import HangError
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES, ClientDisk, Load
 from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
@@ -141,17 +140,13 @@ def judge_questions(
 
     The recording of a loss is kept below `recordings`, in a directory named by the verdict's id.
     Raises DirtyHostError, FutureVersionError and ControlError, after which no verdict is possible.
-    If the kernel hangs on a state, its verdict is the last before the DirtyHostError.
     """
     number = 1
     for _, group in itertools.groupby(questions, key=lambda question: question.recorded_run):
         same_run = tuple(group)
         first = same_run[0]
         progress(Step(f"{number} of {len(questions)}: {first.path}, client {first.client}"))
-        for verdict, hang in _judge(session, same_run, host, recordings):
-            yield verdict
-            if hang is not None:
-                raise hang
+        yield from _judge(session, same_run, host, recordings)
         number += len(same_run)
 
 
@@ -159,7 +154,7 @@ def judge_question(
     session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
 ) -> PowerCut:
     """The verdict on one question; see `judge_questions`."""
-    ((verdict, _),) = _judge(session, (question,), host, recordings)
+    (verdict,) = _judge(session, (question,), host, recordings)
     return verdict
 
 
@@ -216,7 +211,7 @@ class _Answer:
 
 def _judge(
     session: PowerCutSession, questions: Sequence[Question], host: HostFacts, recordings: Path
-) -> Iterator[tuple[PowerCut, HangError | None]]:
+) -> Iterator[PowerCut]:
     """The verdicts on questions that the same recorded run answers, in their order."""
     names = [secrets.token_hex(4) for _ in questions]
     started, begun = datetime.now(UTC), time.monotonic()
@@ -231,6 +226,8 @@ def _judge(
         raise
     except VdisklabError as error:
         failure = str(error)
+        for name in names:  # a loss of the same run may have been kept before
+            shutil.rmtree(recordings / name, ignore_errors=True)
     seconds = (time.monotonic() - begun) / len(questions)
     for question, name, answer in itertools.zip_longest(questions, names, answers):
         blank = PowerCut(
@@ -245,11 +242,7 @@ def _judge(
             settings=question.stored_settings,
             failure=failure,
         )
-        if answer is None and failure is None:
-            return  # the kernel hangs on a state of the question before
-        yield (blank, None) if answer is None else (
-            _filled(blank, answer), answer.examination.hang
-        )  # fmt: skip
+        yield blank if answer is None else _filled(blank, answer)
 
 
 def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
@@ -300,7 +293,7 @@ def _record_and_examine(
 def _examine_once(
     session: PowerCutSession, questions: Sequence[Question], keep_in: Sequence[Path], number: int
 ) -> Sequence[_Answer]:
-    """The answers in the order of the questions, up to one on which the kernel hangs."""
+    """The answers in the order of the questions."""
     question = questions[0]
     settings = question.settings
     spec = RunSpec(
@@ -328,8 +321,6 @@ def _examine_once(
             lost = examination.verdict.counterexample is not None
             not_kept = _keep(recording, directory) if lost else None
             answers.append(_Answer(examination, flushes, unrequested, number, not_kept))
-            if examination.hang is not None:
-                break
         return answers
     finally:
         recording.remove()

@@ -44,7 +44,6 @@ from vdisklab.powercut.judging.examiner import open_examiner
 from vdisklab.powercut.judging.outcomes import JudgedState, RunVerdict, summarise
 from vdisklab.powercut.judging.workers import (
     STATE_SECONDS,
-    HangError,
     JudgingJob,
     WorkerPool,
     open_pool,
@@ -77,15 +76,11 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A recording, its judged states, and the verdict on them.
-
-    `hang` is set if the kernel hangs on the last judged state; then no further state can be judged.
-    """
+    """A recording, its judged states, and the verdict on them."""
 
     recording: Recording
     states: tuple[JudgedState, ...]
     verdict: RunVerdict
-    hang: HangError | None = None
 
 
 @dataclass(slots=True)
@@ -141,25 +136,21 @@ class PowerCutSession:
         *,
         post_recovery_states: int,
     ) -> Examination:
-        """Judges a recording's states; `post_recovery_states` of them with post-recovery writes."""
+        """Judges a recording's states; `post_recovery_states` of them with post-recovery writes.
+
+        Raises UnansweredError or HangError if one was not judged in time.
+        """
         selection = select_states(recording, sampling, model)
-        states: list[JudgedState] = []
-        hang: HangError | None = None
-        try:
-            for state in self.pool.judge(
-                recording, make_jobs(selection.cuts, post_recovery_states)
-            ):
-                states.append(state)
-        except HangError as error:
-            hang = error
+        jobs = make_jobs(selection.cuts, post_recovery_states)
+        states = tuple(self.pool.judge(recording, jobs))
         verdict = summarise(
             states,
             model,
             possible=selection.possible,
-            exhaustive=selection.exhaustive and hang is None,
+            exhaustive=selection.exhaustive,
             promises=recording.trace.promises,
         )
-        return Examination(recording, tuple(states), verdict, hang)
+        return Examination(recording, states, verdict)
 
     def examine_resets(
         self,
@@ -240,7 +231,7 @@ def open_session(
     """A session in a new directory in memory below `directory`. Needs root.
 
     `workers` defaults to one for each CPU, as far as memory allows; a state that takes longer than
-    `state_seconds` counts as a hang of the kernel. Raises HostError when memory, rights or programs
+    `state_seconds` is given up, without a verdict. Raises HostError when memory, rights or programs
     are missing.
     """
     if os.geteuid() != 0:

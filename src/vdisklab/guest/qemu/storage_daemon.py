@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, GuestTimeoutError
 from vdisklab.guest.qemu.block_nodes import (
     AttachedNames,
     Disk,
@@ -27,6 +27,7 @@ from vdisklab.guest.qemu.plugging import DAEMON, served_export
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, Ledger
+from vdisklab.host.waiting import patience
 
 _ANSWER_SECONDS = 30.0
 
@@ -103,12 +104,13 @@ class StorageDaemon:
     def connect(self) -> socket.socket:
         """A connection to the NBD server."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(_ANSWER_SECONDS)
+        connection.settimeout(_ANSWER_SECONDS * patience())
         try:
             connection.connect(f"\0{self.address}")
         except OSError as error:
             connection.close()
-            raise GuestError(
+            kind = GuestTimeoutError if isinstance(error, TimeoutError) else GuestError
+            raise kind(
                 f"{DAEMON}'s NBD server does not answer: {error}",
                 hint="the machine may be too busy: try again when it is idle",
             ) from error

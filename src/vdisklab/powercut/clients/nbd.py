@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, GuestTimeoutError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
@@ -178,6 +178,8 @@ def _receive(connection: socket.socket, length: int) -> bytes:
 
 
 def _connection_lost(reason: OSError | str) -> GuestError:
+    if isinstance(reason, TimeoutError):
+        return GuestTimeoutError("QEMU did not answer a request for the disk in time")
     return GuestError(
         f"the connection to the disk was lost: {reason}",
         hint="qemu-storage-daemon ended: `dmesg` shows whether it was killed for lack of memory",
@@ -223,7 +225,8 @@ class RestartingDaemon:
     def with_disk(self, disk: Disk, use: Callable[[NbdDisk], T]) -> T:
         """Calls `use` with the opened disk and returns its result.
 
-        Raises BadImageError when QEMU refuses the image. An image can crash QEMU, which is a
+        Raises BadImageError when QEMU refuses the image, and GuestTimeoutError or SilentGuestError
+        when it does not answer in time, which is no verdict. An image can crash QEMU, which is a
         verdict; or QEMU is killed, which is not. So the image counts as bad only if a second daemon
         ends on it too.
         """
@@ -232,6 +235,9 @@ class RestartingDaemon:
             try:
                 with nbd_disk(daemon, disk) as opened:
                     return use(opened)
+            except (GuestTimeoutError, SilentGuestError):
+                self.end()  # the next state gets one that is not busy with this image
+                raise
             except GuestError as error:
                 if daemon.alive(grace=_GRACE_SECONDS):
                     raise BadImageError(f"QEMU cannot use the image: {error}") from error

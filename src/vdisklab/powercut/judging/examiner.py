@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vdisklab.errors import PowercutError
+from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
@@ -155,6 +155,8 @@ class Examiner:
         image = self.recovery.files() / self.trace.images_at(position).image
         try:
             sectors = self._read(image, parts, self.trace.size_at(position))
+        except VdisklabError:  # one that QEMU did not answer in time is an OSError, too
+            raise
         except (OSError, BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")

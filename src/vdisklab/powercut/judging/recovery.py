@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,7 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.zfs import DATASET
 
 _FSCK_SECONDS = 50.0
-_POOL_SECONDS = 40.0
+_POOL_SECONDS = 90.0
 
 
 def unmount_state(mountpoint: Path) -> None:
@@ -161,7 +161,12 @@ class ZfsPool:
     """Holds the ledger entry of a pool that may exist."""
 
     def recover(self, device: str) -> str | None:
-        """Imports the pool. Raises PowercutError when ZFS itself no longer answers."""
+        """Imports the pool.
+
+        Raises CommandTimeoutError when its programs do not answer in time, and PowercutError when
+        ZFS itself no longer answers. Neither is a verdict on the state.
+        """
+        self.abandon()  # an attempt before may have ended without an answer
         devices = self.root / "devices"
         link = devices / "disk"
         link.unlink(missing_ok=True)
@@ -171,7 +176,12 @@ class ZfsPool:
         entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=members)
         self._entry = ExitStack()
         self._entry.enter_context(entry)
-        refusal = self._import(devices)
+        try:
+            refusal = self._import(devices)
+        except HostError:
+            with suppress(HostError, DirtyHostError):  # the next attempt tries again
+                self.abandon()
+            raise
         if refusal is not None:
             self.abandon()
         return refusal
@@ -184,14 +194,10 @@ class ZfsPool:
         self._close_entry(self._export_if_present)
 
     def _import(self, devices: Path) -> str | None:
-        try:
-            imported = self._run(
-                "zpool", "import", "-f", "-d", devices, "-o", "cachefile=none", "-R",
-                self.root / "files", self.pool,
-            )  # fmt: skip
-        except HostError as error:
-            self._require_zfs()
-            return f"the pool cannot be imported: {error}"
+        imported = self._run(
+            "zpool", "import", "-f", "-d", devices, "-o", "cachefile=none", "-R",
+            self.root / "files", self.pool,
+        )  # fmt: skip
         if imported.status != 0:
             self._require_zfs()
             lines = imported.stderr.strip().splitlines()

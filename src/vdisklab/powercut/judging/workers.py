@@ -16,12 +16,20 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, HostError, PowercutError, VdisklabError
+from vdisklab.errors import (
+    CommandTimeoutError,
+    DirtyHostError,
+    GuestTimeoutError,
+    HostError,
+    PowercutError,
+    SilentGuestError,
+    VdisklabError,
+)
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.host.syscalls import keep_freed_memory
-from vdisklab.host.waiting import INTERRUPTS
+from vdisklab.host.waiting import INTERRUPTS, longer_deadlines, patience, seconds_without_cpu
 from vdisklab.powercut.clients.nbd import restarting_daemon
 from vdisklab.powercut.cutting.cuts import Cut
 from vdisklab.powercut.cutting.memory_files import MemoryFullError, reporting_full_memory
@@ -29,20 +37,43 @@ from vdisklab.powercut.judging.examiner import Examiner, open_examiner
 from vdisklab.powercut.judging.outcomes import FutureVersionError, JudgedState
 from vdisklab.powercut.judging.recovery import ALONE
 from vdisklab.powercut.recording.recordings import Recording, open_recording
-from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import open_site
 from vdisklab.storage.undo import UNDO
 
-STATE_SECONDS = 60.0
-"""Deadline for one state, mount included; after it the kernel counts as hanging."""
+STATE_SECONDS = 300.0
+"""Deadline for a sign of life while a state is judged, without the time that the judge waits for a
+CPU."""
 
 _START_SECONDS = 60.0
 _END_SECONDS = 30.0
 _CHUNK = 24
+_LONGER = 3.0
+"""Factor of all deadlines when a state is judged again."""
+
+
+_TIMEOUTS = (CommandTimeoutError, GuestTimeoutError, SilentGuestError)
+
+
+class UnansweredError(PowercutError):
+    """A state was not judged in time, so its question has no verdict."""
+
+    def __init__(self, cut: Cut, reason: str) -> None:
+        super().__init__(
+            f"state {cut} was not judged in time, so there is no verdict: {reason}",
+            hint="the machine may be too busy: the same command asks again; if it is idle, "
+            "look at dmesg",
+        )
 
 
 class HangError(DirtyHostError):
     """The kernel hangs on a state, so no further state can be judged before a reboot."""
+
+    def __init__(self, cut: Cut) -> None:
+        super().__init__(
+            f"the kernel hangs on state {cut} of the disk: the process that judges it cannot be "
+            "ended",
+            hint="look at dmesg, and reboot; then the same command continues",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +111,12 @@ class _Done:
     judged: JudgedState
 
 
-_Message = _Ready | _Closed | _Failed | _Done
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """From a worker: a state got no answer in time and is judged again, with longer deadlines."""
+
+
+_Message = _Ready | _Closed | _Failed | _Done | _Again
 
 
 def _work(pipe: Connection, memory: Path, sharers: int) -> None:
@@ -138,8 +174,21 @@ def _judge_all(pipe: Connection, examiner: Examiner, ready: _Ready) -> None:
     """Judges chunks of jobs until None arrives."""
     while (chunk := pipe.recv()) is not None:
         for index, job in chunk:
-            pipe.send(_Done(index, examiner.judge(job.cut, write_after=job.write_after)))
+            pipe.send(_Done(index, _judge_in_time(pipe, examiner, job)))
         pipe.send(ready)
+
+
+def _judge_in_time(pipe: Connection, examiner: Examiner, job: JudgingJob) -> JudgedState:
+    """Judges a state, a second time with longer deadlines if a program did not answer in time."""
+    try:
+        return examiner.judge(job.cut, write_after=job.write_after)
+    except _TIMEOUTS:
+        pipe.send(_Again())
+    try:
+        with longer_deadlines(_LONGER):
+            return examiner.judge(job.cut, write_after=job.write_after)
+    except _TIMEOUTS as error:
+        raise UnansweredError(job.cut, str(error)) from error
 
 
 @contextmanager
@@ -159,6 +208,8 @@ class _Worker:
     run_id: str = ""
     chunk: list[tuple[int, JudgingJob]] = field(default_factory=list)
     heard: float = 0.0
+    waited: float = 0.0
+    again: bool = False
     hangs: bool = False
 
     def feed(self, jobs: list[tuple[int, JudgingJob]]) -> bool:
@@ -167,8 +218,16 @@ class _Worker:
             return False
         self.chunk = [jobs.pop() for _ in range(min(_CHUNK, len(jobs)))]
         self.heard = time.monotonic()
+        self.waited = seconds_without_cpu(self.process.pid or 0)
         self.send(self.chunk)
         return True
+
+    def is_overdue(self, seconds: float) -> bool:
+        """True if it has been silent so long, not counting that it waited for a CPU."""
+        silent = time.monotonic() - self.heard
+        if silent <= seconds:
+            return False
+        return silent - (seconds_without_cpu(self.process.pid or 0) - self.waited) > seconds
 
     def send(self, message: object) -> None:
         """Raises PowercutError if the worker has ended."""
@@ -197,6 +256,16 @@ class _Worker:
         message = self.receive()
         if isinstance(message, _Ready):
             self.run_id = message.run_id
+
+    def give_up(self, seconds: float) -> UnansweredError | HangError:
+        """Kills it; the reason why its state has no verdict."""
+        self.hangs = True
+        _, job = self.chunk[0]
+        self.process.kill()
+        self.process.join(_END_SECONDS)
+        if self.process.is_alive():
+            return HangError(job.cut)
+        return UnansweredError(job.cut, f"mounting or reading it took more than {seconds:.0f} s")
 
     def close_recording(self, seconds: float) -> bool:
         """Waits until the worker has closed its recording; False if it hangs or has ended."""
@@ -245,8 +314,8 @@ class WorkerPool:
     def judge(self, recording: Recording, jobs: Sequence[JudgingJob]) -> Iterator[JudgedState]:
         """The judged states, in the order of the jobs.
 
-        Raises FutureVersionError and DirtyHostError from a worker, PowercutError if one ended. A
-        state on which the kernel hangs is judged unmountable; it is the last before a HangError.
+        Raises FutureVersionError and DirtyHostError from a worker, PowercutError if one ended, and
+        UnansweredError or HangError for a state without an answer, which is no verdict.
         """
         self.start()
         alone = recording.trace.filesystem in ALONE
@@ -266,36 +335,31 @@ class WorkerPool:
         jobs.reverse()  # workers take them from the end
         early: dict[int, JudgedState] = {}
         following = 0
-        busy = [worker for worker in workers if worker.feed(jobs)]
-        while busy:
-            ready = wait([worker.pipe for worker in busy], self.seconds / 10)
+        seconds = self.seconds * patience()
+        idle, busy = list(workers), list[_Worker]()
+        while True:
+            if not any(worker.again for worker in busy):  # such a state is judged alone
+                busy += [worker for worker in idle if worker.feed(jobs)]
+                idle = []
+            if not busy:
+                return
+            ready = wait([worker.pipe for worker in busy], seconds / 10)
             for worker in [worker for worker in busy if worker.pipe in ready]:
                 message = worker.receive()
                 worker.heard = time.monotonic()
+                worker.again = isinstance(message, _Again)
                 if isinstance(message, _Done):
                     early[message.index] = message.judged
                     worker.chunk.pop(0)
-                elif not worker.feed(jobs):
+                elif isinstance(message, _Ready):
                     busy.remove(worker)
+                    idle.append(worker)
             while following in early:
                 yield early.pop(following)
                 following += 1
-            stuck = [w for w in busy if time.monotonic() - w.heard > self.seconds]
-            if stuck:
-                yield from (judged for _, judged in sorted(early.items()))
-                yield from self._judge_hanging(stuck)
-
-    def _judge_hanging(self, stuck: Sequence[_Worker]) -> Iterator[JudgedState]:
-        """Judges the states that the workers hang on, then raises HangError."""
-        for worker in stuck:
-            worker.hangs = True
-            _, job = worker.chunk[0]
-            detail = f"the kernel did not finish mounting or reading it within {self.seconds:.0f} s"
-            yield JudgedState(str(job.cut), StateOutcome.UNMOUNTABLE, detail)
-        raise HangError(
-            "the kernel hangs on a state of the disk; no further state can be judged",
-            hint="look at dmesg, then run `vdisklab clean`",
-        )
+            for worker in busy:
+                if worker.is_overdue(seconds):
+                    raise worker.give_up(seconds)
 
     def _release(self, used: Sequence[_Worker]) -> None:
         """Makes the workers close their recording, and ends those that do not.

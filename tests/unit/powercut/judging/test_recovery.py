@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import DirtyHostError, HostError, PowercutError
+from vdisklab.errors import CommandTimeoutError, DirtyHostError, PowercutError
 from vdisklab.host.command import Completed
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.path.segments import LayerKind
@@ -33,7 +33,7 @@ class Zpool:
         words = tuple(map(str, argv))
         answer = self.answers.get(words[1] if words[0] == "zpool" else words[0], (0, ""))
         if answer is None:
-            raise HostError(f"`{words[0]} {words[1]}` gave no answer within 40 s")
+            raise CommandTimeoutError(f"`{words[0]} {words[1]}` gave no answer within 90 s")
         return Completed(words, answer[0], "", answer[1])
 
 
@@ -56,7 +56,6 @@ def pool(site: Site, place: Path, host: Zpool) -> ZfsPool:
     ("host", "said"),
     [
         (Zpool(**{"import": (1, "cannot import 'vdl_1': I/O error\n")}), "I/O error"),
-        (Zpool(**{"import": None}), "gave no answer within 40 s"),
         (Zpool(), "its dataset was not mounted"),
     ],
 )
@@ -67,6 +66,28 @@ def test_a_pool_that_cannot_be_imported_is_a_verdict(
         refused = pool(site, place, host).recover("/dev/loop9")
     assert refused is not None
     assert said in refused
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [{"import": None}, {"import": None, "list": None}, {"import": (1, "?"), "list": None}],
+    ids=["import", "import, list", "list"],
+)
+def test_that_zpool_does_not_answer_in_time_is_none(
+    answers: dict[str, tuple[int, str] | None], place: Path, tmp_path: Path
+) -> None:
+    """The next attempt begins with the removal of what is left of this one."""
+    host = Zpool(**answers)
+    with open_ledger(tmp_path / "state") as ledger, open_site(host, ledger, tmp_path) as site:
+        starved = pool(site, place, host)
+        with pytest.raises(CommandTimeoutError, match="gave no answer"):
+            starved.recover("/dev/loop9")
+        host.answers = {"import": (1, "cannot import 'vdl_1': I/O error\n")}
+        assert starved.recover("/dev/loop9") == (
+            "the pool cannot be imported: cannot import 'vdl_1': I/O error"
+        )
+    with leftovers(tmp_path / "state") as left:
+        assert not left
 
 
 def test_a_pool_that_stays_busy_is_left_to_clean(
