@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-SECTOR = 512
+from vdisklab.units import SECTOR
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

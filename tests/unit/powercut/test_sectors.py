@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.powercut.sectors import SECTOR, NoVersion, extents_of, make_sectors, read_versions
+from vdisklab.powercut.sectors import NoVersion, extents_of, make_sectors, read_versions
+from vdisklab.units import SECTOR
 
 
 def judge(content: bytes, first: int = 0) -> list[int]:

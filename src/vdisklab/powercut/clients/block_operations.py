@@ -21,7 +21,7 @@ from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.clients.nbd import NbdDisk
 from vdisklab.powercut.recording.promises import ClientDisk
-from vdisklab.powercut.sectors import SECTOR
+from vdisklab.units import SECTOR
 
 _JOB = "during"
 _JOB_SECONDS = 60.0

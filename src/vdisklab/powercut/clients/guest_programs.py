@@ -23,7 +23,8 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
 from vdisklab.host.waiting import patience
-from vdisklab.powercut.sectors import SECTOR, Extent, make_records
+from vdisklab.powercut.sectors import Extent, make_records
+from vdisklab.units import SECTOR
 
 PERL = "/usr/bin/perl"
 """The host's perl in the micro guest; the programs use no Perl modules."""

@@ -25,7 +25,8 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.powercut.judging.image_reader import BadImageError
 from vdisklab.powercut.recording.promises import ReadableDisk
-from vdisklab.powercut.sectors import SECTOR, Bytes, Extent, Numbers, make_sectors, read_sorted
+from vdisklab.powercut.sectors import Bytes, Extent, Numbers, make_sectors, read_sorted
+from vdisklab.units import SECTOR
 
 _GREETING = struct.Struct(">8s8sH")
 _OPTION = struct.Struct(">8sII")

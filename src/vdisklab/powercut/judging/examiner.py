@@ -48,9 +48,10 @@ from vdisklab.powercut.judging.recovery import Recovery, open_recovery
 from vdisklab.powercut.recording.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recording.trace import FIRST_VERSION, NO_FILESYSTEM, SHARED, Trace
 from vdisklab.powercut.recording.write_log import read_log
-from vdisklab.powercut.sectors import SECTOR, Bytes, NoVersion, Numbers, read_versions
+from vdisklab.powercut.sectors import Bytes, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import Site
+from vdisklab.units import SECTOR
 
 _LATER_WRITES = 48
 _LATER_SECTORS = 8

@@ -24,7 +24,8 @@ from vdisklab.powercut.judging.qcow2_extensions import (
     bitmap_tables,
     parse_extensions,
 )
-from vdisklab.powercut.sectors import SECTOR, Bytes, Numbers, extents_of
+from vdisklab.powercut.sectors import Bytes, Numbers, extents_of
+from vdisklab.units import SECTOR
 
 PARSED_FORMATS = ("raw", "qcow2")
 """Formats that are read without QEMU."""

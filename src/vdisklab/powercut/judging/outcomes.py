@@ -14,8 +14,9 @@ import numpy as np
 from vdisklab.errors import PowercutError
 from vdisklab.path.durability import Cuts, FailureModel
 from vdisklab.powercut.recording.trace import FILLED, Trace
-from vdisklab.powercut.sectors import SECTOR, NoVersion, Numbers
+from vdisklab.powercut.sectors import NoVersion, Numbers
 from vdisklab.powercut.vocabulary import StateOutcome
+from vdisklab.units import SECTOR
 
 
 class FutureVersionError(PowercutError):

@@ -25,7 +25,7 @@ from pathlib import Path
 from vdisklab.host import syscalls
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.recording.write_log import LogWriter
-from vdisklab.powercut.sectors import SECTOR
+from vdisklab.units import SECTOR
 
 READY = b"ready\n"
 FULL = b"full\n"

@@ -44,7 +44,7 @@ from vdisklab.powercut.recording.trace import (
     trace_to_json,
 )
 from vdisklab.powercut.recording.write_log import open_tail, read_log
-from vdisklab.powercut.sectors import SECTOR, make_sectors
+from vdisklab.powercut.sectors import make_sectors
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
@@ -53,7 +53,7 @@ from vdisklab.storage.shared_directory import shared_directory
 from vdisklab.storage.site import Site, Target
 from vdisklab.storage.stack import BUILDERS
 from vdisklab.storage.zfs import DATASET
-from vdisklab.units import MIB
+from vdisklab.units import MIB, SECTOR
 
 IMAGE_BYTES = 8 * MIB
 LOG_NAME, TRACE_NAME, KEY_NAME = "writes.log", "trace.json", "image.key"

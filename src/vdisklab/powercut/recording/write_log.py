@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vdisklab.errors import PowercutError
 from vdisklab.host.syscalls import write_whole
-from vdisklab.powercut.sectors import SECTOR
+from vdisklab.units import SECTOR
 
 _MAGIC = 0x6A736677736872
 _VERSION = 1

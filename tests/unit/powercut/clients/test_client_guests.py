@@ -35,8 +35,9 @@ from vdisklab.powercut.clients.guest_programs import (
     writer_request,
 )
 from vdisklab.powercut.recording.promises import Load
-from vdisklab.powercut.sectors import SECTOR, make_sectors, read_versions
+from vdisklab.powercut.sectors import make_sectors, read_versions
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
+from vdisklab.units import SECTOR
 
 RUN1 = Disk("run1", 1, "/x", False, "raw", CacheMode.NONE, Attachment())
 

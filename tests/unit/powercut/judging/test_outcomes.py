@@ -19,8 +19,9 @@ from vdisklab.powercut.judging.outcomes import (
 )
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.recording.trace import Write
-from vdisklab.powercut.sectors import SECTOR, NoVersion
+from vdisklab.powercut.sectors import NoVersion
 from vdisklab.powercut.vocabulary import StateOutcome
+from vdisklab.units import SECTOR
 
 # Sectors 0 to 3 written twice, 2 to 5 in between; promised at 12, 16 and never.
 WRITES = (Write(2, 0, 4, 10, 11, 12), Write(3, 2, 4, 12, 15, 16), Write(4, 0, 2, 16, 18))

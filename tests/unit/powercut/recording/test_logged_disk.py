@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,3 +99,11 @@ def test_a_kernel_without_the_target_is_said() -> None:
         require_log_writes(Dmsetup("linear   v1.4.0\nlog-userspace v1.3.0\n"))
     with pytest.raises(HostError, match="dmsetup is not installed"):
         require_log_writes(Dmsetup(installed=False))
+
+
+@pytest.mark.parametrize("server", ["disk_server", "rated_disk"])
+def test_the_servers_do_not_load_numpy(server: str) -> None:
+    """They lock all their memory, and with numpy that was 136 MiB instead of 20."""
+    code = f"import sys, vdisklab.powercut.recording.{server}; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"
