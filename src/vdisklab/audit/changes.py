@@ -158,6 +158,8 @@ def _incus(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
 
 def _qemu(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """A QEMU started by hand: the arguments of the disk, instead of those that it has."""
+    if disk.limits:
+        raise _refuse(disk.manager, f"arguments here that keep its limits ({disk.limits[0]}…)")
     place = disk.source or "FILE"
     return Change(
         shlex.join(arguments(ExportRequest(wanted, place), place)),

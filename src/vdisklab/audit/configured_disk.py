@@ -33,7 +33,8 @@ class ConfiguredDisk:
     its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
     that holds a file system with an image file. `probed` is True if the configuration names no
-    format and QEMU looks for one in the file.
+    format and QEMU looks for one in the file. `limits` are those of I/O that no path can say, as
+    the configuration spells them.
     """
 
     domain: str
@@ -51,6 +52,7 @@ class ConfiguredDisk:
     architecture: str | None = None
     on_file_volume: bool = False
     probed: bool = False
+    limits: tuple[str, ...] = ()
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -199,6 +201,20 @@ class FileVolume:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsBeyondPath:
+    """Limits of I/O that no path can say, so no speed measured without them is this disk's."""
+
+    limits: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"it has limits of I/O that no path can say ({', '.join(self.limits)}), so no speed "
+            "that was measured without them is shown for it: a path has throttle=iops:N,bps:N, for "
+            "reads and writes together and without bursts"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StaleNote:
     """The path noted in the metadata is not the configured one: the XML was changed since."""
 
@@ -218,6 +234,7 @@ Risk = (
     | Impossible
     | OtherFormat
     | FileVolume
+    | LimitsBeyondPath
     | StaleNote
 )
 
@@ -234,6 +251,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     risky = [risk for check in checks if (risk := check(path, context)) is not None]
     if disk.on_file_volume:
         risky.append(FileVolume())
+    if disk.limits:
+        risky.append(LimitsBeyondPath(disk.limits))
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(risky)

@@ -17,6 +17,7 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.limit_words import LIBVIRT, shared_group
 from vdisklab.audit.qemu_arguments import (
     MAP_IT,
     SCSI_PASSED,
@@ -30,7 +31,7 @@ from vdisklab.audit.qemu_arguments import (
     queues_of,
 )
 from vdisklab.errors import PlanError
-from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE, THROTTLES
+from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
 from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import (
@@ -107,6 +108,7 @@ def _disks(domain: Element, served: Served | None) -> Iterator[ConfiguredDisk]:
             guest=name,
             architecture=_architecture(domain),
             probed=argument.probed,
+            limits=argument.limits,
         )
 
 
@@ -160,7 +162,44 @@ def _disk(
         text=" ".join(tostring(disk, encoding="unicode").split()),
         architecture=_architecture(domain),
         io_thread=_free_io_thread(domain),
+        limits=tuple(_limits_beyond(domain, disk)),
     )
+
+
+def _limit_groups(domain: Element, disk: Element) -> list[Element]:
+    """The disk's <iotune>, or the <throttlegroup>s that its filters name."""
+    named = [each.get("group") for each in disk.iterfind("./throttlefilters/throttlefilter")]
+    groups = domain.iterfind("./throttlegroups/throttlegroup")
+    return [
+        *disk.iterfind("./iotune"),
+        *(group for group in groups if (group.findtext("group_name") or "").strip() in named),
+    ]
+
+
+def _words(limits: Element) -> Mapping[str, str]:
+    return {str(limit.tag): (limit.text or "").strip() for limit in limits}
+
+
+def _only_limits(domain: Element, disk: Element) -> Mapping[str, str]:
+    """The limits of a disk with one group of them; several, a chain, are no path's."""
+    groups = _limit_groups(domain, disk)
+    return _words(groups[0]) if len(groups) == 1 else {}
+
+
+def _limits_beyond(domain: Element, disk: Element) -> Iterator[str]:
+    """The disk's limits that no path can say, and those of the guest's cgroup."""
+    groups = _limit_groups(domain, disk)
+    names = [
+        *(tune.findtext("group_name", "").strip() for tune in domain.iterfind(".//iotune")),
+        *(each.get("group") for each in domain.iterfind(".//throttlefilter")),
+    ]
+    for words in map(_words, groups):
+        yield from LIBVIRT.beyond(words) if len(groups) == 1 else LIBVIRT.all(words)
+        yield from shared_group("group_name", words.get("group_name"), names)
+    for device in domain.iterfind("./blkiotune/device"):
+        words = _words(device)
+        for limit in LIBVIRT.all(words):
+            yield f"blkiotune {words.get('path', '?')} {limit}"
 
 
 def _free_io_thread(domain: Element) -> str | None:
@@ -252,7 +291,7 @@ def _attachment(domain: Element, disk: Element, driver: Mapping[str, str]) -> At
         "block_size": _attributes(disk, "blockio").get("logical_block_size"),
         "discard_granularity": _attributes(disk, "blockio").get("discard_granularity"),
         "iothreads": len(mapped) or None,
-        **{option: disk.findtext(f"./iotune/{name}") for option, name in THROTTLES.items()},
+        **LIBVIRT.of_path(_only_limits(domain, disk)),
     }
     return attachment_of(bus, options | parsed_options(bus, words))
 

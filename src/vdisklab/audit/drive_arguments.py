@@ -95,6 +95,8 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
     """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file,
     so `probed` is True."""
     node_name = str(options.get("id", name))
+    throttling = options.get("throttling")
+    group = throttling.get("group") if isinstance(throttling, dict) else options.get("group")
     filename = options.get("file")
     if isinstance(filename, dict):
         filename = filename.get("filename")
@@ -112,6 +114,8 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
         ),
         "detect-zeroes": str(options.get("detect-zeroes", "off")),
         **{name: options[name] for name in FORMAT_MEMBERS.values() if name in options},
+        "limits": options,
+        "group": group,
         "read-only": options.get("read-only") is True or options.get("readonly") == "on",
         "file": {
             "driver": protocol[1] if protocol else driver,

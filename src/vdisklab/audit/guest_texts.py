@@ -109,6 +109,7 @@ def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
         target=_cut(disk.target),
         source=disk.source and _cut(disk.source),
         problem=disk.problem and _cut(disk.problem),
+        limits=tuple(map(_cut, disk.limits)),
     )
 
 
@@ -197,6 +198,7 @@ def read_command(
             guest=named,
             architecture=_ARCHITECTURES.get(arch or "", arch),
             probed=disk.probed,
+            limits=disk.limits,
         )
         for disk in disks_of_arguments(words, served)
     )

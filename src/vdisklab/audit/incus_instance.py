@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.limit_words import INCUS
 from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of
 from vdisklab.audit.yaml_documents import Tree, tree, word
 from vdisklab.export.incus import BUSES
@@ -79,6 +80,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
             guest=name,
             text=json.dumps({"inherited": key not in own, **device}, default=str),
             architecture=word(document, "architecture"),
+            limits=INCUS.beyond(device),
         )
 
 

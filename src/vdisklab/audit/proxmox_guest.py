@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
+from vdisklab.audit.limit_words import PROXMOX
 from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of, parsed_options, queues_of
-from vdisklab.export.proxmox import THROTTLES
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
@@ -134,6 +134,7 @@ def _disk(
         text=settings[slot],
         controller=settings.get("scsihw", "lsi") if slot.startswith("scsi") else "",
         architecture=settings.get("arch"),
+        limits=PROXMOX.beyond(options),
     )
 
 
@@ -170,6 +171,8 @@ def _place(
 def _image(volume: str, options: Mapping[str, str]) -> Image:
     """The image by format= or by the volume's extension (PVE::Storage::Plugin, parse_volname)."""
     extension = volume.rpartition(".")[2] if "." in volume.rpartition("/")[2] else "raw"
+    if volume.startswith("/") and extension not in tuple(ImageFormat):
+        extension = "raw"  # of a file outside the storages
     word = options.get("format", extension)
     return Image(ImageFormat(one_of(word, tuple(ImageFormat), "format")))
 
@@ -199,12 +202,19 @@ def _path(
     }
     if options.get("queues"):
         attached["queues"] = queues_of(options["queues"])
-    words = {option: options.get(name) for option, name in THROTTLES.items()}
-    megabytes = options.get("mbps", "")
-    if megabytes.isdecimal():
-        words["throttle_bps"] = f"{int(megabytes) << 20}"
+    words = dict(PROXMOX.of_path(options))
+    if "mbps" in options:
+        words["throttle_bps"] = _bytes(options["mbps"])
     attachment = attachment_of(bus, attached | parsed_options(bus, words))
     return DiskPath(*place, cache, attachment)
+
+
+def _bytes(megabytes: str) -> str:
+    """MiB, whose fraction Proxmox allows, as bytes. Raises ValueError."""
+    number = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", megabytes)
+    if number is None:
+        raise ValueError(f"its mbps is {megabytes!r}, but must be a number")
+    return str(int(float(megabytes) * 2**20))
 
 
 def _usual_aio(storage: str, cache: CacheMode) -> Aio:

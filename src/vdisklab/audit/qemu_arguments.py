@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from vdisklab.audit.drive_arguments import drives_of_arguments, keyed_settings
+from vdisklab.audit.limit_words import QEMU, shared_group
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import (
@@ -87,6 +88,7 @@ class DiskArguments:
     """A disk that QEMU's arguments describe: its device id, file name and path.
 
     `problem` says why it has no path. `probed` is True if QEMU takes the format from the file.
+    `limits` are those of I/O that no path can say.
     """
 
     device: str
@@ -95,6 +97,7 @@ class DiskArguments:
     problem: str | None
     read_only: bool
     probed: bool = False
+    limits: tuple[str, ...] = ()
 
 
 SERVED_ELSEWHERE = (
@@ -239,17 +242,19 @@ def _disk(
 ) -> DiskArguments | None:
     """The hard disk of a device; None if it has no file or is none."""
     top = nodes.get(str(device.get("drive")))
-    limits: Settings = {}
+    limits: Settings = {} if top is None else _settings(top.get("limits"))
+    groups = [node.get("throttle-group", node.get("group")) for node in nodes.values()]
+    beyond = () if top is None else shared_group("group", top.get("group"), groups)
     if top is not None and top.get("driver") == "throttle":
-        group = objects.get(str(top.get("throttle-group")), {})
-        limits = _settings(group.get("limits"))
+        group = top.get("throttle-group")
+        limits, beyond = objects.get(str(group), {}), shared_group("throttle-group", group, groups)
         top = _file_node(top, nodes)
     below = None if top is None else _file_node(top, nodes)
     if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
         return None
     path, problem = None, None
     try:
-        path = _throttled(_path_of_arguments(device, top, below, devices, objects), limits)
+        path = throttled(_path_of_arguments(device, top, below, devices, objects), limits)
     except ValueError as error:
         problem = str(error)
     return DiskArguments(
@@ -259,6 +264,7 @@ def _disk(
         problem,
         top.get("read-only") is True,
         top.get("probed") is True,
+        (*QEMU.beyond(limits), *beyond),
     )
 
 
@@ -283,7 +289,8 @@ def _shares(
 def _share(name: str, export: Settings) -> DiskArguments:
     path = DiskPath(attachment=Attachment(Bus.P9))
     read_only = export.get("readonly") in (True, "on")
-    return DiskArguments(name, str(export.get("path", "?")), path, None, read_only)
+    limits = QEMU.all(export)
+    return DiskArguments(name, str(export.get("path", "?")), path, None, read_only, limits=limits)
 
 
 def _is_hard_disk(device: Settings) -> bool:
@@ -387,12 +394,12 @@ def _settings(value: object) -> Settings:
     return value if isinstance(value, dict) else {}
 
 
-def _throttled(path: DiskPath, limits: Settings) -> DiskPath:
-    names = {"throttle_iops": "iops-total", "throttle_bps": "bps-total"}
-    attachment = path.attachment
-    words = {option: limits.get(name) for option, name in names.items()}
-    options = (*attachment.options, *parsed_options(attachment.bus, words).items())
-    return replace(path, attachment=Attachment(attachment.bus, options))
+def throttled(path: DiskPath, limits: Settings) -> DiskPath:
+    """The path with the limits that it can say, and no others. Raises ValueError."""
+    bus, words = path.attachment.bus, QEMU.of_path(limits)
+    others = {key: value for key, value in path.attachment.options if key not in words}
+    options = tuple((others | parsed_options(bus, words)).items())
+    return replace(path, attachment=Attachment(bus, options))
 
 
 def _bus_of_device(device: Settings) -> Bus:

@@ -10,7 +10,8 @@ from typing import Any
 
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.drive_arguments import keyed_settings
-from vdisklab.audit.qemu_arguments import cache_of_arguments, image_of
+from vdisklab.audit.limit_words import QEMU, shared_group
+from vdisklab.audit.qemu_arguments import cache_of_arguments, image_of, throttled
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import ImageFormat, WriteCache
 
@@ -33,7 +34,7 @@ def monitor_of(words: Sequence[str]) -> Path | None:
 
 
 def as_running(disk: ConfiguredDisk, answer: object) -> ConfiguredDisk:
-    """The disk with file, format and cache mode of an answer to `query-block`.
+    """The disk with file, format and cache mode and limits of an answer to `query-block`.
 
     Unchanged if the answer does not have the disk, or is none.
     """
@@ -51,9 +52,24 @@ def as_running(disk: ConfiguredDisk, answer: object) -> ConfiguredDisk:
     if inserted is None or disk.path is None:
         return disk
     try:
-        return _updated(disk, inserted)
+        return _limited(_updated(disk, inserted), inserted, entries)
     except ValueError as error:
         return replace(disk, path=None, problem=str(error))
+
+
+def _limited(disk: ConfiguredDisk, inserted: dict[str, Any], entries: list[Any]) -> ConfiguredDisk:
+    """The disk with the limits of the answer, instead of a -drive's; those of a throttle node,
+    which the answer does not tell, are kept.
+    """
+    if "iops" not in inserted or disk.path is None:
+        return disk
+    of_all = [entry.get("inserted") for entry in entries if isinstance(entry, dict)]
+    groups = [each.get("group") for each in of_all if isinstance(each, dict)]
+    shared = shared_group("group", inserted.get("group"), groups)
+    if inserted.get("drv") == "throttle":
+        return replace(disk, limits=(*disk.limits, *QEMU.all(inserted), *shared))
+    path = throttled(disk.path, inserted)
+    return replace(disk, path=path, limits=(*QEMU.beyond(inserted), *shared))
 
 
 def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:

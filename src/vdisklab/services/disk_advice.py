@@ -16,6 +16,7 @@ from vdisklab.analysis.paired_ratios import Ratio, one_of
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Scored, add_scores
 from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
+from vdisklab.audit.configured_disk import LimitsBeyondPath
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
@@ -204,9 +205,9 @@ class _Desk:
         if group.path is None or group.problem is not None:
             return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
         now = durability(group.path, self._verdicts)
-        fixed = _no_line(group, group.path)
-        if fixed is not None:
-            return DiskAdvice(group, DiskAction.CANNOT, fixed, now=now)
+        unmeasured = _no_measurement_decides(group, group.path, now)
+        if unmeasured is not None:
+            return unmeasured
         reason = "none of its paths has been measured on this host"
         for campaign in self._candidates(group):
             answer = self._answer(group, group.path, campaign, now)
@@ -325,6 +326,17 @@ def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
     measured = device_of(directory)
     own = device_of(group.directory)
     return None if None in (measured, own) or measured == own else directory
+
+
+def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice | None:
+    """The answer for a disk that cannot be changed, or has limits that no measured path has."""
+    limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
+    reason = _no_line(group, path) or (None if limits is None else str(limits))
+    if limits is not None and not now.keeping.acceptable:
+        safe = _made_safe(group, path, now)
+        if safe.verdict is DiskAction.CHANGE:
+            return safe
+    return None if reason is None else DiskAdvice(group, DiskAction.CANNOT, reason, now=now)
 
 
 def _no_line(group: DiskGroup, path: DiskPath) -> str | None:

@@ -190,12 +190,12 @@ def _audited(
         disk,
         path,
         risks(disk, context),
-        measured.scores.get(path),
+        None if disk.limits else measured.scores.get(path),
         None if disk.read_only else durability(path, measured.verdicts),
         lacks,
         reasons,
         _offered(path, needs, measured.verdicts) if lacks else None,
-        measured.nearest.get(path),
+        None if disk.limits else measured.nearest.get(path),
         _caches_below(disk),
     )
 

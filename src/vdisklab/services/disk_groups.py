@@ -73,7 +73,8 @@ def group_disks(
     groups: dict[tuple[object, ...], list[DiskGroup]] = {}
     for disk, context in zip(disks, read_contexts(disks), strict=True):
         group = _group_of(disk, context, machine, directory)
-        key = (disk.manager, group.path, device_of(group.directory), group.problem)
+        place = device_of(group.directory)
+        key = (disk.manager, group.path, place, group.problem, disk.limits)
         groups.setdefault(key, []).append(group)
     together = (
         replace(alike[0], disks=tuple(group.disks[0] for group in alike))

@@ -69,6 +69,33 @@ def advised(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) ->
     return document
 
 
+def limited(file: str) -> str:
+    """The guest with a limit that no path can say."""
+    text = Path(file).read_text()
+    tune = "<iotune><read_iops_sec>500</read_iops_sec></iotune></disk>"
+    Path(file).write_text(text.replace("</disk>", tune))
+    return file
+
+
+def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guests = [
+        limited(guest(tmp_path, "raw/default", "slow")),
+        limited(guest(tmp_path, "raw/unsafe", "fast")),
+        guest(tmp_path, "raw/default", "free"),
+    ]
+    found = {group["path"]: group for group in advised(capsys, *guests[:2])["groups"]}
+    assert found["raw/default"]["advice"] == "cannot be measured"
+    assert "(read_iops_sec=500)" in found["raw/default"]["reason"]
+    assert (found["raw/unsafe"]["advice"], found["raw/unsafe"]["gain"]) == ("change", None)
+    main(["audit", *guests, "--format", "json"])
+    standings = [disk["standing"] for disk in json.loads(capsys.readouterr().out)["disks"]]
+    assert [standing is None for standing in standings] == [True, True, False]
+    main(["audit", guests[0]])
+    assert "not measured here" not in capsys.readouterr().out
+
+
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -209,6 +209,7 @@ class AuditRow:
     gain: Annotated[Number, At("standing.gain.ratio")]
     source: Annotated[str | None, At("disk.source")]
     risks: str
+    limits: Annotated[str, "limits of I/O that no path can say"]
     problem: Annotated[str | None, At("disk.problem")]
     needs: Annotated[
         Mapping[str, str | None],

@@ -15,6 +15,7 @@ from vdisklab.audit.configured_disk import (
     FlushesDroppedBelow,
     FuaForgotten,
     HangsOnGuestFlushes,
+    LimitsBeyondPath,
     MayOutgrow,
     NoDiscard,
     OtherFormat,
@@ -105,6 +106,8 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911, PLR0912 - a case p
                 "published cluster random writes were 48 times as fast with volumeMode Block "
                 "(neil1taylor/storage-perf-tests, latency-patterns.md); measure it in yours."
             )
+        case LimitsBeyondPath():
+            return f"I{str(risk)[1:]}."
         case StaleNote(noted):
             return (
                 f"vdisklab's note in the metadata says {noted}, but the XML was changed since; "
@@ -152,6 +155,7 @@ def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
         rank=_place(audited.standing),
         **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
         risks="; ".join(kind_of(risk) for risk in audited.risks),
+        limits="; ".join(audited.disk.limits),
         needs={
             "lacks": _names(audited, audited.lacks),
             "undecided": _names(audited, audited.undecided),
@@ -223,7 +227,7 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
     for audited in answer.disks:
         name = f"{audited.disk.domain}, {audited.disk.target}"
         yield from (f"{name}: {sentence}" for sentence in _sentences(audited))
-        if audited.standing is None and audited.path is not None and answer.why_no_speed is None:
+        if audited.standing is None and audited.path is not None and _wants_speed(answer, audited):
             yield f"{name}: not measured here{_way_to_measure(audited)}."
     yield from _volatile_data(answer.disks)
     yield from disk_note(answer.host_disk)
@@ -234,6 +238,11 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
     beware = caution(answer.caveats)
     if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
         yield f"Speeds were measured {beware}."
+
+
+def _wants_speed(answer: AuditAnswer, audited: AuditedDisk) -> bool:
+    """False where another sentence says why there is no speed."""
+    return answer.why_no_speed is None and not audited.disk.limits
 
 
 def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
