@@ -19,6 +19,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mount_at, mounts_below
+from vdisklab.host.pagecache import occupied_bytes
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage import undo
@@ -136,7 +137,7 @@ def test_a_full_image_holds_every_byte_of_the_source(site: Site, text: str) -> N
     ):
         assert image.properties["image.mapped"] == str(16 * MIB)
         site.host.run("qemu-img", "compare", "-f", image.format, "-F", "raw", image.path, source)
-        allocated = image.allocated()
+        allocated = occupied_bytes(image.path)
         assert allocated is not None
         assert allocated >= 16 * MIB
 
@@ -156,7 +157,7 @@ def test_a_thin_image_occupies_what_was_asked(site: Site, text: str, least: int,
         build_stack(site, (), 0, "s") as target,
         image_file(site, target, made, size=16 * MIB, name="i", source=None) as image,
     ):
-        allocated = image.allocated()
+        allocated = occupied_bytes(image.path)
         assert allocated is not None
         assert least <= allocated <= most
 

@@ -105,7 +105,7 @@ def _on_host(
         image,
         write_back,
         HostPlace(site, subject, None if is_device else image.path.parent),
-        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image),
+        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.path),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
             *storage_checks(cell.path, image),
@@ -136,8 +136,10 @@ def _in_guest(
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
         opener = machine.pid if daemon is None else daemon.pid
-        place = site.directory if image is None else image.path
-        limits = entered.enter_context(limited(site, opener, place, limits_of(disk.attachment)))
+        data = None if image is None else image.path
+        limits = entered.enter_context(
+            limited(site, opener, data or site.directory, limits_of(disk.attachment))
+        )
         guest_disk = with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # for a group in another guest before, whose writes may still move
@@ -150,7 +152,7 @@ def _in_guest(
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
             guest_counters(
-                machine, disk.serial, devices, image, None if daemon is None else daemon.pid
+                machine, disk.serial, devices, data, None if daemon is None else daemon.pid
             ),
             DiskWatch(machine.monitor, disk.serial, context.progress)
             if daemon is None
@@ -188,7 +190,7 @@ def _directory_in_guest(
             share,
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
-            Counters(lambda: None, devices, machine.pid, share, pid),
+            Counters(lambda: None, devices, machine.pid, share.path, pid),
             DaemonWatch(QEMU, machine.pid, lambda: True, context.progress)
             if daemon is None
             else DaemonWatch(VIRTIOFSD, daemon.pid, daemon.alive, context.progress),

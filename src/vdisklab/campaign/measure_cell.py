@@ -162,14 +162,14 @@ def _measure_boot(
     devices = context.stacks.devices_for(cell.path)
     # A QEMU that has not started has zero counters.
     nothing = Counted(0, 0, 0, 0, 0)
-    before = replace(Counters(lambda: nothing, devices, None, image).snapshot(), cpu=0.0)
+    before = replace(Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0)
     context.progress(MeasurementStarted(plan.name, None))
     watch = _BootWatch(disk.serial, context.progress)
     started, begin = datetime.now(UTC), time.monotonic()
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         time_series = watch.end()
-        after = guest_counters(machine, disk.serial, devices, image).snapshot()
+        after = guest_counters(machine, disk.serial, devices, image.path).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
         require_confirmed(checks)

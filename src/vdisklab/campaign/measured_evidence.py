@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
@@ -15,6 +16,7 @@ from vdisklab.host.counters import (
     read_devices,
     steal_seconds,
 )
+from vdisklab.host.pagecache import occupied_bytes, resident_share
 from vdisklab.results.model import Counted, Direction, Evidence, Sample
 from vdisklab.storage.image import ImageFile, mapped_bytes
 from vdisklab.storage.shared_directory import DiskData
@@ -24,12 +26,15 @@ QemuCounter = Callable[[], Counted | None]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The counters of one measurement: of QEMU if there is one, the host's devices, its kernel."""
+    """The counters of one measurement: of QEMU if there is one, the host's devices, its kernel.
+
+    `image` is what holds the guest's data: a file, a device or a directory.
+    """
 
     qemu: QemuCounter
     devices: tuple[tuple[int, int], ...]
     pid: int | None
-    image: DiskData | None
+    image: Path | None
     daemon: int | None = None
 
     def snapshot(self) -> Snapshot:
@@ -42,8 +47,8 @@ class Counters:
             qemu=self.qemu(),
             device=read_devices(self.devices),
             cpu=cpu,
-            resident=None if self.image is None else self.image.resident(),
-            allocated=None if self.image is None else self.image.allocated(),
+            resident=None if self.image is None else resident_share(self.image),
+            allocated=None if self.image is None else occupied_bytes(self.image),
             steal=steal_seconds(),
         )
 
@@ -64,7 +69,7 @@ def guest_counters(
     machine: Machine,
     serial: str,
     devices: tuple[tuple[int, int], ...],
-    image: ImageFile | None,
+    image: Path | None,
     daemon: int | None = None,
 ) -> Counters:
     """The counters of a disk in a running guest.

@@ -24,7 +24,7 @@ from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict
+from vdisklab.host.pagecache import evict, files_of
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
@@ -213,9 +213,8 @@ def _require(site: Site, command: tuple[str, ...]) -> None:
 
 
 def _evict_all(directory: Path) -> None:
-    for file in directory.rglob("*"):
-        if file.is_file():
-            evict(file)
+    for file in files_of([directory]):
+        evict(file)
 
 
 def host_subject(site: Site, path: Path, size: int, memory: int, *, is_device: bool) -> Subject:

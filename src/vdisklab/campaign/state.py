@@ -8,7 +8,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from vdisklab.errors import HostError
-from vdisklab.host.pagecache import evict, warm, write_back
+from vdisklab.host.pagecache import evict, files_of, resident_share, warm, write_back
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check
 from vdisklab.storage.shared_directory import DiskData
@@ -42,9 +42,9 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     if image is None:
         return
     if wanted is PageCache.WARM:
-        for file in image.caches:
+        for file in files_of(image.caches):
             warm(file)
-        resident = image.resident()
+        resident = resident_share(image.path)
         confirmed = resident is None or resident >= _WARM
     else:
         resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
@@ -62,9 +62,9 @@ def _emptied(image: DiskData, most: float) -> float | None:
     resident: float | None = 1.0
     for pause in _PAUSES:
         time.sleep(pause)
-        for file in image.caches:
+        for file in files_of(image.caches):
             evict(file)
-        resident = image.resident()
+        resident = resident_share(image.path)
         if resident is None or resident <= most:
             break
     return resident
@@ -84,8 +84,8 @@ class WriteBack:
 
     def begin(self) -> None:
         """Starts to write back the pages that are dirty now."""
-        files = () if self._image is None else self._image.caches
-        self._writing += [self._executor.submit(write_back, file) for file in files]
+        caches = () if self._image is None else self._image.caches
+        self._writing += [self._executor.submit(write_back, file) for file in files_of(caches)]
 
     def wait(self) -> None:
         """Waits until everything that was started is written. Raises HostError."""

@@ -13,7 +13,7 @@ from typing import Any
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict, residency
+from vdisklab.host.pagecache import evict
 from vdisklab.host.programs import not_installed
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
@@ -54,14 +54,6 @@ class ImageFile:
     backing: tuple[Path, ...] = ()
     data_file: Path | None = None
     key_file: Path | None = None
-
-    def resident(self) -> float:
-        """The share of its pages in the host's page cache."""
-        return residency(self.path)
-
-    def allocated(self) -> int | None:
-        """Bytes that the image now occupies on its file system; None for a device."""
-        return None if self.is_block else os.stat(self.path).st_blocks * 512  # noqa: PTH116
 
 
 @contextmanager

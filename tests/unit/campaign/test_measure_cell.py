@@ -27,7 +27,7 @@ from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
-from vdisklab.host.pagecache import residency, warm
+from vdisklab.host.pagecache import occupied_bytes, residency, resident_share, warm
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import Accelerator
@@ -409,26 +409,26 @@ class TestPageCache:
 
     @pytest.mark.parametrize("asked", [PageCache.COLD, PageCache.WARM])
     def test_a_directory_has_that_of_its_files(self, asked: PageCache, tmp_path: Path) -> None:
-        share = SharedDirectory(tmp_path / "share", {})
+        share = SharedDirectory(tmp_path / "share", {}, (tmp_path / "share",))
         (share.path / "below").mkdir(parents=True)
         set_page_cache(asked, share)
-        assert share.resident() is None
+        assert resident_share(share.path) is None
         for name, size in (("one", 1 << 20), ("below/other", 3 << 20), ("empty", 0)):
             (share.path / name).write_bytes(os.urandom(size))
         set_page_cache(asked, share)
-        resident = share.resident()
+        resident = resident_share(share.path)
         assert resident is not None
         assert resident >= 0.98 if asked is PageCache.WARM else resident <= 0.02
-        assert share.allocated() >= 4 << 20
+        assert (occupied_bytes(share.path) or 0) >= 4 << 20
 
     def test_holes_of_a_directory_in_memory_need_not_be_warm(self) -> None:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
             with (Path(place) / "sparse").open("wb") as sparse:
                 sparse.truncate(64 << 20)
                 sparse.write(os.urandom(1 << 20))
-            share = SharedDirectory(Path(place), {})
+            share = SharedDirectory(Path(place), {}, (Path(place),))
             set_page_cache(PageCache.WARM, share)
-            assert share.resident() == 1.0
+            assert resident_share(share.path) == 1.0
 
     def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         touched: list[Path] = []

@@ -15,7 +15,6 @@ from vdisklab.campaign.measured_evidence import Counters, Snapshot, evidence_bet
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.qmp_models import device_statistics
 from vdisklab.results.model import Counted, Evidence
-from vdisklab.storage.image import ImageFile
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -43,10 +42,7 @@ def test_an_answer_without_the_numbers_is_no_zero(answer: object) -> None:
 
 
 def witness(pid: int | None, image: Path | None = None) -> Counters:
-    held = None
-    if image is not None:
-        held = ImageFile(image, False, "raw", image.stat().st_size, {}, (image,))
-    return Counters(lambda: None, (), pid, held)
+    return Counters(lambda: None, (), pid, image)
 
 
 def test_a_look_at_a_process_and_its_image(tmp_path: Path) -> None:
