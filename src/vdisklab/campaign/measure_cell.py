@@ -80,7 +80,7 @@ def _measure(
     workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
     timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
-    _rest(context.plan.profile.usual.interval)
+    time.sleep(context.plan.profile.usual.interval)
     with place.workspace(plan.filesystem) as space:
         subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
         script = workload.script(plan, subject, timing)
@@ -119,11 +119,6 @@ def _measure(
         series=outcome.series,
     )
     return measurement, space.checks
-
-
-def _rest(seconds: float) -> None:
-    if seconds > 0:
-        time.sleep(seconds)
 
 
 _SHUTDOWN_SECONDS = 120.0

@@ -24,7 +24,7 @@ from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict, files_of
+from vdisklab.host.pagecache import evict
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
@@ -172,7 +172,7 @@ class HostPlace:
         with self.site.tracked(Kind.DIRECTORY, directory):
             directory.mkdir()
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
-            yield Workspace(subject, lambda: _evict_all(directory))
+            yield Workspace(subject, lambda: evict(directory))
 
     def step(self, step: SideCommand) -> None:
         """As a program of the host."""
@@ -210,11 +210,6 @@ def _require(site: Site, command: tuple[str, ...]) -> None:
         raise HostError(
             f"{program} is not installed", hint="`vdisklab doctor` says which package has it"
         )
-
-
-def _evict_all(directory: Path) -> None:
-    for file in files_of([directory]):
-        evict(file)
 
 
 def host_subject(site: Site, path: Path, size: int, memory: int, *, is_device: bool) -> Subject:

@@ -62,8 +62,7 @@ def _emptied(image: DiskData, most: float) -> float | None:
     resident: float | None = 1.0
     for pause in _PAUSES:
         time.sleep(pause)
-        for file in files_of(image.caches):
-            evict(file)
+        evict(*image.caches)
         resident = resident_share(image.path)
         if resident is None or resident <= most:
             break

@@ -86,8 +86,8 @@ def worst_second_of(measured: TimeSeries, *, short: bool = False) -> tuple[Sampl
     if measured.stalls is None or active is None:
         return ()
     if short or measured.moved[-1][0] - measured.moved[0][0] <= _ONE_SECOND:
-        seconds = active.moved[-1][0] - active.moved[0][0]
-        return (Sample("worst_second", Direction.NONE, _size(active) / seconds),)
+        (begin, less), (end, more) = active.moved[0], active.moved[-1]
+        return (Sample("worst_second", Direction.NONE, (more - less) / (end - begin)),)
     series = _series(active)
     values = () if series is None else series.values
     busy = _busy(active, len(values))
@@ -111,10 +111,6 @@ def _busy_part(measured: TimeSeries) -> TimeSeries | None:
     begin, end = spans[0][0], spans[-1][1]
     moved = tuple(point for point in measured.moved if begin <= point[0] <= end)
     return replace(measured, moved=moved) if end > begin else None
-
-
-def _size(measured: TimeSeries) -> int:
-    return measured.moved[-1][1] - measured.moved[0][1]
 
 
 def _series(measured: TimeSeries) -> Series | None:

@@ -7,11 +7,11 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.syscalls import opened
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4 << 20
@@ -35,14 +35,19 @@ class _Cachestat(ctypes.Structure):
     )
 
 
-def evict(path: Path) -> None:
-    """Writes back the dirty pages of a file or block device, and drops all pages.
+def evict(*paths: Path) -> None:
+    """Writes back the dirty pages of files, devices and directories' files, and drops all pages.
 
     POSIX_FADV_DONTNEED drops only clean pages (mm/fadvise.c), hence the sync first. Pages that a
     process has mapped or locked stay, so check `residency`. Raises HostError.
     """
+    for path in files_of(paths):
+        _evict_one(path)
+
+
+def _evict_one(path: Path) -> None:
     try:
-        with _opened(path) as descriptor:
+        with opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
             if stat.S_ISBLK(os.fstat(descriptor).st_mode):
                 fcntl.ioctl(descriptor, _BLKFLSBUF, 0)
@@ -57,7 +62,7 @@ def evict(path: Path) -> None:
 def write_back(path: Path) -> None:
     """Writes back dirty pages, which stay in the page cache. Raises HostError."""
     try:
-        with _opened(path) as descriptor:
+        with opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
     except OSError as error:
         raise HostError(f"{path} cannot be written back: {error.strerror}") from error
@@ -83,7 +88,7 @@ def residency(path: Path) -> float:
     Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
     """
     try:
-        with _opened(path) as descriptor:
+        with opened(path, os.O_RDONLY) as descriptor:
             size = os.lseek(descriptor, 0, os.SEEK_END)
             pages = -(-size // _PAGE)
             if pages == 0:
@@ -127,15 +132,6 @@ def occupied_bytes(path: Path) -> int | None:
     if path.is_block_device():
         return None
     return sum(file.stat().st_blocks * 512 for file in files_of([path]))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _cached_pages(descriptor: int, size: int) -> int:

@@ -13,7 +13,8 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.host.mounts import still_mounted
@@ -76,6 +77,16 @@ def punch_hole(descriptor: int, offset: int, length: int) -> None:
     _check(_libc.fallocate(descriptor, FALLOC_PUNCH_HOLE | FALLOC_KEEP_SIZE, offset, length))
 
 
+@contextmanager
+def opened(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> Iterator[int]:
+    """A file's descriptor, closed at the end; programs that are started meanwhile do not get it."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def write_whole(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
     """pwritev(2) of all parts. A short write means that there is no room for the rest."""
     if os.pwritev(descriptor, parts, offset) < sum(map(len, parts)):
@@ -84,11 +95,8 @@ def write_whole(descriptor: int, parts: Sequence[bytes], offset: int) -> None:
 
 def sync_filesystem(directory: Path) -> None:
     """syncfs(2): writes everything in the directory's file system to its disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         _check(_libc.syncfs(descriptor), directory)
-    finally:
-        os.close(descriptor)
 
 
 def freeze_and_thaw(directory: Path) -> None:
@@ -96,12 +104,9 @@ def freeze_and_thaw(directory: Path) -> None:
 
     This empties its journal, as some idle seconds do.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         fcntl.ioctl(descriptor, _FIFREEZE, 0)
         fcntl.ioctl(descriptor, _FITHAW, 0)
-    finally:
-        os.close(descriptor)
 
 
 def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True) -> str:
@@ -110,10 +115,8 @@ def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True)
     LOOP_CONFIGURE needs Linux 5.8. If another process takes the free device first, the next one
     is used.
     """
-    control = os.open("/dev/loop-control", os.O_RDWR | os.O_CLOEXEC)
-    file = os.open(backing, os.O_RDWR | os.O_CLOEXEC)
     flags = _LO_FLAGS_DIRECT_IO if direct_io else 0
-    try:
+    with opened("/dev/loop-control", os.O_RDWR) as control, opened(backing, os.O_RDWR) as file:
         while True:
             number = fcntl.ioctl(control, _LOOP_CTL_GET_FREE)
             device = f"/dev/loop{number}"
@@ -121,9 +124,6 @@ def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True)
                 os.mknod(device, 0o60660, os.makedev(_LOOP_MAJOR, number))
             if _configure(device, file, _loop_config(file, backing, block_size, flags)):
                 return device
-    finally:
-        os.close(file)
-        os.close(control)
 
 
 def _loop_config(file: int, backing: Path, block_size: int, flags: int) -> bytes:
@@ -135,15 +135,13 @@ def _loop_config(file: int, backing: Path, block_size: int, flags: int) -> bytes
 
 
 def _configure(device: str, _file: int, config: bytes) -> bool:
-    loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            return False
-        raise
-    finally:
-        os.close(loop)
+    with opened(device, os.O_RDWR) as loop:
+        try:
+            fcntl.ioctl(loop, _LOOP_CONFIGURE, config)
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            raise
     return True
 
 
@@ -155,14 +153,12 @@ def detach_loop(device: str) -> None:
     """
     deadline = time.monotonic() + _RELEASE_SECONDS
     backing_file = _backing_file(device)
-    loop = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.ioctl(loop, _LOOP_CLR_FD)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-    finally:
-        os.close(loop)
+    with opened(device, os.O_RDWR) as loop:
+        try:
+            fcntl.ioctl(loop, _LOOP_CLR_FD)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
     while backing_file is not None and _backing_file(device) == backing_file:
         if time.monotonic() > deadline:
             raise still_mounted(f"the file system on {device}", device) or OSError(

@@ -261,14 +261,12 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
                 last = texts[title].rstrip().splitlines()[-_CONSOLE_LINES:]
                 error.add_note("\n".join([f"{title}:", *last]))
         error.add_note(f"the full record: {record}")
-        for old in sorted(record.parent.iterdir(), key=_changed)[:-_KEPT_RECORDS]:
+        for old in sorted(record.parent.iterdir(), key=lambda file: file.stat().st_mtime)[
+            :-_KEPT_RECORDS
+        ]:
             old.unlink()
         raise
 
 
 def _text(file: Path) -> str:
     return file.read_text(errors="replace") if file.is_file() else ""
-
-
-def _changed(file: Path) -> float:
-    return file.stat().st_mtime

@@ -54,8 +54,7 @@ def aged(
             site.run(*snapshot_command(form, made.path, snapshot, key, remove=True))
 
     def read_back() -> Mapping[str, str]:
-        for file in made.caches:
-            evict(file)
+        evict(*made.caches)
         after = fragmentation(site.host, made)
         properties = (
             {} if made.is_block else read_properties(site.host, made.path, form, made.key_file)

@@ -13,6 +13,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.ledger import Kind
 from vdisklab.host.probes import try_o_direct
+from vdisklab.host.syscalls import opened
 from vdisklab.storage.site import Site, Target
 
 _BLOCK = 4096
@@ -74,17 +75,14 @@ def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
     numbers = [number for member in members if (number := device_below(member)) is not None]
     file = directory / "o_direct.trial"
     with site.tracked(Kind.FILE, file):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600)
-        try:
-            with mmap.mmap(-1, _TRIAL) as block:
-                block[:] = os.urandom(_TRIAL)
-                os.pwritev(descriptor, [block], 0)
-                os.fsync(descriptor)
-                before = read_devices(numbers)
-                os.preadv(descriptor, [block], 0)
-                after = read_devices(numbers)
-        finally:
-            os.close(descriptor)
+        flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT
+        with opened(file, flags) as descriptor, mmap.mmap(-1, _TRIAL) as block:
+            block[:] = os.urandom(_TRIAL)
+            os.pwritev(descriptor, [block], 0)
+            os.fsync(descriptor)
+            before = read_devices(numbers)
+            os.preadv(descriptor, [block], 0)
+            after = read_devices(numbers)
     if before is None or after is None:
         return "accepted, and nobody counts below"
     read = after.since(before).read_bytes

@@ -147,8 +147,7 @@ def overlays(
             chain.insert(0, file)
 
         def read_back() -> Mapping[str, str]:
-            for file in chain:
-                evict(file)
+            evict(*chain)
             return read_properties(site.host, chain[0], image)
 
         properties = site.read_back(read_back)
@@ -226,8 +225,7 @@ def _make(
     held_in = (path,) if data is None else (path, data)
 
     def read_back() -> Mapping[str, str]:
-        for file in held_in:
-            evict(file)
+        evict(*held_in)
         properties = read_properties(site.host, path, image, key)
         whole = _whole_size(image, properties, size, is_block=target.is_block)
         _require(properties, "image.virtual_size", whole, path)

@@ -92,14 +92,14 @@ class Channels:
 
 def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
     """The whole command line."""
-    plan = config.plan
+    plan, is_kvm = config.plan, config.accelerator is Accelerator.KVM
     return (
         config.binary,
         "-name", f"guest={config.marker},debug-threads=on",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-machine", _machine(config),
-        "-accel", _accelerator(config.accelerator),
-        "-cpu", "host" if config.accelerator is Accelerator.KVM else "max",
+        "-accel", "kvm" if is_kvm else "tcg,thread=multi",
+        "-cpu", "host" if is_kvm else "max",
         "-smp", str(plan.cpus),
         *_memory(config),
         *_boot(config.boot),
@@ -118,10 +118,6 @@ def _memory(config: GuestConfig) -> tuple[str, ...]:
         return ("-m", size)
     shared = f"memory-backend-memfd,id=shared,share=on,size={size}M"
     return ("-m", size, "-object", shared)
-
-
-def _accelerator(accelerator: Accelerator) -> str:
-    return "kvm" if accelerator is Accelerator.KVM else "tcg,thread=multi"
 
 
 def _machine(config: GuestConfig) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.errors import HostError
-from vdisklab.host.syscalls import punch_hole, write_whole
+from vdisklab.host.syscalls import opened, punch_hole, write_whole
 from vdisklab.powercut.cutting.cuts import Cut, Epoch, torn_parts
 from vdisklab.powercut.cutting.memory_files import require_memory, stored_ranges
 from vdisklab.powercut.recording.write_log import Flag, Log, LogEntry
@@ -166,15 +166,12 @@ def open_rebuilder(
     directory: Path, log: Log, disk_size: int, *, sharers: int = 1
 ) -> Iterator[Rebuilder]:
     """A rebuilder with its files in `directory`, which must be in memory."""
-    source = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with (
-            _sparse_file(directory / "base", disk_size) as base,
-            _sparse_file(directory / STATE_NAME, disk_size) as state,
-        ):
-            yield Rebuilder(log.entries, source, base, state, disk_size, sharers)
-    finally:
-        os.close(source)
+    with (
+        opened(log.path, os.O_RDONLY) as source,
+        _sparse_file(directory / "base", disk_size) as base,
+        _sparse_file(directory / STATE_NAME, disk_size) as state,
+    ):
+        yield Rebuilder(log.entries, source, base, state, disk_size, sharers)
 
 
 @contextmanager

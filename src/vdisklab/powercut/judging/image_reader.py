@@ -12,13 +12,13 @@ import errno
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from vdisklab.host.syscalls import opened
 from vdisklab.powercut.judging.qcow2_extensions import (
     Extensions,
     bitmap_tables,
@@ -89,14 +89,17 @@ def read_image(
     image below, read as zeros, as in QEMU.
     """
     if image_format == "raw":
-        with _opened(path) as descriptor:
+        with opened(path, os.O_RDONLY) as descriptor:
             content = _read_sectors(descriptor, numbers * SECTOR).reshape(-1)
             return ImageSectors(content, size=os.fstat(descriptor).st_size)
     sectors = np.zeros((len(numbers), SECTOR), dtype=np.uint8)
     missing = np.arange(len(numbers))
     checked: list[Qcow2Metadata] = []
     for image in (path, *backing):
-        with _opened(image) as descriptor, _opened(data_file or image) as data:
+        with (
+            opened(image, os.O_RDONLY) as descriptor,
+            opened(data_file or image, os.O_RDONLY) as data,
+        ):
             metadata = read_metadata(descriptor)
             held = np.searchsorted(numbers[missing], metadata.header.size // SECTOR)
             if image == path and held < len(numbers):
@@ -113,15 +116,6 @@ def read_image(
         checked[0].header.dirty,
         checked[0].header.size,
     )
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:

@@ -13,7 +13,7 @@ from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.ledger import Kind
-from vdisklab.host.syscalls import freeze_and_thaw, sync_filesystem, write_whole
+from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FailureModel
@@ -462,9 +462,6 @@ def _make_durable(image: ImageFile, directory: Path) -> None:
     """Syncs a new image and its name: `qemu-img create` alone may lose the file."""
     data = () if image.data_file is None else (image.data_file,)
     for path in (image.path, *image.backing, *data, directory):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
     sync_filesystem(directory)

@@ -17,7 +17,7 @@ from enum import IntFlag
 from pathlib import Path
 
 from vdisklab.errors import PowercutError
-from vdisklab.host.syscalls import write_whole
+from vdisklab.host.syscalls import opened, write_whole
 from vdisklab.units import SECTOR
 
 _MAGIC = 0x6A736677736872
@@ -146,23 +146,17 @@ class LogTail:
 @contextmanager
 def open_tail(path: Path) -> Iterator[LogTail]:
     """Opens a log that is being written."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         yield LogTail(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_log(path: Path) -> Log:
     """The entries of a log file. Raises LogError for another file, or a damaged or short one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with opened(path, os.O_RDONLY) as descriptor:
+            return Log(path, tuple(_entries(descriptor, path)))
     except OSError as error:
         raise LogError(f"the log {path} cannot be read: {error.strerror}") from error
-    try:
-        return Log(path, tuple(_entries(descriptor, path)))
-    finally:
-        os.close(descriptor)
 
 
 def mark_text(log: Log, entry: LogEntry) -> str | None:

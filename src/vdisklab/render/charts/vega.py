@@ -188,12 +188,10 @@ def page_rows(
             "name": group,
             "bars": [_row(bar, unit, top if shared else _top(chosen)) for bar in chosen],
         }
-        for group, chosen in ((name, list(rows)) for name, rows in groupby(bars, _group))
+        for group, chosen in (
+            (name, list(rows)) for name, rows in groupby(bars, lambda bar: bar.group)
+        )
     ]
-
-
-def _group(bar: Bar) -> str:
-    return bar.group
 
 
 def _top(bars: Iterable[Bar]) -> float:

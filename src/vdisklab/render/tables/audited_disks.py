@@ -123,7 +123,7 @@ def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
         Column("domain", lambda row: row.disk.domain),
         Column("disk", lambda row: row.disk.target),
         Column("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
-        Column("rank", _rank),
+        Column("rank", lambda audited: _rank_of(audited.standing)),
         Column("score", _score_text, right=True, spare=1),
         Column("power cut", _power_cut, spare=1),
         Column("worth changing to", _better, folds=NAMES),
@@ -202,10 +202,6 @@ def _place(standing: PathScore | None) -> str | None:
     if standing is None or standing.best is None or standing.worst is None:
         return None
     return numbers.place(standing.best, standing.worst)
-
-
-def _rank(audited: AuditedDisk) -> str:
-    return _rank_of(audited.standing)
 
 
 def _rank_of(standing: PathScore | None) -> str:

@@ -64,7 +64,7 @@ def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
     return Table(
         title, columns, answer.answers, tuple(_notes(answer)),
         tuple(dict.fromkeys(answer.commands.values())),
-        kind=ClaimRow, record=lambda row: _row(answer, row),
+        kind=ClaimRow, record=lambda row: copy_fields(ClaimRow, row, **_computed(answer, row)),
     )  # fmt: skip
 
 
@@ -165,10 +165,6 @@ def _explained(claim_answer: ClaimAnswer) -> str:
         f"{verdict_text(claim_answer)}: {numbers.ratio(claim_answer.ratio)} ({shown}) "
         f"in {counted(claim_answer.blocks, 'block')}; stated is {stated(claim_answer.claim)}"
     )
-
-
-def _row(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> ClaimRow:
-    return copy_fields(ClaimRow, claim_answer, **_computed(answer, claim_answer))
 
 
 def _computed(answer: ClaimsAnswer, claim_answer: ClaimAnswer) -> dict[str, object]:
