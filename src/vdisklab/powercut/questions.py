@@ -225,7 +225,7 @@ def _judge(
     except _FATAL:
         raise
     except VdisklabError as error:
-        failure = str(error)
+        failure = "; ".join(filter(None, (error.message, error.hint)))
         for name in names:  # a loss of the same run may have been kept before
             shutil.rmtree(recordings / name, ignore_errors=True)
     seconds = (time.monotonic() - begun) / len(questions)

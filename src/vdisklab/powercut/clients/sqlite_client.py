@@ -40,6 +40,10 @@ _FILESYSTEM = "ext4"
 MOUNTPOINT = "/mnt"
 _PREPARE_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
+_SHARED_MEMORY = (
+    "WAL needs memory that processes share: in a directory choose virtiofs:cache=always, "
+    "9p:cache=loose, or another --client"
+)
 _LEVELS = {"FULL": "2", "EXTRA": "3"}  # https://sqlite.org/pragma.html#pragma_synchronous
 _CHECKPOINT_PAGES = 20
 _PAYLOAD = 1500
@@ -105,7 +109,7 @@ class GuestDatabase:
             "CREATE TABLE newest (version INTEGER); INSERT INTO newest VALUES (0); "
             "SELECT 'ready';\n"
         )
-        self._expect("ready")
+        self._expect("ready", _SHARED_MEMORY if mode == "wal" else None)
         self.seen |= {"guest.sqlite.journal_mode": mode, "guest.sqlite.synchronous": level}
 
     def quit(self) -> None:
@@ -115,13 +119,14 @@ class GuestDatabase:
     def _send(self, statement: str) -> None:
         self.program.send(statement.encode())
 
-    def _expect(self, answer: str) -> None:
+    def _expect(self, answer: str, hint: str | None = None) -> None:
         while b"\n" not in self._received:
             self._received += self.program.receive(4096, _ANSWER_SECONDS)
         line, _, rest = self._received.partition(b"\n")
         self._received = bytearray(rest)
         if line != answer.encode():
-            raise GuestError(f"SQLite answered {line!r} instead of {answer!r}")
+            said = line.decode(errors="replace").strip()
+            raise GuestError(f"SQLite in the guest said {said!r} instead of {answer!r}", hint=hint)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.powercut.clients.guest_programs import GuestProgram
+from vdisklab.powercut.clients.guest_programs import GuestProgram, guest_script
 from vdisklab.powercut.clients.sqlite_client import (
     DATABASE,
     DueTransactions,
@@ -156,3 +156,19 @@ def test_sqlite_is_heard_line_by_line_and_believed_only_word_by_word() -> None:
         assert opened.await_one() == 2
         with pytest.raises(GuestError, match="instead of 'done 3'"):
             opened.await_one()
+
+
+def test_that_a_directory_has_no_shared_memory_is_said_with_what_to_choose() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        opened = GuestDatabase(GuestProgram(cast(Machine, None), near, 1, "SQLite", "port"), {})
+        far.sendall(b"wal\n2\n20\nRuntime error near line 4: disk I/O error (10)\r\n")
+        with pytest.raises(GuestError, match="said 'Runtime error near line 4: disk") as refused:
+            opened.prepare("wal", "FULL")
+        assert refused.value.hint is not None
+        assert "9p:cache=loose" in refused.value.hint
+
+
+def test_an_error_of_sqlite_is_an_answer() -> None:
+    """Otherwise it would be heard only when the next answer is overdue."""
+    assert "2>&0" in guest_script("database.sh")
