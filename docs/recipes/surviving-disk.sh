@@ -54,18 +54,45 @@ killed() { # KIND CACHE-MODE [-c flush]
     write "$@"
     outcome "$name" host/t
 }
-dead_host() { # FILE-SYSTEM KIND CACHE-MODE [-c flush]
-    rm -f disk && truncate -s 320M disk && "mkfs.$1" -q disk >/dev/null
+plug_in() { # FILE-SYSTEM[:OPTION]: mounts a new one
+    rm -f disk && truncate -s 320M disk && "mkfs.${1%:*}" -q disk >/dev/null
     # the file system's own timer shall not write what nobody flushed
-    case $1 in xfs) mount -o loop disk host ;; *) mount -o loop,commit=300 disk host ;; esac
+    case $1 in
+    xfs) mount -o loop disk host ;;
+    *:*) mount -o "loop,commit=300,${1#*:}" disk host ;;
+    *) mount -o loop,commit=300 disk host ;;
+    esac
+}
+host_dies() {
+    cp disk after
+    umount host
+    mount -o loop after cut
+}
+dead_host() { # FILE-SYSTEM[:OPTION] KIND CACHE-MODE [-c flush]
+    plug_in "$1"
     image "$2"
     name="host dead, $1, $2, $3${5:+, $5}"
     shift 2
     write "$@"
-    cp disk after
-    umount host
-    mount -o loop after cut
+    host_dies
     outcome "$name" cut/t
+}
+database() { # FILE-SYSTEM SYNCHRONOUS: two transactions with a rollback journal, as in a shared directory
+    plug_in "$1"
+    python3 - "$2" <<'PYTHON'
+import os, sqlite3, sys
+database = sqlite3.connect("host/t.db", isolation_level=None)
+for statement in (f"pragma synchronous={sys.argv[1]}", "create table t(n)",
+                  "insert into t values(1)", "insert into t values(2)"):
+    database.execute(statement)
+os._exit(0)
+PYTHON
+    host_dies
+    found=$(python3 -c 'import sqlite3
+print(*sqlite3.connect("cut/t.db").execute("select max(n) from t").fetchone())')
+    if [ "$found" = 2 ]; then found=kept; else found=lost; fi
+    echo "host dead, $1, SQLite in a directory, synchronous=$2: $found"
+    pull_down
 }
 
 killed raw-thin writeback
@@ -90,6 +117,17 @@ dead_host ext4 qcow2-overlay none
 dead_host ext4 qcow2-overlay none -c flush
 dead_host ext4 qcow2-overlay-subclusters none
 dead_host ext4 qcow2-snapshot none
+dead_host ext4:data=journal raw-full none
+dead_host ext4:data=journal raw-full none -c flush
 dead_host xfs raw-full none
+dead_host xfs raw-full writeback
+dead_host xfs raw-thin none
+dead_host xfs raw-thin none -c flush
+dead_host xfs qcow2-thin none
 dead_host btrfs raw-full none
 dead_host btrfs raw-full none -c flush
+dead_host btrfs raw-full unsafe -c flush
+for system in ext4 xfs btrfs; do
+    database $system full
+    database $system extra
+done
