@@ -242,7 +242,7 @@ Risk = (
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
     """The disk's risks, most serious first; none for a disk without a path.
 
-    A read-only disk has only those of reading.
+    A read-only disk has only the risks that reading has.
     """
     path = disk_path(disk, context)
     if path is None:

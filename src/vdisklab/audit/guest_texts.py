@@ -92,17 +92,17 @@ def read_guests(
 def _served(texts: Sequence[GuestText]) -> Iterator[tuple[str, DiskArguments]]:
     """What the daemons in the texts serve; an exported command names its daemon in a comment."""
     for text in texts:
-        for found in _DAEMON.finditer(text.text):
-            line = found["arguments"]
+        for match in _DAEMON.finditer(text.text):
+            line = match["arguments"]
             try:
                 words = line.split("\0") if "\0" in line else shlex.split(line)
             except ValueError:  # a quotation without its end
                 continue
-            yield from (served_disks if found["storage"] else shared_directories)(words)
+            yield from (served_disks if match["storage"] else shared_directories)(words)
 
 
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
-    """The disk with names and reasons that a table can hold: a hostile one has megabytes."""
+    """The disk with its texts cut to what a table can hold: a hostile file has megabytes."""
     return replace(
         disk,
         domain=_cut(disk.domain),

@@ -16,7 +16,7 @@ from typing import Any
 class LimitWords:
     """One platform's words: by option of a path those that say it, and all others."""
 
-    said: Mapping[str, tuple[str, ...]]
+    expressible: Mapping[str, tuple[str, ...]]
     others: tuple[str, ...]
 
     def of_path(self, settings: Mapping[str, Any]) -> Mapping[str, object]:
@@ -24,7 +24,7 @@ class LimitWords:
         flat = dict(_flat(settings))
         return {
             option: next((flat[word] for word in words if word in flat), None)
-            for option, words in self.said.items()
+            for option, words in self.expressible.items()
         }
 
     def beyond(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class LimitWords:
 
     def all(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """Each limit that is set, of a disk whose path can say none."""
-        return self._named(settings, (*_spellings(self.said), *self.others))
+        return self._named(settings, (*_spellings(self.expressible), *self.others))
 
     def _named(self, settings: Mapping[str, Any], words: Iterable[str]) -> tuple[str, ...]:
         flat = dict(_flat(settings))
@@ -62,14 +62,14 @@ def _none_of(word: str) -> tuple[str, ...]:
     return ("", "0", "0.0", "None", "1") if word.endswith("length") else ("", "0", "0.0", "None")
 
 
-def _spellings(said: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    for words in said.values():
+def _spellings(expressible: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for words in expressible.values():
         yield from words
 
 
-def _rest(said: Mapping[str, tuple[str, ...]], words: Iterable[str]) -> LimitWords:
-    known = set(_spellings(said))
-    return LimitWords(said, tuple(word for word in words if word not in known))
+def _rest(expressible: Mapping[str, tuple[str, ...]], words: Iterable[str]) -> LimitWords:
+    known = set(_spellings(expressible))
+    return LimitWords(expressible, tuple(word for word in words if word not in known))
 
 
 def _joined(*parts: Iterable[str]) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def image_of(form: ImageFormat, *, is_block: bool) -> Image | None:
 
 
 def queues_of(text: str, admin: int = 0) -> OptionValue:
-    """The number of queues for data; `admin` of them are for other commands."""
+    """How many of a device's queues carry data: all but `admin`, which carry other commands."""
     number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
     try:
         return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
@@ -173,18 +173,18 @@ def _elsewhere(device: Settings, what: str, words: Sequence[str], served: Served
     name = str(device.get("id", "?"))
     for value in _following(words, "-chardev"):
         backend = keyed_settings(value, first="backend")
-        found = served.get(str(backend.get("path")))
-        if found is not None and backend.get("id") == device.get("chardev"):
+        disk = served.get(str(backend.get("path")))
+        if disk is not None and backend.get("id") == device.get("chardev"):
             try:
-                path, problem = found.path and _with_queues(found.path, device), found.problem
+                path, problem = disk.path and _with_queues(disk.path, device), disk.problem
             except ValueError as error:
                 path, problem = None, str(error)
-            return replace(found, device=name, path=path, problem=problem)
+            return replace(disk, device=name, path=path, problem=problem)
     return DiskArguments(name, str(device.get(what)), None, SERVED_ELSEWHERE, read_only=False)
 
 
 def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
-    """The path with the device's queues, which QEMU decides on."""
+    """The path with the device's queues: QEMU's arguments set them, not the daemon's."""
     attachment = path.attachment
     options = dict(attachment.options)
     options |= parsed_options(attachment.bus, {"queue_size": device.get("queue-size")})

@@ -64,7 +64,7 @@ def _limited(disk: ConfiguredDisk, inserted: dict[str, Any], entries: list[Any])
     if "iops" not in inserted or disk.path is None:
         return disk
     of_all = [entry.get("inserted") for entry in entries if isinstance(entry, dict)]
-    groups = [each.get("group") for each in of_all if isinstance(each, dict)]
+    groups = [limits.get("group") for limits in of_all if isinstance(limits, dict)]
     shared = shared_group("group", inserted.get("group"), groups)
     if inserted.get("drv") == "throttle":
         return replace(disk, limits=(*disk.limits, *QEMU.all(inserted), *shared))

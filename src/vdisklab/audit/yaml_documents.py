@@ -70,7 +70,7 @@ def tree(value: object, *keys: str) -> Tree:
 
 
 def branches(value: object, *keys: str) -> tuple[Tree, ...]:
-    """The mappings of the list below these keys."""
+    """The mappings in the list that these keys lead to; none if there is no list."""
     listed = tree(value, *keys[:-1]).get(keys[-1])
     return (
         tuple(entry for entry in listed if isinstance(entry, dict))

@@ -48,15 +48,15 @@ class Named:
         return cls(db, tuple(campaigns or ()))
 
     def in_text(self, text: str) -> str:
-        """The text with complete commands."""
+        """The text, whose commands of vdisklab get the options that the user named."""
         return _IN_TEXT.sub(self._complete, text)
 
     def in_html(self, page: str) -> str:
-        """The page with complete commands."""
+        """The same for an HTML page."""
         return _IN_HTML.sub(lambda match: self._complete(match, _in_span), page)
 
     def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
-        """The JSON value with complete commands."""
+        """The same for a JSON value."""
         if isinstance(value, str):
             return self.in_text(value)
         if isinstance(value, dict):

@@ -117,8 +117,8 @@ def _for_guests(
     """Prints the paths that carry so many guests, the one that carries most first."""
     if ignored or len(campaign or ()) > 1:
         raise PlanError(
-            "--guests answers from one search of `vdisklab density` alone",
-            hint="leave out the other options but one --campaign, --db and --format",
+            "--guests answers only from one search of `vdisklab density`",
+            hint="leave out all other options except --campaign (once), --db and --format",
         )
     with open_results(db) as results:
         answer = carrying(stored_density(results, campaign[0] if campaign else None), guests)

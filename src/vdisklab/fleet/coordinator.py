@@ -143,8 +143,8 @@ def members(client: Client) -> tuple[FleetMember, ...]:
 def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple[str, ...]:
     """The names of the hosts that `all`, names and FACT=VALUE choose.
 
-    A name need not be there: it may come. Raises PlanError if nothing is chosen, and HostError for
-    a host of another version.
+    A named host may still be absent, and join later. Raises PlanError if nothing is chosen, and
+    HostError for a host of another version.
     """
     by_name = {member.name: member for member in there}
     known = {member.name: member.facts for member in there}

@@ -215,13 +215,13 @@ def require_steady_rate(
     """
 
     def ask() -> tuple[float, float, float]:
-        asked = now()
-        return asked, int(agent.query("guest-get-time")) / 1e9, now()
+        sent = now()
+        return sent, int(agent.query("guest-get-time")) / 1e9, now()
 
-    asked, begun, answered = ask()
+    sent, begun, answered = ask()
     sleep(_COMPARED)
-    asked_again, ended, answered_again = ask()
-    least, most = asked_again - answered, answered_again - asked
+    sent_again, ended, answered_again = ask()
+    least, most = sent_again - answered, answered_again - sent
     counted = ended - begun
     if not (1 - _MOST_OFF) * least - _MOST_OFF <= counted <= (1 + _MOST_OFF) * most + _MOST_OFF:
         raise WrongClockError(

@@ -104,7 +104,7 @@ class UserGuest:
         return {name: value for name, value in settings.items() if value is not None}
 
     def as_json(self) -> dict[str, str]:
-        """The part that identifies what is measured."""
+        """The settings that identify what is measured; the others are in `how_to_start`."""
         return {
             "image": str(self.image),
             "image_state": self.state,

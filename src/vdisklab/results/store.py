@@ -144,7 +144,7 @@ class Store:
     def find_campaign(self, fingerprint: str, machine_id: str) -> Campaign | None:
         """The newest campaign of that plan on that machine, None if there is none.
 
-        Its `host` has the facts of the time it was started. The caller decides whether to
+        Its `host` has the facts from when it was started. The caller decides whether to
         continue it if they have changed.
         """
         table = schema.campaign

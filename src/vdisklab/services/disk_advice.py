@@ -101,7 +101,7 @@ class PlannedMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class AdviceAnswer:
-    """All groups, those to change first, and what would answer for the others."""
+    """The advice for all groups, those to change first, and what to measure for the others."""
 
     advice: tuple[DiskAdvice, ...]
     planned: tuple[PlannedMeasurement, ...]
@@ -359,9 +359,9 @@ def _is_empty(cell: MeasuredCell) -> bool:
 
 
 def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
-    """The change of a disk that loses flushed data to the first setting that keeps it, unmeasured.
+    """The advice for disks that lose flushed data: the first setting that keeps it.
 
-    MEASURE if no single line makes it safe.
+    What it costs was not measured. MEASURE if no single line makes them safe.
     """
     for other in neighbours(path, group.manager):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)

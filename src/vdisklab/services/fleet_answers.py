@@ -40,7 +40,7 @@ MIN_CLASS = MIN_HOSTS
 
 @dataclass(frozen=True, slots=True)
 class FactTest:
-    """Do hosts that differ in a fact have other differences between paths?
+    """Do paths compare differently on hosts that differ in a fact?
 
     `hosts` counts the hosts by value; `p` is corrected for the facts that vary (Holm), None if it
     cannot be tested.

@@ -231,8 +231,8 @@ def _changed_accelerator(store: Store, campaign: Campaign, opened: CampaignConte
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that this plan continues, if this host has not changed since."""
     facts = collect_facts(LocalHost())
-    found = store.find_campaign(plan.fingerprint, facts.machine_id)
-    return None if found is None or _changes(found.host, facts) else found
+    earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
+    return None if earlier is None or _changes(earlier.host, facts) else earlier
 
 
 def _campaign(

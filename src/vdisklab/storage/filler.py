@@ -23,9 +23,9 @@ _LEFT = 0.03
 
 
 def _unused(directory: Path) -> tuple[float, float]:
-    """The share of the file system that is not in use, and that which files may still use.
+    """Two shares of the file system: what is not in use, and what files may still use.
 
-    The first has ext4's reserve for root in it, and what btrfs keeps for its metadata.
+    Only the first includes ext4's reserve for root and what btrfs keeps for its metadata.
     """
     status = os.statvfs(directory)
     return status.f_bfree / status.f_blocks, status.f_bavail / status.f_blocks

@@ -266,9 +266,9 @@ def require_log_writes(host: Host) -> str:
     """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
     target is missing."""
     require_programs(host, "dmsetup")
-    found = mapper_target(host, TARGET)
-    if found is not None:
-        return found
+    version = mapper_target(host, TARGET)
+    if version is not None:
+        return version
     raise HostError(
         f"this kernel's device-mapper has no target {TARGET}",
         hint="leave out --logged-by to log the disk through FUSE",

@@ -95,7 +95,7 @@ class OutlierEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactEntry:
-    """Whether hosts that differ in a fact have other differences between paths."""
+    """Whether paths compare differently on hosts that differ in a fact."""
 
     fact: str
     hosts: Annotated[Mapping[str, int], "by value"]
