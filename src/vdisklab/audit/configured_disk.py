@@ -209,8 +209,8 @@ class LimitsBeyondPath:
     def __str__(self) -> str:
         return (
             f"it has limits of I/O that no path can say ({', '.join(self.limits)}), so no speed "
-            "that was measured without them is shown for it: a path has throttle=iops:N,bps:N, for "
-            "reads and writes together and without bursts"
+            "that was measured without them is shown for it; a path has throttle_iops=N and "
+            "throttle_bps=SIZE, for reads and writes together and without bursts"
         )
 
 

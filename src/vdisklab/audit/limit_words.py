@@ -1,7 +1,7 @@
 """The words with which each platform limits a disk's I/O, and those that a path can say.
 
-A path says totals: throttle=iops:N,bps:N. Limits of reads alone or writes alone, bursts, and limits
-that several disks share are found and named, not merged.
+A path says totals: throttle_iops=N and throttle_bps=SIZE. Limits of reads alone or
+writes alone, bursts, and limits that several disks share are found and named, not merged.
 """
 
 from __future__ import annotations

@@ -56,15 +56,21 @@ def plan(
         print(dumps(plan_document(description)))
     elif form is Format.CSV:
         print(as_csv(plan_table(description)), end="")
+        _print_beside(Console(stderr=True), description)
     else:
         _print_plan(Console(), description)
 
 
-def _print_plan(console: Console, description: PlanDescription) -> None:
-    show(plan_table(description), console)
+def _print_beside(console: Console, description: PlanDescription) -> None:
+    """What the table has no rows for."""
     print_dropped(console, description.plan.dropped)
     for sentence in description.warnings:
         console.print(warning_line(sentence), soft_wrap=True)
+
+
+def _print_plan(console: Console, description: PlanDescription) -> None:
+    show(plan_table(description), console)
+    _print_beside(console, description)
     if description.kvm_assumed:
         console.print("`run` tests whether KVM works here; these commands assume that it does")
     for cell, commands in description.commands.items():

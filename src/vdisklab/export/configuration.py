@@ -15,7 +15,7 @@ from vdisklab.path.backing import WORK_DIRECTORY
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
 from vdisklab.storage.image_commands import create_command, key_path
 from vdisklab.units import GIB, format_size
 
@@ -50,7 +50,16 @@ class ExportRequest:
         """The source, or a default: a file in the directory, or a block device in /dev."""
         if self.source is not None:
             return self.source
-        return f"/dev/vg/{self.name}" if self.is_block else f"{directory}/{self.name}.{self.driver}"
+        if self.is_block:
+            return _DEVICES.get(self.path.layers[-1].kind, "/dev/vg/{}").format(self.name)
+        return f"{directory}/{self.name}.{self.driver}"
+
+
+_DEVICES = {
+    LayerKind.LUKS: "/dev/mapper/{}", LayerKind.MD: "/dev/md/{}",
+    LayerKind.ZVOL: "/dev/zvol/pool/{}", LayerKind.ZRAM: "/dev/zram0",
+}  # fmt: skip
+"""The usual device by the layer that makes it; else a logical volume."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ else writethrough. Its disks on volumes are raw. `blockMultiQueue` gives as many
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -25,7 +24,7 @@ from vdisklab.export.configuration import (
     require_supported,
     to_yaml,
 )
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 
@@ -44,10 +43,16 @@ def export(request: ExportRequest) -> Configuration:
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
     if path.image is not None:
-        allocated = json.dumps(path.image.option("preallocation") != "off")
-        below.append(f"the claim's image is made by a DataVolume with preallocation: {allocated}")
+        below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
     machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
     return Configuration(commented([f"vdisklab {path}", *below], gaps) + to_yaml(machine), gaps)
+
+
+def _allocation(image: Image) -> str:
+    """CDI knows only whether to allocate, and chooses how (its doc/preallocation.md)."""
+    if image.option("preallocation") == "off":
+        return "preallocation: false"
+    return "preallocation: true: falloc, or full where the file system lacks it"
 
 
 def _machine(path: DiskPath, name: str, claim: str) -> Node:

@@ -28,7 +28,7 @@ from vdisklab.export.configuration import (
     require_configurable,
     require_supported,
 )
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 from vdisklab.units import GIB
@@ -91,14 +91,21 @@ def _comments(
         yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
         yield from image_commands(image, Path("FILE"), request.size)
     elif image is not None and _has_volume_format(request) and not request.is_block:
-        name, _, rest = volume.partition(":")
-        allocation = (
-            f"{name if rest else 'STORAGE'} --preallocation {image.option('preallocation')}"
-        )
-        yield f"the storage decides how it allocates new images: pvesm set {allocation}"
+        yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
     if request.source is None and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
+
+
+def _allocation(image: Image, volume: str) -> Iterator[str]:
+    """A property of file storages, for raw and qcow2 (PVE::Storage::Plugin: preallocation)."""
+    mode, (name, _, rest) = image.option("preallocation"), volume.partition(":")
+    if mode is not None:
+        storage = name if rest else "STORAGE"
+        yield (
+            "the storage decides how it allocates new images: "
+            f"pvesm set {storage} --preallocation {mode}"
+        )
 
 
 def _command(vmid: str, settings: Mapping[str, str]) -> str:

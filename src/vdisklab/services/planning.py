@@ -23,7 +23,7 @@ from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cel
 from vdisklab.campaign.schedule import block_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.factory import boot_files, known_accelerator
+from vdisklab.guest.factory import boot_files, kernel_for, known_accelerator
 from vdisklab.guest.image.debian_packages import planned_packages
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
@@ -107,7 +107,10 @@ def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, Q
     _work_directory(request)
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))
     # Refuse requests that no host could measure before trying anything on this one.
-    check_measurements(draft.on(Capabilities(qemus=able)))
+    plan = draft.on(Capabilities(qemus=able))
+    check_measurements(plan)
+    if plan.guest.kernel is not None and guest_buses(plan):
+        kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
     return draft, able
 
 

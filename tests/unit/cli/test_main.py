@@ -66,6 +66,24 @@ def test_a_file_that_is_not_there_has_a_way_out(
     assert "\nhint: name " in said
 
 
+def test_a_plan_as_csv_says_beside_it_what_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    paths = [
+        "raw/writeback",
+        "qcow2/writeback",
+        "--age",
+        "rewrites=1,snapshots=1",
+        "--baseline",
+        "none",
+    ]
+    assert main(["plan", *paths, "--dir", str(tmp_path), "--format", "csv"]) == 0
+    answer = capsys.readouterr()
+    assert "raw/writeback" not in answer.out
+    assert "dropped raw/writeback: --age rewrites=1,snapshots=1: only qcow2" in answer.err
+
+
 def test_what_stays_always_has_a_way_out() -> None:
     assert "vdisklab clean" in (DirtyHostError("it stays").hint or "")
 

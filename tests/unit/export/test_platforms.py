@@ -56,6 +56,34 @@ def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        ("luks/none", "/dev/mapper/web"),
+        ("md/luks/qcow2/none", "/dev/mapper/web"),
+        ("md/none", "/dev/md/web"),
+        ("zvol/none", "/dev/zvol/pool/web"),
+        ("zram/none", "/dev/zram0"),
+        ("lvmthin/none", "/dev/vg/web"),
+    ],
+)
+@pytest.mark.parametrize("form", [Platform.LIBVIRT, Platform.QEMU])
+def test_a_block_device_has_the_name_that_its_layer_gives(
+    path: str, device: str, form: Platform
+) -> None:
+    assert device in configure(ExportRequest(parse_path(path), None, "web"), form).text
+
+
+def test_how_a_storage_allocates_is_said_for_formats_that_it_allocates() -> None:
+    full = exported("qcow2:preallocation=full/none", Platform.PROXMOX).text
+    assert "pvesm set STORAGE --preallocation full\n" in full
+    assert "pvesm" not in exported("vmdk/none", Platform.PROXMOX).text
+    allocated = exported("raw/none", Platform.KUBEVIRT).text
+    assert "preallocation: true: falloc, or full where the file system lacks it\n" in allocated
+    sparse = exported("raw:preallocation=off/none", Platform.KUBEVIRT).text
+    assert "DataVolume with preallocation: false\n" in sparse
+
+
+@pytest.mark.parametrize(
     ("path", "volume"),
     [
         ("ext4/qcow2/none", "STORAGE:VMID/vm-VMID-disk-0.qcow2"),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from vdisklab.errors import PlanError
+from tests.unit.guest.synthetic import write_kernel
+from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.build import build_plan
@@ -50,6 +51,20 @@ def test_nothing_is_tried_for_a_plan_that_cannot_be(
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     request = Request(paths=("ext4/raw/none",), directory=tmp_path, **wrong)
     assert refused(request, said) == []
+
+
+def test_a_named_kernel_without_the_scheduler_is_refused_before_anything_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    request = Request(
+        paths=("raw/writeback",), directory=tmp_path, guest_scheduler=("bfq",),
+        guest_kernel=str(write_kernel(tmp_path)),
+    )  # fmt: skip
+    seen: list[Event] = []
+    with open_ledger() as ledger, pytest.raises(HostError, match="this guest needs: bfq"):
+        make_plan(LocalHost(), ledger, request, seen.append)
+    assert seen == []
 
 
 @pytest.mark.skipif(shutil.which("qemu-img") is None, reason="no qemu-img")
