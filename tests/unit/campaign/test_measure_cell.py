@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -140,6 +143,30 @@ def test_a_cell_on_each_bus(name: str, opened: Make) -> None:
         assert verbs[middle - 3 : middle] == plugging
         assert verbs[middle + 1 :][0] == "device_del"
         assert verbs[-1] == "stop"
+
+
+def test_only_the_cell_enters_stack_and_image_not_each_measurement(opened: Make) -> None:
+    """`path`, `plan` and `storage` give values; each measurement uses them without asking again."""
+    entered: list[Counter[str]] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and file.parent.name in ("path", "plan", "storage"):
+            entered[-1][f"{file.parent.name}/{file.name}"] += 1
+
+    for count in (1, 4):
+        bench, _ = opened(recorded("virtio").path, Stable([fio("virtio")]))
+        (one,) = bench.plan.profile.measurements
+        measurements = tuple(replace(one, name=f"m{number}") for number in range(count))
+        plan = replace(bench.plan, profile=Profile("p", "several", measurements))
+        entered.append(Counter())
+        with bench.guests:
+            sys.setprofile(note)
+            observed = measure_cell(replace(bench, plan=plan), plan.cells[0])
+            sys.setprofile(None)
+        assert len(observed.measurements) == count
+    assert entered[0] == entered[1]
+    assert entered[0]["path/disk_path.py"]
 
 
 class TestFailure:
