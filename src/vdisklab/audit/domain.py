@@ -32,7 +32,7 @@ from vdisklab.audit.qemu_arguments import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
-from vdisklab.path.disk_path import Attachment, DiskPath, parse_path
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import (
     Aio,
@@ -263,6 +263,10 @@ def _path(domain: Element, disk: Element, *, is_block: bool) -> DiskPath:
     """The path that the disk's element describes. Raises ValueError if no path can express it."""
     driver = _attributes(disk, "driver")
     image = image_of(_known(ImageFormat, driver.get("type", "raw"), "format"), is_block=is_block)
+    for encryption in (*disk.iterfind("./encryption"), *disk.iterfind("./source/encryption")):
+        image = image or Image(ImageFormat.RAW)
+        options = parsed_options(image.format, {"encrypt": encryption.get("format")})
+        image = Image(image.format, tuple(options.items()))
     cache = _known(CacheMode, driver.get("cache", "default"), "cache mode")
     return DiskPath((), image, cache, _attachment(domain, disk, driver))
 

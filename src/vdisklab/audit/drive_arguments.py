@@ -114,6 +114,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
         ),
         "detect-zeroes": str(options.get("detect-zeroes", "off")),
         **{name: options[name] for name in FORMAT_MEMBERS.values() if name in options},
+        "encrypt": options.get("encrypt"),
         "limits": options,
         "group": group,
         "read-only": options.get("read-only") is True or options.get("readonly") == "on",

@@ -353,7 +353,8 @@ def _path_of_arguments(
         image = image_of(ImageFormat(driver), is_block=is_block)
     if image is not None:
         sizes = {option: top.get(name) for option, name in FORMAT_MEMBERS.items()}
-        parsed = parsed_options(image.format, sizes)
+        words = {**sizes, "encrypt": _settings(top.get("encrypt")).get("format")}
+        parsed = parsed_options(image.format, words)
         image = Image(image.format, (*image.options, *parsed.items()))
     cache, write_cache = cache_of_arguments(top.get("cache"), device.get("write-cache"))
     bus = _bus_of_device(device)

@@ -270,3 +270,41 @@ def test_any_json_in_arguments_is_read_or_skipped(
 def test_cdroms_and_floppies_are_left_out() -> None:
     text = "<domain><devices><disk device='cdrom'/><disk device='floppy'/></devices></domain>"
     assert read_domain(text, "x") == ()
+
+
+PHRASE = "<secret type='passphrase' uuid='e68fb5a4-2f95-4ec2-8dfa-8a1b2c0b2ea1'/>"
+
+
+@pytest.mark.parametrize(
+    ("source", "image", "path"),
+    [
+        ("file='/srv/a.img'", "qcow2", "qcow2:encrypt=luks/none"),
+        ("file='/srv/a.img'", "raw", "raw:encrypt=luks/none"),
+        ("dev='/dev/vg/a'", "raw", "raw:encrypt=luks/none"),
+    ],
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_libvirt_encrypts_is_read(source: str, image: str, path: str, inside: bool) -> None:
+    encryption = f"<encryption format='luks'>{PHRASE}</encryption>"
+    below, beside = (encryption, "") if inside else ("", encryption)
+    kind = "block" if source.startswith("dev") else "file"
+    xml = (
+        f"<domain type='kvm'><name>g</name><devices><disk type='{kind}' device='disk'>"
+        f"<driver name='qemu' type='{image}' cache='none'/><source {source}>{below}</source>"
+        f"{beside}<target dev='vda' bus='virtio'/></disk></devices></domain>"
+    )
+    (disk,) = read_domain(xml, "g.xml")
+    assert (disk.path, disk.problem) == (parse_path(path), None)
+    (old,) = read_domain(xml.replace("'luks'", "'qcow'"), "g.xml")
+    assert (old.path, old.problem) == (None, "its encrypt is 'qcow', but must be one of off, luks")
+
+
+def test_what_a_command_line_encrypts_is_read() -> None:
+    (node,) = arguments_of(
+        "-blockdev", "driver=qcow2,node-name=d,encrypt.format=luks,encrypt.key-secret=k,"
+        "file.driver=file,file.filename=/a", "-device", "virtio-blk-pci,drive=d",
+    )  # fmt: skip
+    (drive,) = arguments_of(
+        "-drive", "file=/a,format=qcow2,if=virtio,encrypt.format=luks,encrypt.key-secret=k"
+    )
+    assert node.path == drive.path == parse_path("qcow2:encrypt=luks/default")
