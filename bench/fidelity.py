@@ -1,36 +1,49 @@
 """Compares vdisklab with measuring by hand: the same fio command lines, in turns.
 
-    python bench/fidelity.py [--dir DIR] [--pairs N] [--guest IMAGE] > bench/results/fidelity.json
-    python bench/fidelity.py --parameters [--pairs N] > bench/results/fidelity-parameters.json
+    python bench/fidelity.py [--dir DIR] [--boots N] [--guest IMAGE] > bench/results/fidelity.json
+    python bench/fidelity.py --changes tsc log [--boots N] > bench/results/fidelity-parameters.json
 
 There are two references, and neither uses vdisklab to start QEMU, attach the disk (with -drive, as
 people do) or read fio's result: `hand` is a guest made by hand (hand_guest.py) with an ordinary
-kernel command line, `system` (with --guest) is a Debian that boots by its own GRUB. Both have the
-disk at boot. The guest that waits is stopped; the order changes from pair to pair.
+kernel command line, `system` (with --guest) is a Debian that boots by its own GRUB.
 
-With --parameters the guest made by hand is compared with itself, changed in one way: a parameter
-that vdisklab's guest has or had, the root port behind which it plugs disks, fio's log over time.
+All guests run at the same time and keep their disks. A round runs each job in each guest, one after
+the other, and the order changes from round to round; the guests that wait are stopped. So the two
+runs of a ratio are seconds apart. Two guests that are the same differ for as long as they run (in
+one record by 25 % for one job), so all are booted anew after a few rounds, and a boot counts once.
+`control` is a second guest made by hand, the same as the first one: the interval of its ratio is
+what the comparison can tell apart.
+
+With --changes there are more guests made by hand, each changed in one way: a parameter that
+vdisklab's guest has or had, the root port behind which it plugs disks, fio's log over time. And
+vdisklab's guest is also measured without its watch.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
+import math
 import os
 import shlex
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hand_guest import COMMAND_LINE, DISK, HandGuest, hand_guest, make_initrd
+from hand_guest import COMMAND_LINE, DISK, DISK_ARGUMENTS, DRIVE, HandGuest, hand_guest, make_initrd
 from machine import machine_facts, print_result
+from vdisklab.campaign.attachment import AttachedDisk, attached
 from vdisklab.campaign.context import CampaignContext, open_campaign
-from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.place import GuestPlace, with_files
+from vdisklab.campaign.state import set_page_cache, writing_back
+from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.guest.factory import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel
 from vdisklab.host.command import LocalHost
@@ -44,10 +57,12 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
+from vdisklab.workload.program import Timing
+from vdisklab.workload.registry import workload_for
 
 PATH = "raw/writeback"
-SIZE = 128 << 20
-SMALL_MEMORY_MIB = 384  # so that all changed guests fit into the lab
+SIZE = 64 << 20
+MEMORY_MIB = 512  # so that all guests fit into the lab
 JOBS: Mapping[str, dict[str, Setting]] = {
     "write-1m-q1": {"rw": "write", "bs": "1M"},
     "randread-4k-q1": {"rw": "randread", "bs": "4k"},
@@ -56,13 +71,10 @@ JOBS: Mapping[str, dict[str, Setting]] = {
 }
 GOAL = (0.97, 1.03)
 
-Numbers = dict[str, float]
-"""IOPS of each job."""
-
 
 @dataclass(frozen=True)
 class Trial:
-    """What all arms have in common: how they run the guest, and the seconds that a job takes."""
+    """What all guests have in common: how they run, and the seconds that a job takes."""
 
     accelerator: str
     cpus: int
@@ -72,18 +84,45 @@ class Trial:
 
 @dataclass(frozen=True)
 class Change:
-    """One thing in which a guest made by hand differs: a kernel parameter, devices, fio options."""
+    """What differs in a guest made by hand: a kernel parameter, its disk, options of fio."""
 
     parameter: str = ""
-    devices: tuple[str, ...] = ("-device", "virtio-blk-pci,drive=disk")
+    disk: tuple[str, ...] = DISK_ARGUMENTS
     fio: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Arm:
+    """A guest: its QEMU's process, and the function that runs one job, which returns IOPS."""
+
+    pid: int
+    run: Callable[[str], float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a job: operations per second, and milliseconds of CPU that QEMU used for each.
+
+    The CPU time has fio's start in it, which is the same in all guests.
+    """
+
+    iops: float
+    cpu_ms: float
+
+
+Round = Mapping[str, Mapping[str, Run]]
+"""The run of each job in each arm."""
+
 CHANGES = {
     "tsc": Change("tsc=reliable"),
-    "root port": Change(
-        devices=("-device", "pcie-root-port,id=hp0,slot=1",
-                 "-device", "virtio-blk-pci,drive=disk,bus=hp0")
+    "root-port": Change(
+        disk=(*DRIVE, "-device", "pcie-root-port,id=hp0,slot=1",
+              "-device", "virtio-blk-pci,drive=disk,bus=hp0")
+    ),
+    "blockdev": Change(
+        disk=("-blockdev", "driver=file,filename=IMAGE,node-name=file",
+              "-blockdev", "driver=raw,file=file,node-name=disk",
+              "-device", "virtio-blk-pci,drive=disk")
     ),
     "log": Change(fio=("--write_bw_log=/tmp/log", "--log_avg_msec=100", "--per_job_logs=0")),
     # These saved boot time in earlier versions.
@@ -99,12 +138,11 @@ CHANGES = {
 }  # fmt: skip
 
 
-def by_hand(guest: HandGuest, image: Path, trial: Trial, more: tuple[str, ...]) -> Numbers:
-    """One run of each job in the hand-made guest, with the image in the page cache."""
-    image.read_bytes()
+def by_hand(guest: HandGuest, job: str, trial: Trial, more: tuple[str, ...]) -> float:
+    """One run of a job in the guest made by hand."""
     guest.cont()
     try:
-        return {name: iops(guest.run(fio_command(job, trial, more))) for name, job in JOBS.items()}
+        return iops(guest.run(fio_command(JOBS[job], trial, more)))
     finally:
         guest.stop()
 
@@ -127,12 +165,18 @@ def iops(text: str) -> float:
     return float(job["read"]["iops"]) + float(job["write"]["iops"])
 
 
-def by_vdisklab(campaign: CampaignContext) -> Numbers:
-    """One run of the cell: a fresh attach, state set and read back, evidence taken."""
-    measured = measure_cell(campaign, campaign.plan.cells[0]).measurements
-    return {
-        each.name: sum(s.value for s in each.samples if s.metric == "iops") for each in measured
-    }
+def by_vdisklab(place: GuestPlace, plan: CampaignPlan, watch: Watch, job: str) -> float:
+    """One run of a job as in a campaign, under this watch."""
+    (measurement,) = (each for each in plan.profile.measurements if each.name == job)
+    workload = workload_for(measurement)
+    script = workload.script(measurement, place.disk, Timing(plan.runtime, plan.ramp, plan.scale))
+    place.machine.thaw()
+    watch.begin()
+    output = with_files(place, script, place.run(script, watch))
+    watch.end()
+    place.machine.freeze()
+    samples = workload.parse(measurement, output).samples
+    return sum(sample.value for sample in samples if sample.metric == "iops")
 
 
 def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> CampaignPlan:
@@ -147,93 +191,174 @@ def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> Campa
 
 
 @contextmanager
-def hand_made(
-    kernel: Kernel, place: Path, trial: Trial, change: Change, memory_mib: int = 1024
-) -> Iterator[Callable[[], Numbers]]:
-    """A function that measures once in a hand-made guest, which is stopped otherwise."""
-    image = place / f"hand-{len(list(place.iterdir()))}.img"
+def hand_made(kernel: Kernel, initrd: Path, name: str, trial: Trial) -> Iterator[Arm]:
+    """The guest of this name, made by hand, which is stopped unless it is measured."""
+    change = CHANGES.get(name, Change())
+    image = initrd.with_name(f"{name}.img")
     image.write_bytes(os.urandom(SIZE))
-    initrd = place / "hand.cpio"
-    if not initrd.exists():
-        make_initrd(kernel.modules.directory, place)
     command_line = f"{COMMAND_LINE} {change.parameter}".rstrip()
     with hand_guest(
         kernel.image, initrd, image, trial.accelerator, command_line, cpus=trial.cpus,
-        devices=change.devices, memory_mib=memory_mib,
+        disk=change.disk, memory_mib=MEMORY_MIB,
     ) as guest:  # fmt: skip
         guest.stop()
-        yield lambda: by_hand(guest, image, trial, change.fio)
+        yield Arm(guest.pid, lambda job: by_hand(guest, job, trial, change.fio))
+
+
+class NoWatch:
+    """Looks at nothing while a job runs."""
+
+    def begin(self) -> None:
+        """Does nothing."""
+
+    def __call__(self, process: int | None = None) -> None:
+        """Does nothing."""
+
+    def end(self) -> TimeSeries:
+        """Of nothing."""
+        return TimeSeries((), (), None)
 
 
 @contextmanager
 def through_vdisklab(
     directory: Path, trial: Trial, guest: Path | None = None
-) -> Iterator[Callable[[], Numbers]]:
-    """A function that measures once with vdisklab, in the micro guest or in a user's."""
-    with open_ledger() as ledger:
-        context = GuestContext(LocalHost(), ledger, state_directory() / "cache", silent)
-        plan = make_plan(directory, trial, guest)
-        with open_campaign(context, plan) as campaign:
-            yield lambda: by_vdisklab(campaign)
-
-
-def in_turns(arms: Mapping[str, Callable[[], Numbers]], pairs: int) -> list[dict[str, Numbers]]:
-    """The numbers of each arm in each pair; the first pair warms the guests and does not count."""
-    rounds = []
-    for pair in range(pairs + 1):
-        names = list(arms)[:: 1 if pair % 2 else -1]
-        rounds.append({name: arms[name]() for name in names})
-    return rounds[1:]
-
-
-def ratios(rounds: list[dict[str, Numbers]], over: str, under: str) -> dict[str, Any]:
-    """Median and quartiles of over ÷ under, for each job."""
-    result = {}
-    for job in JOBS:
-        values = [each[over][job] / each[under][job] for each in rounds]
-        low, _, high = statistics.quantiles(values, n=4)
-        result[job] = {
-            "median_ratio": round(statistics.median(values), 3),
-            "quartiles": [round(low, 3), round(high, 3)],
-        }
-    return result
-
-
-def parameters(
-    options: argparse.Namespace, trial: Trial, kernel: Kernel, place: Path
-) -> dict[str, Any]:
-    """What each change of the guest made by hand does. All guests run, one at a time."""
-    chosen = {name: change for name, change in CHANGES.items() if name in options.only}
-    changes = {"plain": Change(), **chosen}
+) -> Iterator[tuple[Arm, Arm]]:
+    """The micro guest or a user's, with its disk attached by vdisklab; with and without the watch
+    that asks QEMU twice a second what the disk has done."""
+    plan = make_plan(directory, trial, guest)
     with contextlib.ExitStack() as opened:
-        arms = {
-            name: opened.enter_context(hand_made(kernel, place, trial, change, SMALL_MEMORY_MIB))
-            for name, change in changes.items()
+        ledger = opened.enter_context(open_ledger())
+        context = GuestContext(LocalHost(), ledger, state_directory() / "cache", silent)
+        campaign = opened.enter_context(open_campaign(context, plan))
+        disk, place = opened.enter_context(attached_to_guest(campaign))
+        place.machine.freeze()
+        watched, unwatched = (partial(by_vdisklab, place, plan, watch)
+                              for watch in (disk.watch, NoWatch()))  # fmt: skip
+        yield Arm(place.machine.pid, watched), Arm(place.machine.pid, unwatched)
+        place.machine.thaw()
+
+
+@contextmanager
+def attached_to_guest(campaign: CampaignContext) -> Iterator[tuple[AttachedDisk, GuestPlace]]:
+    """The disk of the campaign's one cell, all of its states read back, and its guest."""
+    (cell,) = campaign.plan.cells
+    with (
+        campaign.stacks.image_for(cell.path) as image,
+        writing_back(image) as write_back,
+        attached(campaign, cell, image, write_back, fresh=False) as disk,
+    ):
+        assert isinstance(disk.place, GuestPlace)
+        set_page_cache(cell.page_cache, image)
+        yield disk, disk.place
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time of all threads of a process, a guest's included (proc(5), utime and stime)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def in_turns(
+    arms: Mapping[str, Arm], jobs: Sequence[str], trial: Trial, rounds: int
+) -> list[Round]:
+    """The runs of each round, after one of each guest that warms it and does not count."""
+    for arm in arms.values():
+        arm.run(jobs[0])
+    done: list[Round] = []
+    for number in range(rounds):
+        names = list(arms)
+        first = number // 2 % len(names)
+        names = (names[first:] + names[:first])[:: -1 if number % 2 else 1]
+        done.append({job: {name: one_run(arms[name], job, trial) for name in names}
+                     for job in jobs})  # fmt: skip
+    return done
+
+
+def one_run(arm: Arm, job: str, trial: Trial) -> Run:
+    """One run of a job in one guest."""
+    begin = cpu_seconds(arm.pid)
+    iops = arm.run(job)
+    used = cpu_seconds(arm.pid) - begin
+    return Run(iops, used * 1000 / (iops * (trial.runtime + trial.ramp)))
+
+
+def ratios(boots: list[list[Round]], over: str, under: str) -> dict[str, Any]:
+    """What is typical of over ÷ under, for each job: one ratio for each boot, the geometric mean of
+    its rounds."""
+    return {
+        job: {
+            name: typical([
+                statistics.geometric_mean(
+                    getattr(each[job][over], name) / getattr(each[job][under], name)
+                    for each in rounds
+                )
+                for rounds in boots
+            ])
+            for name in ("iops", "cpu_ms")
         }
-        rounds = in_turns(arms, options.pairs)
-    with_change = {
-        name: {
-            "parameter": change.parameter, "devices": change.devices, "fio": change.fio,
-            **ratios(rounds, name, "plain"),
-        }
-        for name, change in chosen.items()
+        for job in boots[0][0]
     }  # fmt: skip
-    return {"with_change_over_plain": with_change, "iops": rounded(rounds)}
 
 
-def rounded(rounds: list[dict[str, Numbers]]) -> list[dict[str, dict[str, int]]]:
-    """The same in whole numbers."""
+def typical(values: Sequence[float]) -> dict[str, Any]:
+    """The ratio by Hodges and Lehmann with its interval of 95 %, by Wilcoxon's signed ranks (normal
+    approximation). The ratios of two equal guests are as often x as 1/x, so their logarithms are
+    symmetric, as this needs. Fewer than six values have no such interval: theirs is None."""
+    logs = [math.log(value) for value in values]
+    pairs = itertools.combinations_with_replacement(logs, 2)
+    means = sorted((one + other) / 2 for one, other in pairs)
+    count = len(values)
+    deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
+    outside = max(0, math.floor(len(means) / 2 - 1.96 * deviation))
+    interval = [round(math.exp(means[place]), 3) for place in (outside, -1 - outside)]
+    return {
+        "ratio": round(math.exp(statistics.median(means)), 3),
+        "interval_95": interval if count >= 6 else None,
+    }
+
+
+def rounded(rounds: list[Round]) -> list[dict[str, dict[str, tuple[int, float]]]]:
+    """IOPS and milliseconds of CPU for each run."""
     return [
         {
-            arm: {job: round(value) for job, value in numbers.items()}
-            for arm, numbers in each.items()
+            job: {arm: (round(run.iops), round(run.cpu_ms, 4)) for arm, run in runs.items()}
+            for job, runs in each.items()
         }
         for each in rounds
     ]
 
 
+@contextmanager
+def all_guests(
+    options: argparse.Namespace, trial: Trial, kernel: Kernel, initrd: Path
+) -> Iterator[dict[str, Arm]]:
+    """The guests that are compared, all of them running or stopped."""
+    with contextlib.ExitStack() as opened:
+        arms = {
+            name: opened.enter_context(hand_made(kernel, initrd, name, trial))
+            for name in ("hand", "control", *options.changes)
+        }
+        directory = options.dir.absolute()
+        ours, unwatched = opened.enter_context(through_vdisklab(directory, trial))
+        arms["vdisklab"] = ours
+        if options.changes:
+            arms["unwatched"] = unwatched
+        if options.guest is not None:
+            user = through_vdisklab(directory, trial, options.guest)
+            arms["system"], _ = opened.enter_context(user)
+        yield arms
+
+
+def compared(boots: list[list[Round]]) -> dict[str, Any]:
+    """The ratios of all pairs that answer something."""
+    arms = list(next(iter(boots[0][0].values())))
+    pairs = [(name, "hand") for name in arms if name not in ("hand", "system")]
+    pairs += [("vdisklab", name) for name in arms if name in ("control", "system")]
+    return {f"{over} over {under}": ratios(boots, over, under) for over, under in pairs}
+
+
 def report(options: argparse.Namespace) -> dict[str, Any]:
-    """The ratios of all pairs."""
+    """The ratios, and all runs."""
     directory = options.dir.absolute()
     trial = Trial(options.accelerator, options.cpus, options.runtime, options.ramp)
     kernel = find_kernel(LocalHost(), state_directory() / "cache", frozenset({Bus.VIRTIO}))
@@ -243,38 +368,36 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "kernel": kernel.release,
         "cell": f"{PATH} (warm)",
         "trial": asdict(trial),
-        "pairs": options.pairs,
+        "boots": options.boots,
+        "rounds_of_a_boot": options.rounds,
         **({"below": options.below} if options.below else {}),
     }
-    with contextlib.ExitStack() as opened, tempfile.TemporaryDirectory(dir=directory) as name:
-        place = Path(name)
-
-        if options.parameters:
-            return {**result, **parameters(options, trial, kernel, place)}
-        made = hand_made(kernel, place, trial, Change())
-        arms = {"hand": opened.enter_context(made)}
-        arms["vdisklab"] = opened.enter_context(through_vdisklab(directory, trial))
-        if options.guest is not None:
-            user = through_vdisklab(directory, trial, options.guest)
-            arms["system"] = opened.enter_context(user)
-        rounds = in_turns(arms, options.pairs)
-        opened.close()
-    compared = {f"vdisklab_over_{name}": ratios(rounds, "vdisklab", name) for name in arms
-                if name != "vdisklab"}  # fmt: skip
+    if options.changes:
+        result["changes"] = {name: asdict(CHANGES[name]) for name in options.changes}
+    boots = []
+    with tempfile.TemporaryDirectory(dir=directory) as name:
+        initrd = make_initrd(kernel.modules.directory, Path(name))
+        for _ in range(options.boots):
+            with all_guests(options, trial, kernel, initrd) as arms:
+                boots.append(in_turns(arms, options.jobs, trial, options.rounds))
     load_after = Path("/proc/loadavg").read_text().split()[0]
-    return {**result, "goal": GOAL, **compared, "load_after": load_after, "iops": rounded(rounds)}
+    return {
+        **result, "goal": GOAL, "load_after": load_after, **compared(boots),
+        "iops_and_cpu_ms": [rounded(rounds) for rounds in boots],
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dir", type=Path, default=Path.cwd())
-    parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--boots", type=int, default=8, help="six or more give intervals")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds of each boot")
     parser.add_argument("--runtime", type=float, default=2, help="seconds of a job")
-    parser.add_argument("--ramp", type=float, default=0, help="seconds before it that do not count")
+    parser.add_argument("--ramp", type=float, default=1, help="seconds before it that do not count")
     parser.add_argument("--cpus", type=int, default=2, help="virtual CPUs of each guest")
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), default="tcg")
     parser.add_argument("--guest", type=Path, help="the image of a Debian, the second reference")
-    parser.add_argument("--parameters", action="store_true")
-    parser.add_argument("--only", nargs="+", choices=list(CHANGES), default=list(CHANGES))
+    parser.add_argument("--changes", nargs="+", choices=list(CHANGES), default=[])
+    parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
     parser.add_argument("--below", help="in the lab: the machine below it, and how busy it is")
     print_result(report(parser.parse_args()))

@@ -22,6 +22,8 @@ COMMAND_LINE = "console=ttyS0 quiet panic=-1"
 """What a person writes: nothing that changes how the guest works."""
 
 DISK = "/dev/vda"
+DRIVE = ("-drive", "file=IMAGE,format=raw,if=none,id=disk,cache=writeback")
+DISK_ARGUMENTS = (*DRIVE, "-device", "virtio-blk-pci,drive=disk")
 
 _MODULES = (
     "virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
@@ -50,6 +52,7 @@ class HandGuest:
 
     monitor: Any
     port: Any
+    pid: int
 
     def run(self, command: str) -> str:
         """What a command line printed."""
@@ -122,10 +125,9 @@ def _copy_module(modules: Path, name: str, into: Path) -> bool:
 @contextmanager
 def hand_guest(
     kernel: Path, initrd: Path, image: Path, accelerator: str, command_line: str = COMMAND_LINE,
-    *, cpus: int = 2, devices: Sequence[str] = ("-device", "virtio-blk-pci,drive=disk"),
-    memory_mib: int = 1024,
+    *, cpus: int = 2, disk: Sequence[str] = DISK_ARGUMENTS, memory_mib: int = 1024,
 ) -> Iterator[HandGuest]:  # fmt: skip
-    """QEMU with the raw image as the guest's only disk, cache=writeback."""
+    """QEMU with the raw image as the guest's only disk; `disk` has its arguments."""
     near_m, far_m = socket.socketpair()
     near_p, far_p = socket.socketpair()
     near_m.settimeout(600)
@@ -136,7 +138,7 @@ def hand_guest(
         "-smp", str(cpus), "-m", str(memory_mib),
         "-kernel", str(kernel), "-initrd", str(initrd), "-append", command_line,
         "-serial", "null",
-        "-drive", f"file={image},format=raw,if=none,id=disk,cache=writeback", *devices,
+        *(word.replace("IMAGE", str(image)) for word in disk),
         "-device", "virtio-serial-pci", "-chardev", f"socket,id=port,fd={far_p.fileno()}",
         "-device", "virtserialport,chardev=port,name=hand",
         "-chardev", f"socket,id=mon,fd={far_m.fileno()}", "-mon", "chardev=mon,mode=control",
@@ -148,7 +150,7 @@ def hand_guest(
         far_m.close()
         far_p.close()
         monitor = near_m.makefile("rwb", buffering=0)
-        guest = HandGuest(monitor, near_p.makefile("rwb", buffering=0))
+        guest = HandGuest(monitor, near_p.makefile("rwb", buffering=0), process.pid)
         monitor.readline()
         guest.ask("qmp_capabilities")
         assert guest.port.readline() == b"ready\n"

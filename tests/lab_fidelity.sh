@@ -1,7 +1,11 @@
 #!/bin/sh
-# Runs inside the lab (script/test-lab fidelity): bench/fidelity.py under KVM. Prints its JSON only.
+# Runs inside the lab (script/test-lab fidelity, parameters): bench/fidelity.py under KVM, with the
+# disks in memory. Prints its JSON only. The file `options` has the part's own options.
 carried=/vdisklab/files
 export VDISKLAB_PATIENCE=8 PYTHONPATH="$PYTHONPATH:$carried"
-python3 "$carried/fidelity.py" --pairs 6 --cpus 1 --runtime 4 --ramp 2 --accelerator kvm --dir /work \
-    --below "$(cat "$carried/below")" \
-    --guest "$carried/debian.qcow2" 2>/work/errors || { cat /work/errors; exit 1; }
+mount -t tmpfs tmpfs /mnt
+echo never >/sys/kernel/mm/transparent_hugepage/enabled # by chance one guest would have them
+# shellcheck disable=SC2046
+python3 "$carried/fidelity.py" --cpus 1 --runtime 1.5 --ramp 0.5 --accelerator kvm --dir /mnt \
+    --below "$(cat "$carried/below")" $(cat "$carried/options") 2>/work/errors ||
+    { cat /work/errors; exit 1; }

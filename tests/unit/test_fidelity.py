@@ -1,0 +1,84 @@
+"""The numbers of bench/fidelity.py, which compares vdisklab with a guest made by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import runpy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+Typical = Callable[[Sequence[float]], dict[str, Any]]
+
+
+@pytest.fixture
+def typical(monkeypatch: pytest.MonkeyPatch) -> Typical:
+    monkeypatch.syspath_prepend(BENCH)
+    found: Typical = runpy.run_path(str(BENCH / "fidelity.py"))["typical"]
+    return found
+
+
+def test_the_ratio_of_pairs_and_of_its_inverse_are_inverse(typical: Typical) -> None:
+    values = [0.8, 0.9, 1.0, 1.3, 1.1, 0.95, 1.05, 1.02]
+    found, inverse = typical(values), typical([1 / value for value in values])
+    assert found["ratio"] * inverse["ratio"] == pytest.approx(1, abs=0.002)
+    assert found["interval_95"][0] * inverse["interval_95"][1] == pytest.approx(1, abs=0.002)
+
+
+def test_one_disturbed_pair_changes_the_ratio_little(typical: Typical) -> None:
+    assert typical([1.0] * 9 + [3.0])["ratio"] == 1.0
+
+
+def test_too_few_boots_have_no_interval(typical: Typical) -> None:
+    assert typical([0.9, 1.0, 1.1, 1.0, 1.2])["interval_95"] is None
+    assert typical([0.9, 1.0, 1.1, 1.0, 1.2, 1.3])["interval_95"] == [0.949, 1.249]
+
+
+def test_the_interval_has_the_true_ratio_19_times_of_20(typical: Typical) -> None:
+    """1,000 comparisons of 8 boots each, as noisy as those of the lab."""
+    chance = random.Random(22)  # noqa: S311
+    inside = 0
+    for _ in range(1000):
+        values = [0.9 * math.exp(chance.gauss(0, 0.15)) for _ in range(8)]
+        low, high = typical(values)["interval_95"]
+        inside += low <= 0.9 <= high
+    assert 930 <= inside <= 970
+
+
+PAIRS = {
+    "control ÷ hand": "control over hand",
+    "vdisklab ÷ hand": "vdisklab over hand",
+    "vdisklab ÷ Debian": "vdisklab over system",
+}
+
+
+@pytest.mark.parametrize("row", PAIRS)
+def test_the_page_has_the_ratios_of_the_record(row: str) -> None:
+    record = json.loads((BENCH / "results/lab-fidelity-one-boot.json").read_text())
+    ratios = [job["iops"] for job in record[PAIRS[row]].values()]
+    cells = [
+        "{:.2f} ({:.2f}–{:.2f})".format(each["ratio"], *each["interval_95"]) for each in ratios
+    ]
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"| {row} | {' | '.join(cells)} |" in page
+
+
+def test_the_page_has_what_both_kinds_of_starting_a_job_differ_by(typical: Typical) -> None:
+    record = json.loads((BENCH / "results/lab-fidelity-one-boot.json").read_text())
+    cells = []
+    for job in ("write-1m-q1", "randread-4k-q1", "randwrite-4k-q1", "randread-4k-q32"):
+        rounds = [
+            {arm: run[0] for arm, run in each[job].items()} for each in record["iops_and_cpu_ms"]
+        ]
+        found = typical([
+            math.sqrt(each["vdisklab"] * each["system"] / (each["hand"] * each["control"]))
+            for each in rounds
+        ])  # fmt: skip
+        cells.append("{:.2f} ({:.2f}–{:.2f})".format(found["ratio"], *found["interval_95"]))
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"| both by vdisklab ÷ both by hand | {' | '.join(cells)} |" in page
