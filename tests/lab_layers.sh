@@ -92,14 +92,14 @@ set -- $disks
 mkfs.ext4 -q "$1" && mkdir -p /mnt/used && mount "$1" /mnt/used
 check "mounted is refused" refused "is mounted on" run lvm/none --on "$1"
 umount /mnt/used
-check "a signature is refused" refused "carries ext4" run lvm/none --on "$1"
+check "a signature is refused" refused "has ext4" run lvm/none --on "$1"
 wipefs --all --quiet "$1"
 vgcreate --quiet --yes taken "$2" >/dev/null && lvcreate --quiet --yes -L 8M -n v taken >/dev/null
 check "in use by LVM is refused" refused "in use\|uses it" run md:level=1/none --on "$1" --on "$2"
 check "  and keeps its volume" test -b /dev/taken/v
 vgremove --quiet --yes --force taken >/dev/null && pvremove --quiet --yes "$2" >/dev/null
 check "listed twice is refused" refused "one device\|listed twice" run md:level=1/none --on "$1" --on "$(readlink -f "$1")"
-check "too small is refused" refused "are needed" \
+check "too small is refused" refused "but needs" \
     python3 -m vdisklab run lvm/none --on "$1" --size 8G --blocks 1 --baseline none --dir /work
 blockdev --setro "$1"
 check "read-only is refused" refused "read-only" run lvm/none --on "$1"
