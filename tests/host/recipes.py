@@ -1,0 +1,48 @@
+"""Runs a recipe of docs/powercut.md and compares what it prints with the page."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+_ATTEMPTS = 5
+
+
+def require_what_the_page_says(program: str, recipe: str, directory: Path) -> None:
+    """Runs a recipe in an empty directory. Fails if a case has another outcome than on the page.
+
+    Another program's `sync`, or a timer on a busy machine, may keep what would be lost. So each
+    loss must be seen in one of several attempts.
+    """
+    said = outcomes(block_below(recipe))
+    assert said
+    kept = list(said)
+    for _ in range(_ATTEMPTS):
+        shown = subprocess.run(
+            [program, DOCS / "recipes" / recipe],
+            cwd=directory, check=True, capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+        assert list(directory.iterdir()) == []
+        printed = {case: found for case, found in outcomes(shown.stdout).items() if case in said}
+        assert list(printed) == list(said)
+        different = [case for case in said if printed[case] != said[case]]
+        assert {said[case] for case in different} <= {"lost"}
+        kept = [case for case in kept if case in different]
+        if not kept:
+            return
+    pytest.fail(f"kept {_ATTEMPTS} times: {kept}")
+
+
+def outcomes(lines: str) -> dict[str, str]:
+    """The outcome of each case, from lines like `cache=none, no flush: lost`."""
+    cases = [line.strip().rpartition(": ") for line in lines.splitlines()]
+    return {case: outcome for case, _, outcome in cases if case}
+
+
+def block_below(recipe: str) -> str:
+    """The first block of lines after the link to a recipe."""
+    _, _, after = (DOCS / "powercut.md").read_text().partition(f"(recipes/{recipe})")
+    return after.split("\n\n")[1]

@@ -1,0 +1,16 @@
+"""The recipe of docs/powercut.md for ZFS shows what the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.host.recipes import require_what_the_page_says
+
+pytestmark = pytest.mark.host
+
+
+@pytest.mark.usefixtures("zfs")
+def test_a_recipe_prints_what_the_page_says(tmp_path: Path) -> None:
+    require_what_the_page_says("sh", "zfs.sh", tmp_path)
