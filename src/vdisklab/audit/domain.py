@@ -186,16 +186,21 @@ def _only_limits(domain: Element, disk: Element) -> Mapping[str, str]:
     return _words(groups[0]) if len(groups) == 1 else {}
 
 
-def _limits_beyond(domain: Element, disk: Element) -> Iterator[str]:
-    """The disk's limits that no path can say, and those of the guest's cgroup."""
-    groups = _limit_groups(domain, disk)
-    names = [
+def _group_names(domain: Element) -> list[str | None]:
+    """The group of each disk that has one, once for each disk."""
+    return [
         *(tune.findtext("group_name", "").strip() for tune in domain.iterfind(".//iotune")),
         *(each.get("group") for each in domain.iterfind(".//throttlefilter")),
     ]
+
+
+def _limits_beyond(domain: Element, disk: Element) -> Iterator[str]:
+    """The disk's limits that no path can say, and those of the guest's cgroup."""
+    groups = _limit_groups(domain, disk)
     for words in map(_words, groups):
         yield from LIBVIRT.beyond(words) if len(groups) == 1 else LIBVIRT.all(words)
-        yield from shared_group("group_name", words.get("group_name"), names)
+        if words.get("group_name"):
+            yield from shared_group("group_name", words["group_name"], _group_names(domain))
     for device in domain.iterfind("./blkiotune/device"):
         words = _words(device)
         for limit in LIBVIRT.all(words):

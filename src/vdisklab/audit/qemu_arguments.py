@@ -243,11 +243,10 @@ def _disk(
     """The hard disk of a device; None if it has no file or is none."""
     top = nodes.get(str(device.get("drive")))
     limits: Settings = {} if top is None else _settings(top.get("limits"))
-    groups = [node.get("throttle-group", node.get("group")) for node in nodes.values()]
-    beyond = () if top is None else shared_group("group", top.get("group"), groups)
+    beyond = () if top is None else _shared(top, "group", nodes)
     if top is not None and top.get("driver") == "throttle":
-        group = top.get("throttle-group")
-        limits, beyond = objects.get(str(group), {}), shared_group("throttle-group", group, groups)
+        limits = objects.get(str(top.get("throttle-group")), {})
+        beyond = _shared(top, "throttle-group", nodes)
         top = _file_node(top, nodes)
     below = None if top is None else _file_node(top, nodes)
     if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
@@ -266,6 +265,13 @@ def _disk(
         top.get("probed") is True,
         (*QEMU.beyond(limits), *beyond),
     )
+
+
+def _shared(node: Settings, word: str, nodes: Mapping[str, Settings]) -> tuple[str, ...]:
+    """The node's throttle group, if other nodes have it too."""
+    name = node.get(word)
+    groups = (each.get("throttle-group", each.get("group")) for each in nodes.values())
+    return shared_group(word, name, groups) if name else ()
 
 
 def _shares(
