@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
@@ -184,6 +184,7 @@ def kill_process(_host: Host, entry: Entry) -> None:
     exists, and the kernel reuses numbers.
     """
     first = processes_marked(entry.name)
+    await_starting()
 
     def gone() -> bool:
         # Again and again: a process that is killed may have forked after it was found.
@@ -206,17 +207,45 @@ def processes_marked(word: str) -> list[int]:
 
     Children inherit the environment, whatever their arguments are.
     """
-    pids: list[int] = []
-    for process in Path("/proc").glob("[0-9]*"):
+    return [pid for pid, texts in _process_texts() if any(word.encode() in text for text in texts)]
+
+
+def await_starting(proc: Path = Path("/proc")) -> None:
+    """Waits until the processes that are starting show their arguments and environment.
+
+    In execve(2) the kernel closes the files of the old program, which frees our ledger, before it
+    stores the arguments of the new one (begin_new_exec() in fs/exec.c, create_elf_tables() in
+    fs/binfmt_elf.c). One that takes longer than the deadline is somebody else's.
+    """
+    starting = set(_starting(proc))
+    with contextlib.suppress(DirtyHostError):
+        wait_until(
+            lambda: not starting.intersection(_starting(proc)),
+            timeout=_KILL_SECONDS,
+            what="arguments of processes that are starting",
+            error=DirtyHostError,
+        )
+
+
+def _starting(proc: Path) -> Iterator[int]:
+    """Processes without arguments and environment; the kernel's own threads have no program."""
+    for pid, texts in _process_texts(proc):
+        if not any(texts):
+            with contextlib.suppress(OSError):
+                (proc / str(pid) / "exe").readlink()
+                yield pid
+
+
+def _process_texts(proc: Path = Path("/proc")) -> Iterator[tuple[int, tuple[bytes, bytes]]]:
+    """The arguments and the environment of each other process that can be read."""
+    for process in proc.glob("[0-9]*"):
         if int(process.name) == os.getpid():
             continue
         try:
             texts = (process / "cmdline").read_bytes(), (process / "environ").read_bytes()
         except OSError:
             continue  # it has ended, or belongs to another user
-        if any(word.encode() in text for text in texts):
-            pids.append(int(process.name))
-    return pids
+        yield int(process.name), texts
 
 
 def wipe_device(host: Host, entry: Entry) -> None:
