@@ -7,8 +7,8 @@ from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Entry, Leftover, leftovers
-from vdisklab.storage.undo import UNDO, Undo
+from vdisklab.host.ledger import PROGRAM_MARK, Entry, Leftover, leftovers
+from vdisklab.storage.undo import UNDO, Undo, await_programs
 
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
@@ -45,7 +45,11 @@ def _undo_entries(
     host: Host, undo: Mapping[str, Undo], ledger: Leftover, failures: list[str]
 ) -> Iterator[Entry]:
     """Yields the removed entries of one ledger, and appends to `failures` what stays and why."""
+    building = True
     for entry in ledger.entries:
+        if building and not entry.name.startswith(PROGRAM_MARK):
+            building = False
+            await_programs(ledger.path.stem, ledger.entries)
         function = undo.get(entry.kind)
         if function is None:
             failures.append(f"{entry} (this version cannot remove it)")

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
@@ -218,13 +218,32 @@ def await_starting(proc: Path = Path("/proc")) -> None:
     fs/binfmt_elf.c). One that takes longer than the deadline is somebody else's.
     """
     starting = set(_starting(proc))
-    with contextlib.suppress(DirtyHostError):
-        wait_until(
-            lambda: not starting.intersection(_starting(proc)),
-            timeout=_KILL_SECONDS,
-            what="arguments of processes that are starting",
-            error=DirtyHostError,
+    _wait_for_end(lambda: not starting.intersection(_starting(proc)))
+
+
+def await_programs(run_id: str, entries: Collection[Entry], proc: Path = Path("/proc")) -> None:
+    """Waits for the programs that build or remove something of a run whose vdisklab is dead.
+
+    SIGKILL of vdisklab does not end them. A `zpool create` that is killed leaves disks without a
+    label that says whose they are; one that goes on makes its pool after it was looked for. Their
+    arguments have the run's id. Those that `entries` name are killed, so they are not waited for.
+    After the deadline nothing is waited for: `tail` may show one of the run's files, too.
+    """
+    killed = [entry.name.encode() for entry in entries if entry.kind == Kind.PROCESS]
+    await_starting(proc)
+
+    def ended() -> bool:
+        return not any(
+            run_id.encode() in texts[0] and not any(name in texts[0] for name in killed)
+            for _, texts in _process_texts(proc)
         )
+
+    _wait_for_end(ended)
+
+
+def _wait_for_end(condition: Callable[[], bool]) -> None:
+    with contextlib.suppress(HostError):
+        wait_until(condition, timeout=_KILL_SECONDS, what="end of other programs")
 
 
 def _starting(proc: Path) -> Iterator[int]:
