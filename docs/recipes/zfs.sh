@@ -16,22 +16,58 @@ pull_down() {
 trap 'pull_down; cd /; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM
 
-dead_host() { # CACHE-MODE [-c flush]: QEMU writes, and the host dies
-    rm -f disk/* after/*
-    truncate -s 128M disk/disk
-    zpool create -f -o ashift=12 -o cachefile=none -m "$work/host" "$pool" "$work/disk/disk"
-    qemu-img create -q -f raw host/t 8M
-    qemu-io -f raw -c 'write -q 0 8M' host/t
-    zpool export "$pool" # all is durable
+dead_host() { # CACHE-MODE [-c flush]: QEMU writes to a full raw image, and the host dies
+    begin raw -c 'write -q 0 8M'
+    die "raw-full" "$@"
+}
+
+dead_host_with_subclusters() { # CACHE-MODE: the same with a qcow2 that grows
+    begin qcow2,extended_l2=on
+    die "qcow2-thin with subclusters" "$@"
+}
+
+dead_host_without_qemu() { # 4 KiB behind 64 KiB, the 64 KiB again, fdatasync: is the file as long?
+    make_pool
+    truncate -s 256k host/t
+    zpool export "$pool"
     zpool import -d "$work/disk" -o cachefile=none "$pool"
-    name="host dead, zfs, raw-full, $1${3:+, $3}"
-    mode=$1
-    shift
-    (qemu-io -t "$mode" -f raw -c 'write -P 7 1M 4k' "$@" -c abort host/t || true) >/dev/null 2>&1
+    dd if=/dev/zero of=host/t bs=64k seek=4 count=1 conv=notrunc,fdatasync status=none
+    dd if=/dev/zero of=host/t bs=4k seek=82 count=1 conv=notrunc status=none
+    dd if=/dev/zero of=host/t bs=64k seek=4 count=1 conv=notrunc,fdatasync status=none
     cp disk/disk after/disk
     zpool export "$pool"
     zpool import -f -d "$work/after" -o cachefile=none "$pool"
-    if qemu-io -r -f raw -c 'read -P 7 1M 4k' host/t 2>&1 | head -n 1 | grep -q '^read 4096'
+    name="host dead, zfs, dd instead of QEMU, fdatasync"
+    if test "$(stat -c %s host/t)" = 339968; then echo "$name: kept"; else echo "$name: lost"; fi
+    pull_down
+}
+
+make_pool() {
+    rm -f disk/* after/*
+    truncate -s 128M disk/disk
+    zpool create -f -o ashift=12 -o cachefile=none -m "$work/host" "$pool" "$work/disk/disk"
+}
+
+begin() { # FORMAT[,OPTION] QEMU-IO-ARGUMENTS...: a pool with an image, all of it durable
+    make_pool
+    format=${1%%,*}
+    case "$1" in *,*) options="-o ${1#*,}" ;; *) options="" ;; esac
+    shift
+    qemu-img create -q -f "$format" $options host/t 8M
+    qemu-io -f "$format" "$@" -c flush host/t
+    zpool export "$pool"
+    zpool import -d "$work/disk" -o cachefile=none "$pool"
+}
+
+die() { # IMAGE CACHE-MODE [-c flush]
+    name="host dead, zfs, $1, $2${4:+, $4}"
+    mode=$2
+    shift 2
+    (qemu-io -t "$mode" -f "$format" -c 'write -P 7 1M 4k' "$@" -c abort host/t || true) >/dev/null 2>&1
+    cp disk/disk after/disk
+    zpool export "$pool"
+    zpool import -f -d "$work/after" -o cachefile=none "$pool"
+    if qemu-io -r -f "$format" -c 'read -P 7 1M 4k' host/t 2>&1 | head -n 1 | grep -q '^read 4096'
     then echo "$name: kept"; else echo "$name: lost"; fi
     pull_down
 }
@@ -42,3 +78,6 @@ dead_host writeback
 dead_host writeback -c flush
 dead_host writethrough
 dead_host unsafe -c flush
+dead_host_with_subclusters writethrough
+dead_host_with_subclusters none -c flush
+dead_host_without_qemu
