@@ -181,7 +181,7 @@ def _words(limits: Element) -> Mapping[str, str]:
 
 
 def _only_limits(domain: Element, disk: Element) -> Mapping[str, str]:
-    """The limits of a disk with one group of them; several, a chain, are no path's."""
+    """The limits of a disk with one group; a path cannot express a chain of several groups."""
     groups = _limit_groups(domain, disk)
     return _words(groups[0]) if len(groups) == 1 else {}
 

@@ -1,4 +1,4 @@
-"""What QEMU's block layer says of an image is told from that it says nothing in time."""
+"""QEMU's answer about an image is not confused with no answer in time."""
 
 from __future__ import annotations
 
