@@ -33,8 +33,8 @@ class ConfiguredDisk:
     its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
     that holds a file system with an image file. `probed` is True if the configuration names no
-    format and QEMU looks for one in the file. `limits` are those of I/O that no path can say, as
-    the configuration spells them.
+    format and QEMU looks for one in the file. `limits` are the I/O limits that a path cannot
+    express, as the configuration spells them.
     """
 
     domain: str
@@ -202,13 +202,13 @@ class FileVolume:
 
 @dataclass(frozen=True, slots=True)
 class LimitsBeyondPath:
-    """Limits of I/O that no path can say, so no speed measured without them is this disk's."""
+    """I/O limits that a path cannot express, so no speed measured without them is this disk's."""
 
     limits: tuple[str, ...]
 
     def __str__(self) -> str:
         return (
-            f"it has limits of I/O that no path can say ({', '.join(self.limits)}), so no speed "
+            f"it has I/O limits that a path cannot express ({', '.join(self.limits)}), so no speed "
             "that was measured without them is shown for it; a path has throttle_iops=N and "
             "throttle_bps=SIZE, for reads and writes together and without bursts"
         )

@@ -195,7 +195,7 @@ def _group_names(domain: Element) -> list[str | None]:
 
 
 def _limits_beyond(domain: Element, disk: Element) -> Iterator[str]:
-    """The disk's limits that no path can say, and those of the guest's cgroup."""
+    """The disk's limits that a path cannot express, and those of the guest's cgroup."""
     groups = _limit_groups(domain, disk)
     for words in map(_words, groups):
         yield from LIBVIRT.beyond(words) if len(groups) == 1 else LIBVIRT.all(words)

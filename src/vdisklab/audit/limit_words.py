@@ -28,7 +28,7 @@ class LimitWords:
         }
 
     def beyond(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
-        """Each limit that is set and that no path can say, as written there."""
+        """Each limit that is set and that a path cannot express, as written there."""
         return self._named(settings, self.others)
 
     def all(self, settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class DiskArguments:
     """A disk that QEMU's arguments describe: its device id, file name and path.
 
     `problem` says why it has no path. `probed` is True if QEMU takes the format from the file.
-    `limits` are those of I/O that no path can say.
+    `limits` are the I/O limits that a path cannot express.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""Limits of I/O that no path can say are named, on each platform, and the others are read."""
+"""I/O limits that a path cannot express are named, on each platform, and the others are read."""
 
 from __future__ import annotations
 
@@ -203,9 +203,8 @@ def test_a_limited_disk_is_never_compared_without_a_word(
     words = [str(file), "--db", str(tmp_path / "r.sqlite")]
     main(["audit", *words])
     table = " ".join(capsys.readouterr().out.split())
-    assert "has limits of I/O that no path can say (read_iops_sec=500, write_iops_sec_max=9)" in (
-        table
-    )
+    said = "has I/O limits that a path cannot express (read_iops_sec=500, write_iops_sec_max=9)"
+    assert said in table
     main(["audit", *words, "--format", "csv"])
     assert "read_iops_sec=500; write_iops_sec_max=9" in capsys.readouterr().out
     main(["audit", *words, "--format", "json"])

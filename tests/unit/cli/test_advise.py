@@ -70,7 +70,7 @@ def advised(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) ->
 
 
 def limited(file: str) -> str:
-    """The guest with a limit that no path can say."""
+    """The guest with a limit that a path cannot express."""
     text = Path(file).read_text()
     tune = "<iotune><read_iops_sec>500</read_iops_sec></iotune></disk>"
     Path(file).write_text(text.replace("</disk>", tune))

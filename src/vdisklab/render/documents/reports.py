@@ -209,7 +209,7 @@ class AuditRow:
     gain: Annotated[Number, At("standing.gain.ratio")]
     source: Annotated[str | None, At("disk.source")]
     risks: str
-    limits: Annotated[str, "limits of I/O that no path can say"]
+    limits: Annotated[str, "I/O limits that a path cannot express"]
     problem: Annotated[str | None, At("disk.problem")]
     needs: Annotated[
         Mapping[str, str | None],
