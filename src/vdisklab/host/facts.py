@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host
 from vdisklab.host.programs import QEMU
-from vdisklab.results.model import Check, HostFacts
+from vdisklab.results.model import ZFS_FUSE, Check, HostFacts
 
 SYSTEM = Path("/")
 """The directory with /proc, /sys and /etc; tests use other directories."""
@@ -166,6 +166,9 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
         "cpu_flags_virtualisation": virtualisation_flag(root),
         "swap_bytes": str(memory_bytes(root, "SwapTotal")),
         "qemu_img": program_version(host, "qemu-img", r"version (.+)"),
+        # Both have programs of the same names, so a system has one of them.
+        "zfs": read_text(root / "sys/module/zfs/version")
+        or (None if host.which(ZFS_FUSE) is None else ZFS_FUSE),
     }
     for name, value in facts.items():
         if value is not None:

@@ -7,7 +7,7 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from vdisklab.path.backing import in_memory
@@ -175,10 +175,19 @@ class Durability:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What is known about power cuts above a disk: the verdicts by canonical path."""
+    """What is known about power cuts above a disk: the verdicts by canonical path.
+
+    `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
+    """
 
     by_path: Mapping[str, PathVerdict] = field(default_factory=dict)
     disk: HostDisk = HostDisk.VOLATILE
+    zfs_fuse: bool = False
+
+    @property
+    def untested(self) -> Verdicts:
+        """The same host without its power cuts, so that only rules count."""
+        return replace(self, by_path={})
 
     def get(self, path: str) -> PathVerdict | None:
         """The verdict on a canonical path; None if none is stored."""
@@ -193,10 +202,12 @@ def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
     disk = verdicts.disk
     flush_free = needs_no_flush(path, disk)
     tested = verdicts.get(path.canonical)
-    drops = dropped_flushes(path, disk)
-    if drops:
+    reasons = [drop.reason for drop in dropped_flushes(path, disk)]
+    if verdicts.zfs_fuse and is_cut_short(path):
+        reasons.append(CUT_SHORT)
+    if reasons:
         lost = Keeping.LOST_BY_CONSTRUCTION
-        return Durability(lost, False, drops[0].reason, tested=tested, disk=disk)
+        return Durability(lost, False, reasons[0], tested=tested, disk=disk)
     verdict = tested or PathVerdict(path.canonical)
     cuts = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
     return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested, disk)
@@ -304,3 +315,25 @@ def forgets_fua(path: DiskPath) -> bool:
     fixes of 9.2).
     """
     return path.attachment.bus is Bus.NVME and path.offers_write_cache
+
+
+CUT_SHORT = (
+    "zfs-fuse may cut an image with subclusters short when it replays its log; the kernel's ZFS "
+    "does not"
+)
+"""Why flushed data of an image on zfs-fuse may be lost."""
+
+
+def is_cut_short(path: DiskPath) -> bool:
+    """True if zfs-fuse 0.7.0 may make the image's file shorter after a crash.
+
+    It takes the end of a logged write of more than 32 KiB for the end of the file, if that was in
+    the same record of 128 KiB, as with subclusters it may be (docs/powercut.md; fixed in 0.7.1).
+    """
+    image = path.image
+    return (
+        image is not None
+        and image.option("extended_l2") is True
+        and image.is_made_anew
+        and any(layer.kind is LayerKind.ZFS for layer in path.layers)
+    )

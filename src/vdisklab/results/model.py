@@ -311,6 +311,10 @@ class Failure:
         return self.message.partition("\n")[0]
 
 
+ZFS_FUSE = "zfs-fuse"
+"""The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostFacts:
     """The facts of a machine that influence numbers. Unknown facts are absent from `more`.
@@ -327,6 +331,11 @@ class HostFacts:
     qemu: str | None
     fio: str | None
     more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_zfs_fuse(self) -> bool:
+        """True if ZFS is zfs-fuse; False if it is the kernel's, or unknown."""
+        return self.more.get("zfs") == ZFS_FUSE
 
 
 class Origin(StrEnum):

@@ -358,20 +358,26 @@ def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = Non
     """
     cuts = results.power_cuts(host.machine_id)
     applicable = (cut for cut in cuts if cut.applies_to(host))
-    return verdicts_of(applicable, disk or HostDisk.VOLATILE)
+    return verdicts_of(applicable, disk or HostDisk.VOLATILE, zfs_fuse=host.has_zfs_fuse)
 
 
-def verdicts_of(power_cuts: Iterable[PowerCut], disk: HostDisk = HostDisk.VOLATILE) -> Verdicts:
+def verdicts_of(
+    power_cuts: Iterable[PowerCut],
+    disk: HostDisk = HostDisk.VOLATILE,
+    *,
+    zfs_fuse: bool = False,
+) -> Verdicts:
     """The verdicts by path, separate for clients that flush and for the one that never does.
 
-    A path that kept everything above the strictest disk does so above any.
+    A path that kept everything above the strictest disk does so above any; what a dead host lost
+    above a disk that keeps its cache may be lost above any.
     """
     verdicts: dict[str, PathVerdict] = {}
     for cut in power_cuts:
         if cut.failure is not None or cut.survives is None:
             continue
-        stricter = cut.model == FailureModel.POWER and cut.survives
-        if cut.model != disk.model and not stricter:
+        decides_for_all = _KEEPS_ALL if cut.survives else _LOSES_ALWAYS
+        if cut.model != disk.model and cut.model not in decides_for_all:
             continue
         if cut.during is not None:
             continue  # a verdict on the operation
@@ -386,7 +392,12 @@ def verdicts_of(power_cuts: Iterable[PowerCut], disk: HostDisk = HostDisk.VOLATI
             if cut.client == ClientKind.NEVER
             else replace(known, flushed=known.flushed + counts)
         )
-    return Verdicts(verdicts, disk)
+    return Verdicts(verdicts, disk, zfs_fuse)
+
+
+_KEEPS_ALL = (FailureModel.POWER,)
+_LOSES_ALWAYS = (FailureModel.PLP, FailureModel.HOST_CRASH)
+"""Models whose verdict counts above any disk, if all was kept, and if something was lost."""
 
 
 def judged_without_its_device(cut: PowerCut) -> bool:

@@ -163,7 +163,8 @@ def answer_audit(
         if db is not None or campaign:
             raise
         reason = f"No speeds: {error}. {_MEASURE}"
-        measured = _Measured(Verdicts(disk=host_disk), why_no_speed=reason)
+        verdicts = Verdicts(disk=host_disk, zfs_fuse=collect_facts(host).has_zfs_fuse)
+        measured = _Measured(verdicts, why_no_speed=reason)
     audited = tuple(
         _audited(disk, path, context, needs, measured)
         for (disk, context), path in zip(placed, paths, strict=True)

@@ -76,10 +76,11 @@ def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
 
     Raises DatabaseError for a named one that does not exist, and for any that cannot be read.
     """
+    facts = collect_facts(LocalHost())
     try:
         with open_results(db) as results:
-            return stored_verdicts(results, collect_facts(LocalHost()), disk)
+            return stored_verdicts(results, facts, disk)
     except NoDatabaseError:
         if db is not None:
             raise
-        return Verdicts(disk=disk)
+        return Verdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)

@@ -276,7 +276,8 @@ def fleet_verdicts(results: Store, fleet: LoadedFleet, disk: HostDisk | None) ->
         for cut in results.power_cuts()
         if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
     ]
-    return verdicts_of(cuts, disk or HostDisk.VOLATILE)
+    zfs_fuse = any(host.has_zfs_fuse for host in machines.values())
+    return verdicts_of(cuts, disk or HostDisk.VOLATILE, zfs_fuse=zfs_fuse)
 
 
 def _numbers(fleet: LoadedFleet, observations: Observations, measure: MeasureKey) -> FleetNumbers:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
-from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST, answer, runs
+from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST, SPEEDS, answer, runs
 from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.path.disk_path import parse_path
@@ -90,6 +90,29 @@ def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_abo
     broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
     assert broken.keeping is Keeping.LOST_IN_TEST
     assert "power cuts above a disk with power-loss protection" in durability_sentence(path, broken)
+
+
+@pytest.mark.parametrize("model", ["plp", "host-crash"])
+def test_what_a_dead_host_loses_above_a_disk_with_protection_is_lost_above_any(model: str) -> None:
+    lost = replace(CUT_LOST, settings={**CUT_LOST.settings, MODEL: model})
+    for disk in HostDisk:
+        found = durability(parse_path(lost.path), verdicts_of([lost], disk))
+        assert found.keeping is Keeping.LOST_IN_TEST
+    killed = replace(CUT_LOST, settings={**CUT_LOST.settings, MODEL: "qemu-killed"})
+    assert verdicts_of([killed]) == Verdicts()
+
+
+def test_recommend_knows_what_zfs_fuse_cuts_short(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fastest = "zfs/qcow2:extended_l2=on:preallocation=off/none"
+    found = list(runs(speeds=SPEEDS | {fastest: 9.0}))
+    for zfs, excluded in (("2.1.11-1", 1), ("zfs-fuse", 2)):
+        host = replace(CAMPAIGN.host, more={"zfs": zfs})
+        database.write(found, campaigns=[replace(CAMPAIGN, host=host)])
+        answered = answer(capsys, "recommend", "--need", "durable")
+        assert (answered["path"] == fastest) is (zfs != "zfs-fuse")
+        assert answered["excluded"] == {"durable": excluded}
 
 
 def test_every_answer_says_which_disk_it_assumes(

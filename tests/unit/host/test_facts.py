@@ -146,3 +146,15 @@ def test_what_is_left_is_the_least_of_all_limits(
     groups: str, files: dict[str, str], left: int, tmp_path: Path
 ) -> None:
     assert available_memory(grouped(tmp_path, groups, **files)) == left
+
+
+def test_zfs_is_the_kernels_or_zfs_fuse(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: set[str] = set()
+    monkeypatch.setattr(LocalHost, "which", lambda _, name: name if name in installed else None)
+    assert "zfs" not in collect_facts(LocalHost(), machine).more
+    installed.add("zfs-fuse")
+    assert collect_facts(LocalHost(), machine).has_zfs_fuse
+    write(machine, {"sys/module/zfs/version": "2.1.11-1\n"})
+    facts = collect_facts(LocalHost(), machine)
+    assert facts.more["zfs"] == "2.1.11-1"
+    assert not facts.has_zfs_fuse

@@ -145,3 +145,27 @@ def test_a_disk_that_keeps_its_cache_does_not_replace_flushes_above_it(
 ) -> None:
     assert durability(parse_path(text), _PLP).keeping.acceptable is kept
     assert not durability(parse_path(text), Verdicts()).keeping.acceptable
+
+
+@pytest.mark.parametrize(
+    ("path", "cut"),
+    [
+        ("zfs/qcow2:extended_l2=on:preallocation=off/none", True),
+        ("zfs/qcow2:extended_l2=on:backing=1/writethrough", True),
+        ("zfs/qcow2:extended_l2=on:snapshots=1/none", True),
+        ("zfs/qcow2:extended_l2=on/none", False),
+        ("zfs/qcow2:preallocation=off/none", False),
+        ("zfs/raw:preallocation=off/none", False),
+        ("zvol/none", False),
+        ("ext4/qcow2:extended_l2=on:backing=1/none", False),
+    ],
+)
+def test_what_zfs_fuse_cuts_short_is_not_durable_there(path: str, cut: bool) -> None:
+    parsed = parse_path(path)
+    kept = {parsed.canonical: PathVerdict(parsed.canonical, Cuts(60, 0))}
+    for disk in HostDisk:
+        there = durability(parsed, Verdicts(kept, disk, zfs_fuse=True))
+        assert (there.keeping is Keeping.LOST_BY_CONSTRUCTION) is cut
+        assert ("the kernel's ZFS does not" in (there.reason or "")) is cut
+        assert meets(parsed, Need(NeedKind.DURABLE), Verdicts(disk=disk, zfs_fuse=True)) is not cut
+        assert durability(parsed, Verdicts(kept, disk)).keeping is Keeping.KEPT_IN_TEST
