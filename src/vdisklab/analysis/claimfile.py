@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field
@@ -129,6 +130,7 @@ def parse_claims(text: str, origin: str) -> ClaimFile:
     return ClaimFile(table.article, table.title, table.author, claims)
 
 
+@cache
 def builtin_claims() -> tuple[ClaimFile, ...]:
     """The claims of the articles that come with vdisklab, by the name of their files."""
     return tuple(parse_claims(text, name) for name, text in builtin_texts("analysis/claims_data"))

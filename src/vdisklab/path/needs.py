@@ -306,7 +306,11 @@ def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:
     # Also without the path's own options, because some of them contradict the needs.
     attachments = [path.attachment, *(Attachment(bus) for bus in buses)]
     for stack, image, mode, attachment, extra in itertools.product(
-        layers, images, modes, attachments, extras
+        dict.fromkeys(layers),
+        dict.fromkeys(images),
+        dict.fromkeys(modes),
+        dict.fromkeys(attachments),
+        extras,
     ):
         options = dict(attachment.options) | dict(extra)
         known = tuple(item for item in options.items() if item[0] in BUS_OPTIONS[attachment.bus])

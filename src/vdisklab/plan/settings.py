@@ -10,9 +10,9 @@ measuring.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -443,7 +443,12 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
     """The rows of a class of requests, in their order."""
-    return tuple(field.metadata["setting"].named(field.name) for field in fields(request))
+    return _rows(fields(request))
+
+
+@cache
+def _rows(declared: tuple[Field[Any], ...]) -> tuple[SettingRow, ...]:
+    return tuple(field.metadata["setting"].named(field.name) for field in declared)
 
 
 def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:

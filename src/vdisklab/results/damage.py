@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +44,13 @@ def _has_unusable(connection: sa.Connection, table: sa.Table) -> bool:
     if connection.dialect.name != "sqlite":
         return False
     unusable = [
-        sa.func.typeof(column).in_(kinds)
+        f"typeof({column.name}) IN ({kinds})"
         for column in table.c
-        if (kinds := ["null"] * (not column.nullable)
-            + ["blob"] * isinstance(column.type, schema.Words))
+        if (kinds := ", ".join(["'null'"] * (not column.nullable)
+            + ["'blob'"] * isinstance(column.type, schema.Words)))
     ]  # fmt: skip
-    query = sa.select(sa.literal(1)).select_from(table).where(sa.or_(*unusable)).limit(1)
-    return connection.scalar(query) is not None
+    query = f"SELECT 1 FROM {table.name} WHERE {' OR '.join(unusable)} LIMIT 1"
+    return connection.exec_driver_sql(query).scalar() is not None
 
 
 def require_plausible(connection: sa.Connection, table: sa.Table) -> None:
@@ -59,16 +59,19 @@ def require_plausible(connection: sa.Connection, table: sa.Table) -> None:
     Sums in SQL ignore text and add negative numbers; the extremes show them.
     """
     columns = [
-        (column, column.type.least)
-        for column in table.c
-        if isinstance(column.type, schema.Whole | schema.Finite)
+        column for column in table.c if isinstance(column.type, schema.Whole | schema.Finite)
     ]
-    ends = [
-        sa.func.coalesce(end(column), least)  # an empty table has none
-        for column, least in columns
-        for end in (sa.func.min, sa.func.max)
-    ]
-    connection.execute(sa.select(*ends)).one()
+    ends = ", ".join(f"min({column.name}), max({column.name})" for column in columns)
+    found = connection.exec_driver_sql(f"SELECT {ends} FROM {table.name}").one()
+    for place, extreme in enumerate(found):
+        reader = _reader(connection, columns[place // 2])
+        if reader is not None and extreme is not None:  # an empty table has none
+            reader(extreme)
+
+
+def _reader(connection: sa.Connection, column: sa.Column[Any]) -> Callable[[Any], object] | None:
+    """What reads a column's values, and raises ValueError for one that vdisklab never stored."""
+    return column.type.dialect_impl(connection.dialect).result_processor(connection.dialect, None)
 
 
 def first_damage(connection: sa.Connection) -> tuple[str, str] | None:
@@ -181,16 +184,16 @@ def _contradictions(connection: sa.Connection) -> Iterator[_Damage]:
     A host's fingerprint is not held against its facts: an older vdisklab knew fewer of them.
     """
     run = schema.run
-    half = run.c.failure_kind.is_(None) != run.c.failure_message.is_(None)
-    for row in connection.execute(sa.select(run).where(half)).all():
+    half = "SELECT * FROM run WHERE (failure_kind IS NULL) <> (failure_message IS NULL)"
+    for row in connection.exec_driver_sql(half).all():
         repair = _value_repair(run, row, "failure_kind")
         yield _Damage(run, row, "only one of failure_kind and failure_message is NULL", repair)
     # `cell` is made of path and page_cache, so there are as many of it as of them and of all three.
-    label = run.c.path + " " + run.c.page_cache
-    numbers = (sa.func.count(value.distinct()) for value in (run.c.cell, label, run.c.cell + label))
-    if len(set(connection.execute(sa.select(*numbers)).one())) == 1:
+    label = "path || ' ' || page_cache"
+    numbers = ", ".join(f"count(DISTINCT {value})" for value in ("cell", label, f"cell || {label}"))
+    if len(set(connection.exec_driver_sql(f"SELECT {numbers} FROM run").one())) == 1:
         return
-    for row in connection.execute(sa.select(run)).all():
+    for row in connection.exec_driver_sql("SELECT * FROM run").all():
         if MeasuredCell(row.path, PageCache(row.page_cache)).fingerprint != row.cell:
             problem = f"its cell {row.cell!r:.40} is not that of its path {row.path!r:.80}"
             yield _Damage(run, row, problem, _value_repair(run, row, "cell"))
@@ -201,9 +204,8 @@ def _wrong_values(connection: sa.Connection, table: sa.Table) -> Iterator[_Damag
     readers = [
         (place, column.name, reader)
         for place, column in enumerate(table.c)
-        if (reader := column.type.dialect_impl(connection.dialect).result_processor(
-            connection.dialect, None)) is not None
-    ]  # fmt: skip
+        if (reader := _reader(connection, column)) is not None
+    ]
     names = ", ".join(column.name for column in table.c)
     for row in connection.exec_driver_sql(f"SELECT {names} FROM {table.name}"):
         for place, name, reader in readers:

@@ -151,13 +151,17 @@ class Finite(_Stored, TypeDecorator[float]):
         super().__init__()
         self.least = least
 
-    def process_result_value(self, value: object, dialect: Dialect) -> float | None:
-        """The stored number; raises WrongValueError for anything else."""
-        del dialect
-        if isinstance(value, float | int) and self.least <= value < math.inf:
-            return value
-        self.absent(value, f"a number from {self.least:g}")
-        return None
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[object], float | None]:
+        """Returns the stored number; raises WrongValueError for anything else."""
+        del dialect, coltype
+        least, expected = self.least, f"a number from {self.least:g}"
+        return lambda value: (
+            value
+            if isinstance(value, float | int) and least <= value < math.inf
+            else self.absent(value, expected)
+        )
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
         """The value; raises UnstorableError for one that no program can have measured."""
