@@ -70,7 +70,8 @@ _BENCH_BYTES = 4 * GIB
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=400)
-    parser.add_argument("--model", type=FailureModel, default=FailureModel.POWER)
+    logged = [model.value for model in FailureModel if not model.spares_qemu]
+    parser.add_argument("--model", choices=logged, default=FailureModel.POWER.value)
     parser.add_argument("--dir", type=Path, default=Path())
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("paths", nargs="*", default=PATHS)
@@ -82,12 +83,13 @@ def main() -> None:
         open_session(LocalHost(), ledger, directory, workers=options.workers) as session,
     ):
         speeds = {
-            path: measure(session, path, options.states, options.model) for path in options.paths
+            path: measure(session, path, options.states, FailureModel(options.model))
+            for path in options.paths
         }
     print_result(
         {
             "bench": "powercut",
-            "model": options.model.value,
+            "model": options.model,
             **facts,
             "load_after": Path("/proc/loadavg").read_text().split()[0],
             "workers": options.workers,

@@ -314,7 +314,8 @@ def _judge(
     host = LocalHost()
     if any(question.settings.logged_by is LoggedBy.DM for question in questions):
         require_log_writes(host)  # before the controls, which take a minute
-    if any(layer.kind is LayerKind.ZFS for item in questions for layer in item.path.layers):
+    recovered = (item.path for item in questions if not item.model.spares_the_host)
+    if any(layer.kind is LayerKind.ZFS for path in recovered for layer in path.layers):
         require_zfs(host)
     with (
         open_ledger() as ledger,
