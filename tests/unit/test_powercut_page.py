@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import is_cut_short
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "powercut.md"
@@ -53,8 +54,8 @@ def test_the_tables_are_those_of_the_records() -> None:
     )
 
 
-SUBJECTS = ["models", "modes", "matrix", "hosts", "every-state", "zfs-models", "qemu10",
-            "qemu10-chains", "killed-hosts"]  # fmt: skip
+SUBJECTS = ["models", "modes", "matrix", "hosts", "every-state", "zfs-models", "zfs-power",
+            "qemu10", "qemu10-chains", "killed-hosts"]  # fmt: skip
 MODELS = [record for record in RECORDS if record.stem.removeprefix("powercut-") in SUBJECTS]
 
 
@@ -73,32 +74,28 @@ def test_what_the_page_tells_a_person_is_in_the_records() -> None:
     for model, path, client, survives in verdicts(MODELS):
         safe = client == "flushes" or path.cache in ("writethrough", "directsync")
         if safe and path.cache != "unsafe":
-            assert survives or is_cut_short(path), (model, path, client)
+            assert survives or loses_on_zfs_fuse(path), (model, path, client)
 
 
-def is_cut_short(path: DiskPath) -> bool:
-    """An image whose file zfs-fuse makes shorter when it replays its log."""
-    image = path.image
-    assert image is not None
-    grows = image.is_thin or image.backing > 0
-    flushed = path.cache in ("writethrough", "directsync")
-    on_zfs = str(path.stack) == "zfs"
-    return bool(image.option("extended_l2")) and grows and flushed and on_zfs
+def loses_on_zfs_fuse(path: DiskPath) -> bool:
+    """True for what the records show of images whose file zfs-fuse cuts short."""
+    return is_cut_short(path) and path.cache in ("writethrough", "directsync")
 
 
 def test_what_zfs_fuse_loses_of_images_with_subclusters_is_as_the_page_says() -> None:
-    record = json.loads((ROOT / "bench" / "results" / "powercut-zfs-models.json").read_text())
     questions = 0
-    for verdict in record["verdicts"]:
-        path = parse_path(verdict["path"])
-        if is_cut_short(path):
-            questions += 1
-            bad = {name for name in verdict["outcomes"] if name != "kept"}
-            assert 1 <= sum(verdict["outcomes"][name] for name in bad) <= 4
-            assert path.image is not None
-            loses = verdict["client"] == "never" or path.image.backing > 0
-            assert ("lost" in bad) is loses
-    assert questions == 24
+    for name in ("zfs-models", "zfs-power"):
+        record = json.loads((ROOT / "bench" / "results" / f"powercut-{name}.json").read_text())
+        for verdict in record["verdicts"]:
+            path = parse_path(verdict["path"])
+            if loses_on_zfs_fuse(path):
+                questions += 1
+                bad = {name for name in verdict["outcomes"] if name != "kept"}
+                assert 1 <= sum(verdict["outcomes"][name] for name in bad) <= 5
+                assert path.image is not None
+                loses = verdict["client"] == "never" or path.image.backing > 0
+                assert ("lost" in bad) is loses
+    assert questions == 36
 
 
 def test_what_the_page_tells_of_a_guest_that_never_flushes_is_in_the_records() -> None:
