@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.programs import not_installed
-from vdisklab.host.waiting import patience
+from vdisklab.host.waiting import patience, pause_after
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,6 @@ _SECRET = frozenset({"PGPASSWORD", "VDISKLAB_DB"})
 
 _END_SECONDS = 5.0
 _WATCH_SECONDS = 0.2
-# Share of one CPU: looking at the 40 processes of a fio job takes 7 ms.
-_WATCH_CPU_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +195,7 @@ def _communicate(
         return process.communicate(timeout=timeout)
     deadline = time.monotonic() + timeout
     while True:
-        cpu_before = time.thread_time()
-        watch(process.pid)
-        pause = max(_WATCH_SECONDS, (time.thread_time() - cpu_before) / _WATCH_CPU_SHARE)
+        pause = pause_after(partial(watch, process.pid), least=_WATCH_SECONDS)
         left = deadline - time.monotonic()
         try:
             return process.communicate(timeout=max(0.0, min(left, pause)))

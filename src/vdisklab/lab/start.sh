@@ -28,7 +28,7 @@ mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$(disk work)" >/dev/null
 # Our state lies on the work disk, for the root image is thrown away and small.
 mkdir -p /work/state
 export VDISKLAB_STATE=/work/state TMPDIR=/work PYTHONPATH=/vdisklab/packages
-export PYTHONDONTWRITEBYTECODE=1 COLUMNS=120
+export PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1 COLUMNS=120
 printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
 chmod +x /usr/local/bin/vdisklab
 if [ -e /vdisklab/job ]; then
@@ -36,6 +36,7 @@ if [ -e /vdisklab/job ]; then
     echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >"$port"
     cd /work && sh /vdisklab/job >"$port" 2>&1
     status=$?
+    [ "$status" -le 128 ] || dmesg | grep -E 'segfault|general protection|trap|Out of memory' | tail -n 3 >"$port"
     echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
     sleep 1
 else

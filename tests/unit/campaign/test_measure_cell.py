@@ -306,7 +306,7 @@ def test_throughput_is_told_while_a_program_runs(opened: Make) -> None:
             block["stats"]["wr_operations"] += asked[0]
         return [{"return": text}]
 
-    left = [3]
+    left = [20]
 
     def status(request: Message) -> list[Message]:
         if qemu.asked[-1] == "guest: fio" and left[0]:
@@ -319,7 +319,7 @@ def test_throughput_is_told_while_a_program_runs(opened: Make) -> None:
     with bench.guests:
         measure_cell(bench, bench.plan.cells[0])
     told = [event for event in events if isinstance(event, Throughput)]
-    assert len(told) == 3, "the first look is before the program"
+    assert 2 <= len(told) <= 20, "as often as looking may use CPU"
     assert all(each.bytes_per_second > 0 for each in told)
     for each in told:
         assert each.operations_per_second is not None

@@ -209,6 +209,23 @@ class TestAgent:
         assert [request["execute"] for request in side.asked] == ["guest-exec", "guest-exec-status"]
         assert 1 <= len(asked) <= 2
 
+    def test_a_slow_watch_looks_seldom(self) -> None:
+        looks: list[float] = []
+
+        def look() -> None:
+            looks.append(time.monotonic())
+            until = time.thread_time() + 0.05
+            while time.thread_time() < until:
+                pass
+
+        with channel_to(running(exited(), after=40), greets=False) as (channel, side):
+            agent = Agent(channel)
+            agent.run(("dd",), timeout=50, watch=look)
+            assert len(looks) == 1
+            assert len(side.asked) > 30  # polled, but not watched
+            agent.run(("fio",), timeout=50, expected=1.2, watch=look)
+        assert len(looks) == 1  # a look costs 5 s, as the first run showed
+
     def test_an_agent_that_goes_away(self) -> None:
         with (
             channel_to(lambda request: None, greets=False) as (channel, _),
