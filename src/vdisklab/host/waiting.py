@@ -17,8 +17,8 @@ from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 
 PATIENCE = "VDISKLAB_PATIENCE"
 
-# The share of one CPU: looking at the 40 processes of a fio job takes 7 ms, in the lab's emulated
-# host far longer.
+# The share of one CPU: looking at the 40 processes of a fio job takes 7 ms, and asking QEMU for its
+# counters 20 ms in the lab's emulated host.
 _LOOKING = 0.01
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
