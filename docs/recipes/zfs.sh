@@ -26,6 +26,14 @@ dead_host_with_subclusters() { # CACHE-MODE: the same with a qcow2 that grows
     die "qcow2-thin with subclusters" "$@"
 }
 
+dead_host_without_subclusters() { # 64 KiB, then the first 40 KiB of them again: are the others there?
+    begin qcow2
+    (qemu-io -t none -f qcow2 -c 'write 0 64k' -c 'write -P 7 64k 64k' -c flush -c 'write 64k 40k' -c flush \
+        -c abort host/t || true) >/dev/null 2>&1
+    crash
+    show "host dead, zfs, qcow2-thin, none, flush" 104k 24k
+}
+
 dead_host_without_qemu() { # 4 KiB behind 64 KiB, the 64 KiB again, fdatasync: is the file as long?
     make_pool
     truncate -s 256k host/t
@@ -34,9 +42,7 @@ dead_host_without_qemu() { # 4 KiB behind 64 KiB, the 64 KiB again, fdatasync: i
     dd if=/dev/zero of=host/t bs=64k seek=4 count=1 conv=notrunc,fdatasync status=none
     dd if=/dev/zero of=host/t bs=4k seek=82 count=1 conv=notrunc status=none
     dd if=/dev/zero of=host/t bs=64k seek=4 count=1 conv=notrunc,fdatasync status=none
-    cp disk/disk after/disk
-    zpool export "$pool"
-    zpool import -f -d "$work/after" -o cachefile=none "$pool"
+    crash
     name="host dead, zfs, dd instead of QEMU, fdatasync"
     if test "$(stat -c %s host/t)" = 339968; then echo "$name: kept"; else echo "$name: lost"; fi
     pull_down
@@ -64,11 +70,19 @@ die() { # IMAGE CACHE-MODE [-c flush]
     mode=$2
     shift 2
     (qemu-io -t "$mode" -f "$format" -c 'write -P 7 1M 4k' "$@" -c abort host/t || true) >/dev/null 2>&1
+    crash
+    show "$name" 1M 4k
+}
+
+crash() { # what is on the disk now is what the next import finds
     cp disk/disk after/disk
     zpool export "$pool"
     zpool import -f -d "$work/after" -o cachefile=none "$pool"
-    if qemu-io -r -f "$format" -c 'read -P 7 1M 4k' host/t 2>&1 | head -n 1 | grep -q '^read 4096'
-    then echo "$name: kept"; else echo "$name: lost"; fi
+}
+
+show() { # CASE OFFSET LENGTH
+    if qemu-io -r -f "$format" -c "read -P 7 $2 $3" host/t 2>&1 | head -n 1 | grep -q '^read [0-9]'
+    then echo "$1: kept"; else echo "$1: lost"; fi
     pull_down
 }
 
@@ -80,4 +94,5 @@ dead_host writethrough
 dead_host unsafe -c flush
 dead_host_with_subclusters writethrough
 dead_host_with_subclusters none -c flush
+dead_host_without_subclusters
 dead_host_without_qemu

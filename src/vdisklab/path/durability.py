@@ -318,7 +318,7 @@ def forgets_fua(path: DiskPath) -> bool:
 
 
 CUT_SHORT = (
-    "zfs-fuse may cut an image with subclusters short when it replays its log; the kernel's ZFS "
+    "zfs-fuse may cut an image file that grows short when it replays its log; the kernel's ZFS "
     "does not"
 )
 """Why flushed data of an image on zfs-fuse may be lost."""
@@ -327,13 +327,13 @@ CUT_SHORT = (
 def is_cut_short(path: DiskPath) -> bool:
     """True if zfs-fuse 0.7.0 may make the image's file shorter after a crash.
 
-    It takes the end of a logged write of more than 32 KiB for the end of the file, if that was in
-    the same record of 128 KiB, as with subclusters it may be (docs/powercut.md; fixed in 0.7.1).
+    It takes the end of a logged write of more than 32 KiB in the last record (128 KiB) for the end
+    of the file (docs/powercut.md; fixed in 0.7.1). A raw image ends with a record.
     """
     image = path.image
     return (
         image is not None
-        and image.option("extended_l2") is True
+        and image.format is not ImageFormat.RAW
         and image.is_made_anew
         and any(layer.kind is LayerKind.ZFS for layer in path.layers)
     )

@@ -105,7 +105,7 @@ def test_what_a_dead_host_loses_above_a_disk_with_protection_is_lost_above_any(m
 def test_recommend_knows_what_zfs_fuse_cuts_short(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fastest = "zfs/qcow2:extended_l2=on:preallocation=off/none"
+    fastest = "zfs/qcow2:preallocation=off/none"
     found = list(runs(speeds=SPEEDS | {fastest: 9.0}))
     for zfs, excluded in (("2.1.11-1", 1), ("zfs-fuse", 2)):
         host = replace(CAMPAIGN.host, more={"zfs": zfs})
