@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import Engine
+from sqlalchemy.util import immutabledict
 
 from tests.unit.stored import Database
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _queries_are_compiled_once() -> Iterator[None]:
+    """SQLAlchemy compiles queries for each database anew, and tests open thousands of files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+        patch.setattr(Engine, "_execution_options", immutabledict(compiled_cache={}))
+        yield
 
 
 @pytest.fixture(scope="session")
