@@ -7,7 +7,7 @@ All rules about flushes: what drops them, which device ignores FUA, and which pa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from vdisklab.path.backing import in_memory
@@ -183,11 +183,6 @@ class Verdicts:
     by_path: Mapping[str, PathVerdict] = field(default_factory=dict)
     disk: HostDisk = HostDisk.VOLATILE
     zfs_fuse: bool = False
-
-    @property
-    def untested(self) -> Verdicts:
-        """The same host without its power cuts, so that only rules count."""
-        return replace(self, by_path={})
 
     def get(self, path: str) -> PathVerdict | None:
         """The verdict on a canonical path; None if none is stored."""

@@ -178,11 +178,11 @@ class _Desk:
     ) -> None:
         self._results = results
         self._loaded: dict[str, tuple[Loaded, Scored]] = {}
-        facts = collect_facts(host)
-        self._verdicts = Verdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)
+        self._verdicts = Verdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
             return
+        facts = collect_facts(host)
         self._verdicts = stored_verdicts(results, facts, disk)
         stored = (
             choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
@@ -205,7 +205,7 @@ class _Desk:
         if group.path is None or group.problem is not None:
             return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
         now = durability(group.path, self._verdicts)
-        unmeasured = _no_measurement_decides(group, group.path, now, self._verdicts.untested)
+        unmeasured = _no_measurement_decides(group, group.path, now)
         if unmeasured is not None:
             return unmeasured
         reason = "none of its paths has been measured on this host"
@@ -215,7 +215,7 @@ class _Desk:
                 return replace(answer, elsewhere=_elsewhere(group, campaign))
             reason = answer.reason
         if not now.keeping.acceptable:
-            return _made_safe(group, group.path, now, self._verdicts.untested)
+            return _made_safe(group, group.path, now)
         return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
 
     def has_fewer_blocks(self, answering: str | None, request: Request, own: set[str]) -> bool:
@@ -287,7 +287,7 @@ class _Desk:
         unsafe = not now.keeping.acceptable
         chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
         if unsafe and chosen is None:
-            return _made_safe(group, path, now, self._verdicts.untested)
+            return _made_safe(group, path, now)
         best = chosen or comparison.highest(usable)
         rebuilt = comparison.better(
             [cell for cell in safe if cell not in usable and not _is_empty(cell)]
@@ -328,14 +328,12 @@ def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
     return None if None in (measured, own) or measured == own else directory
 
 
-def _no_measurement_decides(
-    group: DiskGroup, path: DiskPath, now: Durability, rules: Verdicts
-) -> DiskAdvice | None:
+def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice | None:
     """The answer for a disk that cannot be changed, or has limits that no measured path has."""
     limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
     reason = _no_line(group, path) or (None if limits is None else str(limits))
     if limits is not None and not now.keeping.acceptable:
-        safe = _made_safe(group, path, now, rules)
+        safe = _made_safe(group, path, now)
         if safe.verdict is DiskAction.CHANGE:
             return safe
     return None if reason is None else DiskAdvice(group, DiskAction.CANNOT, reason, now=now)
@@ -360,14 +358,14 @@ def _is_empty(cell: MeasuredCell) -> bool:
     return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
 
 
-def _made_safe(group: DiskGroup, path: DiskPath, now: Durability, rules: Verdicts) -> DiskAdvice:
+def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
     """The advice for disks that lose flushed data: the first setting that keeps it.
 
     What it costs was not measured. MEASURE if no single line makes them safe.
     """
     for other in neighbours(path, group.manager):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
-        if usable and meets(other, DURABLE, rules):
+        if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
             return DiskAdvice(
                 group,
                 DiskAction.CHANGE,
@@ -375,7 +373,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability, rules: Verdict
                 to=other,
                 for_safety=True,
                 now=now,
-                then=durability(other, rules),
+                then=durability(other, Verdicts(disk=now.disk)),
                 changes=tuple(change_of(disk, other) for disk in group.disks),
             )
     return DiskAdvice(

@@ -163,8 +163,7 @@ def answer_audit(
         if db is not None or campaign:
             raise
         reason = f"No speeds: {error}. {_MEASURE}"
-        verdicts = Verdicts(disk=host_disk, zfs_fuse=collect_facts(host).has_zfs_fuse)
-        measured = _Measured(verdicts, why_no_speed=reason)
+        measured = _Measured(Verdicts(disk=host_disk), why_no_speed=reason)
     audited = tuple(
         _audited(disk, path, context, needs, measured)
         for (disk, context), path in zip(placed, paths, strict=True)
