@@ -86,15 +86,6 @@ def test_each_bus_of_q35_gives_its_disk(q35: Agent, serial: str, device: str, dr
     assert keys <= found.keys()
 
 
-def test_ide_of_pc_gives_its_disk(cache: Path, tmp_path: Path) -> None:
-    image = image_for(cache, frozenset({Bus.IDE}))
-    devices = disk(0, make_disk(tmp_path, "i"), "ide-hd,bus=ide.0,serial=on-ide")
-    with running(image, tmp_path / "console", *devices, machine="pc") as agent:
-        found = facts(agent, FIND, "on-ide", "60")
-    assert found["driver"] == "ata_piix"
-    assert found["size_bytes"] == str(SIZE)
-
-
 def test_a_number_is_not_found_by_its_end(q35: Agent) -> None:
     q35.run("/usr/lib/vdisklab/load-drivers")
     for wrong in ("scsi", "n-scsi", "igits", "on-scsi2", "sata"):

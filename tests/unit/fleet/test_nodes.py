@@ -44,11 +44,17 @@ from vdisklab.render.tables.host_tables import doctor_table
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def port() -> int:
+    """Where the worker kvm1 is told to listen."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def fleet(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet_in(tmp_path_factory.mktemp("fleet")) as fleet:
         fleet.scheduler()
-        for name in ("kvm1", "kvm2"):
-            fleet.worker(name)
+        fleet.worker("kvm1", port=port)
+        fleet.worker("kvm2")
         wait_until(lambda: names_of(fleet) == ["kvm1", "kvm2"], timeout=240, what="two workers")
         yield fleet
 
@@ -184,14 +190,15 @@ def first_answer(port: int, context: ssl.SSLContext) -> bytes:
 
 
 def test_a_worker_listens_on_its_port_and_says_when_another_has_it(
-    fleet: Fleet, tmp_path: Path
+    fleet: Fleet, port: int, tmp_path: Path
 ) -> None:
-    port, twin = free_port(), Fleet(tmp_path, fleet.port)
+    with connected(fleet.address, fleet.security()) as client:
+        addresses = {member.name: member.address for member in members(client)}
+    assert addresses["kvm1"].endswith(f":{port}")
+    twin = Fleet(tmp_path, fleet.port)
     shutil.copytree(fleet.tls, twin.tls)
-    twin.worker("kvm3", port=port)
+    twin.worker("kvm4", port=port)
     try:
-        wait_until(lambda: "is a worker" in twin.log("kvm3"), timeout=240, what="the worker")
-        twin.worker("kvm4", port=port)
         assert twin.nodes["kvm4"].wait(240) == HostError.exit_code
     finally:
         twin.end()
