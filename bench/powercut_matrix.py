@@ -95,7 +95,8 @@ def joined(earlier: Record, later: Record) -> Record:
         for verdict in record["verdicts"]:
             settings = record["settings"] | verdict["settings"]
             asked = json.dumps(
-                {name: value for name, value in settings.items() if not name.startswith(_COUNTS)}
+                {name: value for name, value in settings.items() if not name.startswith(_COUNTS)},
+                sort_keys=True,  # what is shared stands first, and differs between records
             )
             question = (verdict["path"], verdict["client"], verdict["access"], asked)
             answers[question] = (verdict, settings)

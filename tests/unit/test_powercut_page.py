@@ -205,6 +205,15 @@ def test_answers_are_added_to_a_record_and_stand_with_their_bus() -> None:
         MATRIX["joined"](elsewhere, later)
 
 
+def test_an_answer_replaces_the_one_whose_settings_were_not_shared() -> None:
+    short = {"writes": 16, "size": 8, "wanted": {"states": 4}}
+    longer = {"writes": 80, "size": 8, "wanted": {"states": 4}}
+    several = MATRIX["compact"]([document(settings=short), document(settings=longer)])
+    again = MATRIX["compact"]([document(settings=short, survives=True)])
+    record = MATRIX["joined"](several, again)
+    assert sorted(each["survives"] for each in record["verdicts"]) == [False, True]
+
+
 def test_columns_may_be_pairs() -> None:
     settings = {"model": "plp", "driver": "as-found", "wanted": {"states": 4}}
     record = MATRIX["compact"]([document(), document(survives=True, settings=settings)])
