@@ -16,7 +16,7 @@ from vdisklab.campaign.guests import find_firmware
 from vdisklab.errors import HostError
 from vdisklab.results.model import FailureKind, Run
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.installed]
 
 
 @pytest.fixture(scope="module")
