@@ -181,16 +181,25 @@ def beaten(
 
     Cells are compared with the first CHALLENGERS only; the others could only make the set smaller.
     """
-    others = len(order) - 1
-    if others < 1:
+    if len(order) < 2:
         return np.zeros(len(order), dtype=np.bool_)
-    challengers = order[:CHALLENGERS]
-    one, other = np.meshgrid(challengers, np.arange(len(order)), indexing="ij")
+    return np.asarray(ahead(goodness, noise, order[:CHALLENGERS], alpha).any(axis=0))
+
+
+def ahead(
+    goodness: Floats, noise: PairNoise, challengers: npt.NDArray[np.intp], alpha: float
+) -> npt.NDArray[np.bool_]:
+    """By challenger and cell, whether the challenger is shown to be better; with two or more cells.
+
+    The error of a challenger's comparisons with all other cells together is `alpha`.
+    """
+    one, other = np.meshgrid(challengers, np.arange(len(goodness)), indexing="ij")
     error, freedom = noise.between(one, other)
     unique, index = np.unique(freedom, return_inverse=True)
+    others = len(goodness) - 1
     limits = np.array([critical(alpha, others, int(count), noise.blocks) for count in unique])
     shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
-    return np.asarray(shown.any(axis=0))
+    return np.asarray(shown)
 
 
 def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: npt.NDArray[np.intp]) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import fit, usable
-from vdisklab.analysis.best import CHALLENGERS, competitors, critical
+from vdisklab.analysis.best import CHALLENGERS, ahead, competitors
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import (
     Block,
@@ -178,15 +178,8 @@ def _shown(
     shown = np.ones((len(challengers), count), dtype=np.bool_)
     if count < 2:
         return ~shown
-    one, other = np.meshgrid(challengers, np.arange(count), indexing="ij")
     for row, noise in enumerate(noises):
-        error, freedom = noise.between(one, other)
-        unique, index = np.unique(freedom, return_inverse=True)
-        limits = np.array(
-            [critical(alpha, count - 1, int(degrees), noise.blocks) for degrees in unique]
-        )
-        reach = limits[index.reshape(freedom.shape)] * error
-        shown &= values[row][one] - values[row][other] > reach
+        shown &= ahead(values[row], noise, challengers, alpha)
     return shown
 
 

@@ -34,12 +34,10 @@ from vdisklab.campaign.state import set_page_cache, writing_back
 from vdisklab.campaign.time_series import TimeSeries, with_time_series
 from vdisklab.campaign.watches import DiskWatch
 from vdisklab.errors import HostError
-from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
+from vdisklab.guest.qemu.read_back import check_state, read_process
 from vdisklab.path.cell import Cell
-from vdisklab.path.segments import Aio
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results.model import Check, Counted, Measurement
@@ -153,7 +151,7 @@ def _measure_boot(
     plan: MeasurementPlan,
 ) -> tuple[tuple[Check, ...], Measurement]:
     disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    at_start = _before_any_disk(context, disk)
+    at_start = context.guests.before_any_disk(disk)
     devices = context.stacks.devices_for(cell.path)
     # A QEMU that has not started has zero counters.
     nothing = Counted(0, 0, 0, 0, 0)
@@ -208,8 +206,3 @@ class _BootWatch:
     def end(self) -> TimeSeries:
         """The series; empty if no guest was started."""
         return TimeSeries((), (), None) if self._watch is None else self._watch.end()
-
-
-def _before_any_disk(context: CampaignContext, disk: Disk) -> QemuTraces | None:
-    """QEMU's state without the disk: needed to tell io_uring from polling."""
-    return context.guests.before_any_disk(disk) if disk.attachment.aio is Aio.IO_URING else None

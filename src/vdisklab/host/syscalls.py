@@ -29,6 +29,7 @@ _FITHAW = 0xC0045878
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CLR_FD = 0x4C01
 _LOOP_CTL_GET_FREE = 0x4C82
+_LOOP_BLOCK_SIZE = 512
 _LOOP_MAJOR = 7
 _LO_FLAGS_DIRECT_IO = 16
 _LOOP_INFO_BYTES, _LOOP_FLAGS_AT, _LOOP_NAME_AT, _LOOP_NAME_BYTES = 232, 52, 56, 64
@@ -109,7 +110,7 @@ def freeze_and_thaw(directory: Path) -> None:
         fcntl.ioctl(descriptor, _FITHAW, 0)
 
 
-def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True) -> str:
+def attach_loop(backing: Path, *, direct_io: bool = True) -> str:
     """Attaches a file to a free loop device and returns the device's name.
 
     LOOP_CONFIGURE needs Linux 5.8. If another process takes the free device first, the next one
@@ -122,16 +123,16 @@ def attach_loop(backing: Path, *, block_size: int = 512, direct_io: bool = True)
             device = f"/dev/loop{number}"
             if not Path(device).exists():  # a container without devtmpfs
                 os.mknod(device, 0o60660, os.makedev(_LOOP_MAJOR, number))
-            if _configure(device, file, _loop_config(file, backing, block_size, flags)):
+            if _configure(device, file, _loop_config(file, backing, flags)):
                 return device
 
 
-def _loop_config(file: int, backing: Path, block_size: int, flags: int) -> bytes:
+def _loop_config(file: int, backing: Path, flags: int) -> bytes:
     information = bytearray(_LOOP_INFO_BYTES)
     struct.pack_into("<I", information, _LOOP_FLAGS_AT, flags)
     name = os.fsencode(backing)[-(_LOOP_NAME_BYTES - 1) :]
     information[_LOOP_NAME_AT : _LOOP_NAME_AT + len(name)] = name
-    return struct.pack("<II", file, block_size) + bytes(information) + bytes(64)
+    return struct.pack("<II", file, _LOOP_BLOCK_SIZE) + bytes(information) + bytes(64)
 
 
 def _configure(device: str, _file: int, config: bytes) -> bool:

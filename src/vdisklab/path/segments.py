@@ -137,6 +137,11 @@ class Bus(StrEnum):
         return self is Bus.VHOSTUSER
 
     @property
+    def opened_outside_qemu(self) -> bool:
+        """True if another process opens the image or directory, and maps the guest's memory."""
+        return self in (Bus.VHOSTUSER, Bus.VIRTIOFS)
+
+    @property
     def hot_pluggable(self) -> bool:
         """False if QEMU must be restarted for each disk or directory.
 
@@ -146,11 +151,8 @@ class Bus(StrEnum):
 
     @property
     def machine(self) -> str:
-        """QEMU's machine type: PIIX IDE exists on `pc` only.
-
-        What another process serves needs a guest whose memory that process can map.
-        """
-        if self in (Bus.VHOSTUSER, Bus.VIRTIOFS):
+        """QEMU's machine type: PIIX IDE exists on `pc` only."""
+        if self.opened_outside_qemu:
             return f"q35,{SHARED_MEMORY}"
         return "pc" if self is Bus.IDE else "q35"
 

@@ -243,11 +243,6 @@ class GuestGroup:
     members: tuple[Member, ...]
     load: HostLoad = HostLoad()
 
-    @property
-    def stagger(self) -> float:
-        """Seconds between the first and the last guest's start."""
-        return max((member.start for member in self.members), default=0.0)
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:

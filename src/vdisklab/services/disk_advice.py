@@ -76,7 +76,6 @@ class DiskAdvice:
     verdict: DiskAction
     reason: str = ""
     campaign: str | None = None
-    measured_as: MeasuredCell | None = None
     to: DiskPath | None = None
     other: DiskPath | None = None
     gain: Ratio | None = None
@@ -304,7 +303,6 @@ class _Desk:
             group,
             DiskAction.KEEP if to is None else DiskAction.CHANGE,
             campaign=campaign.id,
-            measured_as=own,
             to=to,
             other=None if best is None else usable[best],
             gain=gain,

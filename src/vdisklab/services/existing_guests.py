@@ -25,7 +25,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.visible import header_format, is_visible_directory, is_visible_file
 from vdisklab.path.disk_path import Image
 from vdisklab.path.managers import Manager
-from vdisklab.path.segments import Bus, ImageFormat
+from vdisklab.path.segments import ImageFormat
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
@@ -219,7 +219,7 @@ def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
     """The disk of a process, whose file's name may begin at its directory."""
     if disk.path is None or disk.source is None or disk.source.startswith("/"):
         return disk
-    if disk.path.attachment.bus in (Bus.VHOSTUSER, Bus.VIRTIOFS):  # another process opened it
+    if disk.path.attachment.bus.opened_outside_qemu:
         return disk
     try:
         return replace(disk, source=str(directory.readlink() / disk.source))

@@ -61,9 +61,9 @@ _CONTROL_SIZE = 16 * MIB
 _CONTROL_DISK = 512 * MIB
 
 
-def known_rate(guests: int, load: int = CONTROL_LOAD) -> float:
+def known_rate(guests: int) -> float:
     """The requests per second of a disk that carries this many guests, and not one more."""
-    return load * (guests + 0.5)
+    return CONTROL_LOAD * (guests + 0.5)
 
 
 @dataclass(frozen=True, slots=True)

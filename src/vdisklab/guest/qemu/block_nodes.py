@@ -182,10 +182,14 @@ def drive_node(disk: Disk) -> str:
 
 def throttle_limits(attachment: Attachment) -> dict[str, int]:
     """The members of QEMU's ThrottleLimits that the path sets; empty without throttling."""
-    options = {"throttle_iops": "iops-total", "throttle_bps": "bps-total"}
+    return _numbers(attachment, {"throttle_iops": "iops-total", "throttle_bps": "bps-total"})
+
+
+def _numbers(attachment: Attachment, options: Mapping[str, str]) -> dict[str, int]:
+    """The numbers that the path sets, by QEMU's names; `options` has these by the path's names."""
     return {
-        member: int(value)
-        for option, member in options.items()
+        name: int(value)
+        for option, name in options.items()
         if (value := attachment.option(option)) is not None
     }
 
@@ -292,9 +296,4 @@ def _iothreads(disk: Disk) -> tuple[Arguments, ...]:
 
 def iothread_settings(attachment: Attachment) -> dict[str, int]:
     """The properties of each thread that the path sets, by QEMU's names."""
-    options = {"poll": "poll-max-ns", "aio_max_batch": "aio-max-batch"}
-    return {
-        name: int(value)
-        for option, name in options.items()
-        if (value := attachment.option(option)) is not None
-    }
+    return _numbers(attachment, {"poll": "poll-max-ns", "aio_max_batch": "aio-max-batch"})

@@ -67,9 +67,9 @@ class Channel:
     def _who(self) -> str:
         return "the guest agent" if self._client.name == "agent" else "QEMU"
 
-    def perform(self, command: QmpCommand, *, timeout: float = 30.0) -> Any:  # noqa: ANN401
+    def perform(self, command: QmpCommand) -> Any:  # noqa: ANN401
         """The `return` of a `QmpCommand`. Raises the same errors as `execute`."""
-        return self.execute(command.execute, command.arguments, timeout=timeout)
+        return self.execute(command.execute, command.arguments)
 
     @contextmanager
     def expecting(
