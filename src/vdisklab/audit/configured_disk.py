@@ -13,7 +13,13 @@ from pathlib import Path
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.path.durability import FlushDropper, HostDisk, dropped_flushes, needs_no_flush
+from vdisklab.path.durability import (
+    FlushDropper,
+    HostDisk,
+    dropped_flushes,
+    needs_no_flush,
+    writes_in_place,
+)
 from vdisklab.path.managers import Manager
 from vdisklab.path.rules import Impossible, impossible, native_without_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat
@@ -133,7 +139,8 @@ class FlushesDroppedBelow:
 class HangsOnGuestFlushes:
     """A volatile write cache: only what the guest flushes is durable.
 
-    `in_memory` is True if data may be in the host's page cache, not only in the disk's own cache.
+    `in_memory` is True unless it is known that the disk's own cache holds all that finds the data
+    again: otherwise the host's memory may hold them, or the tables that say where they are.
     """
 
     in_memory: bool
@@ -291,7 +298,7 @@ def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
         return FlushAfterEachWrite()
     if needs_no_flush(path, context.disk):
         return None
-    return HangsOnGuestFlushes(in_memory=not path.cache.direct)
+    return HangsOnGuestFlushes(in_memory=not writes_in_place(path))
 
 
 def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:

@@ -173,8 +173,8 @@ def powercut(
     """Cut the power at every moment of a recorded run, and check that promised data survives.
 
     Needs root, FUSE and about 2 GiB of memory; nothing is written to a disk. Controls run first:
-    four broken disks must fail, and an intact one must pass. The same command continues an
-    interrupted campaign. Exit status: 0 even if a path loses data, 8 if a path could not be judged.
+    broken disks must fail, and intact ones must pass. The same command continues an interrupted
+    campaign. Exit status: 0 even if a path loses data, 8 if a path could not be judged.
 
     Examples:
 

@@ -267,7 +267,8 @@ def split_case(case: str) -> tuple[str, Cut]:
     name, slash, cut = case.partition("/")
     if not slash or not name.isalnum():
         raise PowercutError(
-            f"{case!r} is not a case", hint="copy it from a verdict's counterexample: ID/EPOCH-BITS"
+            f"{case!r} is not a case",
+            hint="copy it from the column `case`: 3f2a9c01/12-3f, or 3f2a9c01/@61",
         )
     return name, parse_cut(cut)
 

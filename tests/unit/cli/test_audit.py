@@ -195,7 +195,7 @@ def test_what_holds_for_nearly_every_disk_is_said_once_at_the_end(
     assert main(["audit", str(file), "--need", "durable"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("Data are durable once the guest has flushed them") == 1
-    assert "in the host's memory (2 disks) and in the disk's own cache (1 disk)" in out
+    assert "the host's memory may hold them, or the only note of where they are (3 disks)" in out
     assert "read-only" in out
     assert "Flushes are dropped" not in out
     *written, read_only = answer(capsys, "audit", str(file), "--need", "durable")["disks"]

@@ -86,7 +86,7 @@ from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_qu
         (("--replay", "abcd/0-0", "ext4/raw/none"), "PATHS has no effect", "one of them"),
         (("--replay", "abcd/0-0", "--writes", "80"), "--writes has no effect", "one of them"),
         (("ext4/raw/none", "--need", "fast"), "unknown need 'fast'", "durable, no-flush-safe"),
-        (("--replay", "nonsense"), "'nonsense' is not a case", "ID/EPOCH-BITS"),
+        (("--replay", "nonsense"), "'nonsense' is not a case", "3f2a9c01/@61"),
         (("--replay", "abcd/0-0"), "holds no recording", "name a case as"),
     ],
 )

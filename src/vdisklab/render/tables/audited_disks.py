@@ -50,7 +50,10 @@ from vdisklab.render.wording import caution
 from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
 from vdisklab.units import counted, format_bytes
 
-_VOLATILE = {True: "in the host's memory", False: "in the disk's own cache"}
+_VOLATILE = {
+    True: "the host's memory may hold them, or the only note of where they are",
+    False: "they are in the disk's own cache",
+}
 """Where unflushed data are, by `HangsOnGuestFlushes.in_memory`."""
 
 
@@ -69,7 +72,7 @@ def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911, PLR0912 - a case p
             )
         case HangsOnGuestFlushes(in_memory):
             where = _VOLATILE[in_memory]
-            return f"Data are durable once the guest has flushed them; until then they are {where}."
+            return f"Data are durable once the guest has flushed them; until then {where}."
         case FuaForgotten():
             return (
                 "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
@@ -279,13 +282,13 @@ def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
         if isinstance(risk, HangsOnGuestFlushes)
     )
     if counts:
-        where = " and ".join(
+        where = ", and ".join(
             f"{_VOLATILE[in_memory]} ({counted(count, 'disk')})"
             for in_memory, count in sorted(counts.items(), reverse=True)
         )
         yield (
-            "Data are durable once the guest has flushed them, as on a real disk; until then they "
-            f"are {where}."
+            "Data are durable once the guest has flushed them, as on a real disk; until then "
+            f"{where}."
         )
 
 
