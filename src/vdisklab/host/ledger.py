@@ -6,6 +6,7 @@ is locked while its process lives, so `vdisklab clean` recognises interrupted ru
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -89,8 +90,18 @@ class Ledger:
         self._append({"strike": entry.number})
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
-        os.fsync(self._descriptor)
+        text = json.dumps(line).encode() + b"\n"
+        before = os.fstat(self._descriptor).st_size
+        try:
+            if os.write(self._descriptor, text) < len(text):
+                os.ftruncate(self._descriptor, before)  # else the next line would end this one
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise HostError(
+                f"the ledger {self.path} cannot be written: {error.strerror}",
+                hint="free some space there, or set VDISKLAB_STATE to another directory",
+            ) from error
 
 
 def state_directory() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -114,3 +115,20 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "ledger").write_text("a file where the directory should be")
     with pytest.raises(HostError, match="ledger"), open_ledger(tmp_path):
         pytest.fail("not reached")
+
+
+def test_a_full_file_system_is_one_sentence_and_half_a_line_is_taken_back(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with open_ledger(tmp_path) as ledger:
+        kept = ledger.add("file", "/a")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ledger.path.stat().st_size + 10, hard))
+        try:
+            with pytest.raises(HostError, match=r"ledger .* cannot be written: No space") as caught:
+                ledger.add("file", "/b")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert "VDISKLAB_STATE" in str(caught.value.hint)
+        later = ledger.add("file", "/c")
+        assert pending(ledger.path) == [later, kept]
+        ledger.strike(later)
+        ledger.strike(kept)
