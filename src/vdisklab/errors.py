@@ -101,9 +101,10 @@ class DirtyHostError(VdisklabError):
 
 
 class GuestError(VdisklabError):
-    """The virtual machine, its monitor or its agent failed."""
+    """The virtual machine, its monitor or its agent failed; `printed` is what its QEMU printed."""
 
     exit_code = 5
+    printed: tuple[str, ...] = ()
 
 
 class GuestTimeoutError(GuestError, TimeoutError):

@@ -97,7 +97,8 @@ def try_kvm(
         boot(seconds)
     except GuestError as error:
         waited = f"{time.monotonic() - begun:.1f} s"
-        tried = f"{device} opens, but no guest booted under KVM in {waited} ({error})"
+        why = " | ".join([str(error), *error.printed[-3:]])
+        tried = f"{device} opens, but no guest booted under KVM in {waited} ({why})"
         return KvmTrial(False, tried, _remedy_for_hang(root))
     return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")
 

@@ -289,6 +289,7 @@ def _console_note(console: Path, errors: Path) -> Iterator[None]:
     except GuestError as error:
         output = _tail(errors)
         if output:
+            error.printed = tuple(line.strip() for line in output)
             error.add_note("\n".join(["QEMU printed:", *output]))
         last = _tail(console) or ["(it printed nothing)"]
         note = "\n".join(["last lines of the guest's console:", *last])

@@ -78,6 +78,13 @@ def test_a_guest_that_does_not_boot(device: Path) -> None:
     assert f"{device} opens, but no guest booted under KVM in 0.0 s (no greeting)" in trial.tried
 
 
+def test_what_qemu_printed_says_why_no_guest_booted(device: Path) -> None:
+    error = GuestError("QEMU ended before its monitor could be used")
+    error.printed = ("one", "two", "failed to set MSR 0x10a", "Assertion failed")
+    trial = try_kvm(Boot(error), device=device)
+    assert trial.tried.endswith("be used | two | failed to set MSR 0x10a | Assertion failed)")
+
+
 def test_kvm_without_hardware_is_named(device: Path, tmp_path: Path) -> None:
     (tmp_path / "sys/module/kvm_pvm").mkdir(parents=True)
     trial = try_kvm(Boot(GuestError("no greeting")), device=device, root=tmp_path)

@@ -49,6 +49,7 @@ def test_its_last_words_are_told(tmp_path: Path) -> None:
     error = start(tmp_path, config(tmp_path, script))
     said, console = error.__notes__
     assert said == "QEMU printed:\n  qemu: could not open /r"
+    assert error.printed == ("qemu: could not open /r",)
     assert console.startswith("last lines of the guest's console:\n  line 13\n")
     assert console.endswith("Kernel panic - not syncing")
     assert "\x1b" not in console
