@@ -62,7 +62,7 @@ def parse_percentage(text: str) -> float:
     match = _PERCENTAGE.fullmatch(text)
     share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not 0 < share <= 1:
-        raise PlanError(f"{text!r} is not a share", hint="write a percentage, such as 3%")
+        raise PlanError(f"{text!r} is not a percentage", hint="write a percentage, such as 3%")
     return share
 
 

@@ -86,5 +86,5 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1%", "3 percent", "101%", "nan"])
 def test_what_is_no_share(text: str) -> None:
-    with pytest.raises(PlanError, match="is not a share"):
+    with pytest.raises(PlanError, match="is not a percentage"):
         parse_percentage(text)

@@ -261,6 +261,6 @@ def dunnett(lead: float, others: int, freedom: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _deviations(freedom: int) -> Floats:
-    """Equally probable standard deviations of a sample with so many degrees of freedom."""
+    """Equally probable standard deviations of a sample with `freedom` degrees of freedom."""
     answer: Floats = np.sqrt(chi2_isf(_CHANCE, freedom) / freedom)
     return answer

@@ -23,7 +23,7 @@ _FROM_CACHE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What each guest must meet: a latency of `Member`, at most so many seconds."""
+    """What each guest must meet: a latency of `Member`, and its limit in seconds."""
 
     metric: str
     seconds: float

@@ -147,7 +147,7 @@ def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
 
 
 def one_of(ratio: Ratio, tests: int, alpha: float = 0.05) -> Ratio:
-    """A ratio that so many tests together did not show, with the blocks that would show it.
+    """A ratio that this many tests together did not show, with the blocks that would show it.
 
     Each test gets alpha / tests (Bonferroni), and there must be more blocks than there are. The
     deviation is that of the ratio's 95 % interval.

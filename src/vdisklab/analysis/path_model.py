@@ -5,8 +5,8 @@ Learning, 2006). A value is
 
     logarithm = factors + pairs of factors + cell + block + noise
 
-where each factor adds something of its level, each pair of factors something of their two levels,
-and each cell something of its own. Nobody knows beforehand how much paths have in common, so the
+where each factor has an effect for each of its levels, each pair of factors one for each pair of
+levels, and each cell one of its own. Nobody knows beforehand how much paths have in common, so the
 prior is a mixture of shares of the variance (`SHARES`), weighted by their marginal likelihoods.
 The scale is integrated out, so the model has no unit and assumes no size of the noise.
 

@@ -249,7 +249,7 @@ def compare(
 
 
 def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, ...]:
-    """The cells of the next block after so many `runs`; none when the search is over.
+    """The cells of the next block after `runs` runs; none when the search is over.
 
     Leader and rivals if the leader is probably good enough, or if the `affordable` runs suffice
     for nothing else; otherwise the leader and the cells that may be the best. Cells that must be

@@ -224,7 +224,7 @@ def _free_io_thread(domain: Element) -> str | None:
 def _share(
     domain: Element, name: str, shared: Element, notes: Mapping[str, DiskPath]
 ) -> ConfiguredDisk:
-    """A directory of the host's: virtiofs, or 9p, whose other options the guest's mount decides."""
+    """A host directory: virtiofs, or 9p, whose other options are set by the guest's mount."""
     target, driver = _attributes(shared, "target").get("dir", "?"), _attributes(shared, "driver")
     bus = Bus.VIRTIOFS if driver.get("type") == "virtiofs" else Bus.P9
     source = _attributes(shared, "source")

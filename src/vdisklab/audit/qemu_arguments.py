@@ -230,7 +230,7 @@ def disks_of_arguments(
     for flag in _FIRST_KEYS:
         for following in _following(words, flag):
             if following.startswith("{") and _json_object(following) is None:
-                problem = f"the JSON after {flag} cannot be read, and may be a part of a disk"
+                problem = f"the JSON after {flag} cannot be read, and may describe a disk"
                 yield DiskArguments("?", None, None, problem, read_only=False)
 
 
@@ -277,7 +277,7 @@ def _shared(node: Settings, word: str, nodes: Mapping[str, Settings]) -> tuple[s
 def _shares(
     words: Sequence[str], devices: Sequence[Settings], served: Served
 ) -> Iterator[DiskArguments]:
-    """The directories of the host's; virtiofsd's options are in its own command line only.
+    """The shared host directories; only virtiofsd's own command line has its options.
 
     `-virtfs` is `-fsdev` with its device.
     """

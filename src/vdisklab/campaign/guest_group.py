@@ -174,7 +174,7 @@ def _start_all(
     plan: MeasurementPlan,
     timing: Timing,
 ) -> tuple[float, list[_RunningGuest]]:
-    """Orders all guests to start at the same moment of the host's clock, which is returned too."""
+    """Orders all guests to start at one moment, which is returned as the host's clock shows it."""
     machines = [_machine(disk) for disk in disks]
     offsets = _of_each(machines, _clock_offset)
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
@@ -196,7 +196,7 @@ def _machine(disk: AttachedDisk) -> Machine:
 
 
 def _clock_offset(machine: Machine) -> float:
-    """Seconds by which the guest's clock is ahead of the host's, by its fastest answer of a few."""
+    """Seconds by which the guest's clock is ahead of the host's, by the fastest of its answers."""
     readings = []
     for _ in range(_CLOCK_READINGS):
         sent = time.time()

@@ -63,7 +63,7 @@ def chosen_runs(
     """Like `campaign_runs`, but `choose` selects the cells of each block.
 
     It is called after the runs of the block before have been consumed. An empty selection ends the
-    campaign, and so does a block of which runs are left out because they do not fit into the
+    campaign, and so does a block in which runs are left out because they do not fit into the
     `limit`. Unless `renew`, all blocks use the same guests.
     """
     slots = chosen_slots(context.plan, finished, choose, limit, context.progress)

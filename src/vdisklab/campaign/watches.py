@@ -226,7 +226,7 @@ def program_series(
     *,
     shows_waiting: bool,
 ) -> TimeSeries:
-    """The series of a program that started at `began`, and ended at a moment with so many bytes."""
+    """The series of a program from `began` on; `ended` is when, and after how many bytes."""
     moved = [(began, 0)]
     for point in points:
         # While a child exits, its bytes are counted neither for it nor for its parent.

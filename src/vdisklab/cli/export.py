@@ -53,10 +53,10 @@ def export(
     disk: DiskOption = None,
     db: DbOption = None,
 ) -> None:
-    """Print the configuration that gives a guest its disk in this way.
+    """Print the configuration that gives a guest a disk with this path.
 
-    Options that a platform cannot express, and settings that are needed elsewhere, are listed in
-    comments and on standard error.
+    Comments and standard error list the options that the platform cannot express, and the settings
+    that have to be made elsewhere.
 
     Examples:
 

@@ -80,7 +80,7 @@ ChosenOption = Annotated[
     typer.Option(
         "--hosts",
         metavar="HOST",
-        help="`all` that are there, a worker's name, or FACT=VALUE; can be repeated.",
+        help="`all` connected workers, one by its name, or those with FACT=VALUE; can be repeated.",
         show_default="all",
     ),
 ]
@@ -261,7 +261,7 @@ def run(
 
 
 def _database(db: str | None) -> str:
-    """The database that hosts are told, without its password. Raises PlanError for a file."""
+    """The database's address for the hosts, without its password. Raises PlanError for a file."""
     if db is None or parse_address(db).file is not None:
         raise PlanError(
             "a fleet stores its results in one PostgreSQL, which all hosts reach",
@@ -341,7 +341,7 @@ def stop(
     hosts: ChosenOption = None,
     tls: TlsOption = TLS_DIRECTORY,
 ) -> int:
-    """Interrupt the campaigns; hosts remove all that was built, and results are kept.
+    """Interrupt the campaigns: each host removes what it built, and keeps its results.
 
     Example: vdisklab fleet stop --scheduler tls://db1 --hosts kvm7
     """

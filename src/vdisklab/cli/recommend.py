@@ -35,7 +35,7 @@ NeedOption = Annotated[
     typer.Option(
         "--need",
         metavar="NEED",
-        help=needs_help("A need that the path must meet, beside durable"),
+        help=needs_help("A need that the path must meet, besides durable"),
     ),
 ]
 WeightsOption = Annotated[
@@ -114,7 +114,7 @@ def recommend(
 def _for_guests(
     guests: int, campaign: list[str] | None, db: str | None, form: Format, *, ignored: bool
 ) -> None:
-    """Prints the paths that carry so many guests, the one that carries most first."""
+    """Prints the paths that carry this many guests, the one that carries most first."""
     if ignored or len(campaign or ()) > 1:
         raise PlanError(
             "--guests answers only from one search of `vdisklab density`",

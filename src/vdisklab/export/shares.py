@@ -1,4 +1,4 @@
-"""A directory of the host's for a guest, as each platform configures it.
+"""A host directory shared with a guest, as each platform configures it.
 
 libvirt: <filesystem> (formatdomain.html), whose accessmode `squash` is QEMU's security_model=none,
 as measured. Proxmox VE 8.4 and later: `virtiofsN` (qm.conf(5)). KubeVirt: `filesystems`, behind a

@@ -1,6 +1,6 @@
 """A new file system on the measured disk, mounted in the guest while the context is open.
 
-A directory of the host's (virtiofs, 9p) is mounted in the same way by its tag, as it is.
+A host directory (virtiofs, 9p) is mounted in the same way, by its tag and as it is.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ _V2 = _GroupFiles("memory.max", "memory.current", "inactive_file")
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:
-    """Bytes that each memory limit leaves (cgroups(7); /proc/self/cgroup: ID:CONTROLLERS:PATH)."""
+    """Bytes free below each memory limit (cgroups(7); /proc/self/cgroup: ID:CONTROLLERS:PATH)."""
     top = root / "sys/fs/cgroup"
     for line in (read_text(root / "proc/self/cgroup") or "").splitlines():
         number, controllers, path = line.split(":", 2)

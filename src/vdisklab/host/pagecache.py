@@ -103,7 +103,7 @@ def residency(path: Path) -> float:
 
 
 def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """These files and devices; in place of a directory the files that are in it now."""
+    """These files and devices; a directory is replaced by the files that are in it now."""
     return tuple(
         file
         for path in paths

@@ -334,7 +334,7 @@ class DiskPath:
 
     @property
     def is_share(self) -> bool:
-        """True when the guest sees a directory of the host's instead of a disk."""
+        """True when the guest sees a host directory instead of a disk."""
         return self.attachment.bus.is_share
 
     @property

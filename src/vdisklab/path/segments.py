@@ -128,7 +128,7 @@ class Bus(StrEnum):
 
     @property
     def is_share(self) -> bool:
-        """True if the guest sees a directory of the host's instead of a disk."""
+        """True if the guest sees a host directory instead of a disk."""
         return self in (Bus.VIRTIOFS, Bus.P9)
 
     @property

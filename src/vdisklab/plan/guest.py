@@ -219,8 +219,8 @@ def without_qemu(path: DiskPath) -> DiskPath:
 class System:
     """An operating system that a measurement installs: distribution packages, as apt names them.
 
-    `first` are unpacked before there is a shell and a dpkg, which install the rest. `room` is the
-    disk space in bytes that the installed system needs, `memory` what the installing machine
+    `first` are unpacked without dpkg; the shell and dpkg among them then install the rest. `room`
+    is the disk space in bytes that the installed system needs, `memory` what the installing machine
     needs; both were read off installations (docs/articles.md) and rounded up.
     """
 

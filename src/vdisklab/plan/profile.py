@@ -30,7 +30,7 @@ from vdisklab.plan.toml_file import TomlTable, read_toml
 from vdisklab.plan.value_kinds import Bytes, Seconds
 
 RATE = "rate_iops"
-"""The setting of fio's measurements that makes an open load: so many requests a second."""
+"""The setting of fio's measurements that makes an open load: the requests per second."""
 
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""

@@ -90,7 +90,7 @@ class RunRequest(MeasureRequest):
     )
     within: float | None = _setting_of_find(
         PERCENTAGE,
-        "With --find: a path counts as good as the best if it is worse by less than this.",
+        "With --find: a path that is worse than the best by less than this is good enough.",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
     )
@@ -107,7 +107,7 @@ class RunRequest(MeasureRequest):
     )
     need: tuple[Need, ...] = _setting_of_find(
         several(parse_need, str),
-        needs_help("With --find: a need that the path must meet, beside durable"),
+        needs_help("With --find: a need that the path must meet, besides durable"),
         metavar="NEED",
     )
     unsafe: bool = _setting_of_find(

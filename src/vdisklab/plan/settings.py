@@ -161,7 +161,7 @@ class Request:
     )
     load: int | None = setting(
         RATE,
-        "How many requests each guest sends in a second, with a profile whose load is open.",
+        "Requests per second that each guest sends, with a profile that sends at a fixed rate.",
         Panel.WHAT,
         metavar="RATE",
         shown="the profile's",
@@ -170,8 +170,8 @@ class Request:
     )
     neighbour: str | None = setting(
         NAME_OR_FILE,
-        "With several guests, all but the first run this profile's first measurement, and the "
-        "numbers are those of the first: what neighbours do to it.",
+        "With several guests, only the first is measured; the others run this profile's first "
+        "measurement. It shows what neighbours do to a guest.",
         Panel.WHAT,
         metavar="NAME",
         shown="all guests run the same",
@@ -219,7 +219,7 @@ class Request:
     )
     scale: float | None = setting(
         SHARE,
-        "Share of the totals of measurements that are not timed.",
+        "For measurements without a time limit: the share of their work to do, such as 0.1.",
         Panel.LENGTH,
         metavar="SHARE",
         default=1.0,
@@ -267,8 +267,8 @@ class Request:
     )
     devices: tuple[Path, ...] = setting(
         FILES,
-        "Build on this whole block device instead of the work directory; several for lvm, md and "
-        "ZFS, others take the first. It must be idle and empty, and is left empty.",
+        "Build on this whole block device instead of the work directory; can be repeated for lvm, "
+        "md and ZFS, others use the first. It must be idle and empty, and is left empty.",
         Panel.WHERE,
         flag="--on",
         metavar="DEVICE",
@@ -276,7 +276,7 @@ class Request:
     )
     destroy: tuple[Path, ...] = setting(
         FILES,
-        "What is on this device, named by --on, may be lost.",
+        "Allow the data on this device, which --on must also name, to be destroyed.",
         Panel.WHERE,
         key="",  # no plan file may say so
         metavar="DEVICE",
@@ -374,7 +374,7 @@ class Request:
     guests: tuple[str, ...] = _guest_setting(
         values_of("guests"),
         "Measure each path in this many guests at once, each with its own disk; braces, commas or "
-        "repeating it compare several. Only fio's measurements can be.",
+        "repeating it compare several. Only fio's measurements can do that.",
         key="guests",
         metavar="N",
         shown="one alone",

@@ -185,7 +185,7 @@ class PowerCutSession:
 
 
 def repeated_while_held(attempt: Callable[[], _Found]) -> tuple[_Found, int]:
-    """The result, and how many attempts before failed because another mount namespace held a mount.
+    """The result, and how many earlier attempts failed as another mount namespace held a mount.
 
     What it holds belongs to that attempt: another one uses new mounts. The error of the last
     permitted attempt is raised.

@@ -93,13 +93,13 @@ def class_sentences(answer: ClassAnswer) -> Iterator[str]:
             yield f"Too few hosts differ in {test.fact} to test whether it matters."
         elif test.p <= 0.05:
             yield (
-                f"Hosts that differ in {test.fact} have different differences between paths "
+                f"The ratios between paths depend on {test.fact} "
                 f"(p = {numbers.probability(test.p)})."
             )
         else:
             yield (
-                f"No different differences between paths are shown for hosts that differ in "
-                f"{test.fact} (p = {numbers.probability(test.p)})."
+                f"The ratios between paths are not shown to depend on {test.fact} "
+                f"(p = {numbers.probability(test.p)})."
             )
     yield from map(_class_sentence, answer.classes[:_CLASSES])
     if len(answer.classes) > _CLASSES:

@@ -139,7 +139,7 @@ def searched_capacity(plan: Mapping[str, Any]) -> bool:
 
 
 def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
-    """The answer with only the paths that certainly carry so many guests.
+    """The answer with only the paths that are shown to carry this many guests.
 
     Raises PlanError naming the best path if there is none.
     """

@@ -383,7 +383,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
 
 
 def _adapted(path: DiskPath, measured: DiskPath) -> DiskPath:
-    """The disk's path with the settings of a measured one: its image and layers stay."""
+    """The disk's path with the settings of a measured one, but its own image and layers."""
     return replace(path, cache=measured.cache, attachment=measured.attachment)
 
 

@@ -54,9 +54,7 @@ class DiskGroup:
         return self.disks[0].manager
 
 
-_SHARE = (
-    "it is a directory of the host's, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
-)
+_SHARE = "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
 _READ_ONLY = (
     "it is read-only, and vdisklab measures with writes: keep it, no power cut loses its data"
 )

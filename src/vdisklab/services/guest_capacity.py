@@ -302,7 +302,7 @@ def search_known(
     *,
     repeats: int = _CONTROL_REPEATS,
 ) -> tuple[Measured, DensityAnswer | None]:
-    """Searches a disk that carries so many guests, with guests like the request's.
+    """Searches a disk that carries `guests` guests, with guests like the request's.
 
     All steps use the same guests: only the search itself is put to the test. Raises HostError if
     they do not fit into the memory that is free.

@@ -93,7 +93,7 @@ def guests_that_fit(memory: int, available: int) -> int:
 
 
 def memory_of_guests(memory: int, guests: int) -> int:
-    """The bytes that so many guests with `memory` bytes need, with their QEMUs."""
+    """The host memory in bytes that `guests` guests of `memory` bytes need, with their QEMUs."""
     return guests * (memory + _QEMU_BYTES)
 
 

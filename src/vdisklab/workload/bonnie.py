@@ -189,7 +189,7 @@ def _line(fields: Sequence[str], number: int) -> Line:
 
 
 def _is_shifted(fields: Sequence[str], layout: tuple[int, int]) -> bool:
-    """True for a line of a version before 1.98 without tests of the large file."""
+    """True for a line that lacks a field: before 1.98, and without tests of the large file."""
     before = fields[_SIZE:_SHIFTED_FILES]
     return (
         layout == _BEFORE_1_98

@@ -312,7 +312,7 @@ def test_an_argument_that_cannot_be_read_is_said(
     file.write_text(f"qemu-system-x86_64 -name web -device '{nested}'")
     assert main([verb, str(file)]) in (0, EXIT_CELLS_FAILED)
     out = " ".join(capsys.readouterr().out.split())
-    assert "the JSON after -device cannot be read, and may be a part of a disk" in out
+    assert "the JSON after -device cannot be read, and may describe a disk" in out
 
 
 @pytest.mark.parametrize(

@@ -102,4 +102,4 @@ def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
 def test_no_advice_is_given_on_a_directory() -> None:
     disk = ConfiguredDisk("web", "share0", "/nowhere", parse_path("virtiofs"))
     (group,) = group_disks([disk], "x86_64")
-    assert "it is a directory of the host's" in (group.problem or "")
+    assert "it is a host directory" in (group.problem or "")

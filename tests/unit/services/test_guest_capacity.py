@@ -217,7 +217,7 @@ class TestRecommended:
             answer, paths=(*answer.paths, replace(answer.paths[0], path="x", capacity=None))
         )
         notes = density_table(carrying(both, 4)).notes
-        assert "not shown to carry so many: x" in notes
+        assert "not shown to carry that many: x" in notes
         memory = replace(answer.paths[0], limited=Bottleneck(LimitedBy.MEMORY, ""))
         with pytest.raises(PlanError) as error:
             carrying(replace(answer, paths=(memory,)), 5)

@@ -396,7 +396,7 @@ def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> 
 
 
 def dropped_by_search(runs: Iterable[AnyRun]) -> frozenset[MeasuredCell]:
-    """The cells of which a campaign skipped a block, although it went on to later ones.
+    """The cells that a campaign left out of a block that was not its last one.
 
     Only a search for the best (`run --find`) does that.
     """

@@ -255,7 +255,7 @@ def slope(values: Floats) -> float:
 
 
 def _permutations(count: int) -> list[int]:
-    """How many permutations of so many values have 0, 1, 2, … inversions."""
+    """How many permutations of `count` values have 0, 1, 2, … inversions."""
     ways = [1]
     for size in range(2, count + 1):
         sums = [0, *ways]

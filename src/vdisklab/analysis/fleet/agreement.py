@@ -55,12 +55,12 @@ class Agreement:
 
     @property
     def agreeing(self) -> tuple[HostRatio, ...]:
-        """The hosts on which the mean host's leader is the better one."""
+        """The hosts on which the path that leads on average is also the better one."""
         return tuple(host for host in self.hosts if self._a_is_better(host.ratio) == self.a_leads)
 
     @property
     def disagreeing(self) -> tuple[HostRatio, ...]:
-        """The hosts on which the other one is better or equal, those that show it first."""
+        """The other hosts, on which that path is equal or worse; hosts that show it come first."""
         other = [host for host in self.hosts if host not in self.agreeing]
         return tuple(sorted(other, key=lambda host: (not host.shown, host.host)))
 

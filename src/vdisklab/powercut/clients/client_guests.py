@@ -99,7 +99,7 @@ class Guests:
 
     @contextmanager
     def _on_share(self, disk: Disk, load: Load, setting: DriverSetting) -> Iterator[ClientDisk]:
-        """A database in a directory of the host's, in a guest that is booted for it."""
+        """A database in a host directory, used by a guest that is booted for it."""
         attachment = disk.attachment
         if (refusal := setting.refusal(attachment.bus)) is not None:
             raise refusal

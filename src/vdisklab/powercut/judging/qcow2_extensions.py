@@ -50,7 +50,7 @@ class BitmapTable:
 def parse_extensions(head: bytes, at: int, autoclear: int) -> Extensions:
     """The extensions from byte `at` of an image's first cluster on; unknown ones are left out.
 
-    Bitmaps count only while their autoclear bit is set: another program wrote to the image since.
+    Bitmaps count only while their autoclear bit is set; a program that does not know it clears it.
     Raises struct.error for an extension that is cut off.
     """
     crypt: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""The server process of a disk of known capacity: it completes so many requests a second.
+"""The server process of a disk that completes a fixed number of requests a second.
 
 Run as `python -m vdisklab.powercut.recording.rated_disk`; `logged_disk.rated_disk` starts it. One
 request is served after the other, each in the same time, whatever its size: so the disk's capacity

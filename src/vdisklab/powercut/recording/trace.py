@@ -26,7 +26,7 @@ NO_FILESYSTEM = "none"
 """`Trace.filesystem` of an image that is itself the logged file."""
 
 SHARED = "directory"
-"""`Trace.image_format` of a directory of the host's, which the guest mounts."""
+"""`Trace.image_format` of a host directory that the guest mounts."""
 
 
 @dataclass(frozen=True, slots=True)

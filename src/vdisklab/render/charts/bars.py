@@ -178,7 +178,7 @@ def measured_quantities(contents: Contents) -> list[MeasureKey]:
 
 
 def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
-    """The host itself in each measurement, the sequential ones first; not a guest's baseline."""
+    """The host in each measurement, sequential ones first; no bars if the baseline is a guest's."""
     if contents.baseline.path is not None and not contents.baseline.on_host:
         return (), ""
     measured = [

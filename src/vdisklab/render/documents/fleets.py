@@ -294,7 +294,7 @@ class MemberEntry:
     address: str
     vdisklab: Annotated[str, "version"]
     silent_seconds: Annotated[float, "since the scheduler last heard of it"]
-    measuring_since: Annotated[float | None, "seconds since 1970; null: no campaign runs"]
+    measuring_since: Annotated[float | None, "seconds since 1970; null: no campaign is running"]
     line: Annotated[str, "the last line that the campaign printed"]
 
 

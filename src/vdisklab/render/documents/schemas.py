@@ -114,7 +114,7 @@ def _typed(hint: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401
 
 
 def _choice(hint: Any, definitions: dict[str, Schema]) -> Schema:  # noqa: ANN401
-    """The schema of a Literal or a union, where plain types and enumerations are one list."""
+    """The schema of a Literal or a union; plain types or enumerations become one list."""
     if get_origin(hint) is Literal:
         values = list(get_args(hint))
         return {"const": values[0]} if len(values) == 1 else {"enum": values}

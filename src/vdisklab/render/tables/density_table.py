@@ -60,7 +60,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             if row.guests == 0
         ),
         *(
-            f"not shown to carry so many: {named(answer.left_out, _MOST_NAMED)}"
+            f"not shown to carry that many: {named(answer.left_out, _MOST_NAMED)}"
             for _ in range(bool(answer.left_out))
         ),
         *(EMULATED for _ in range(answer.emulated)),

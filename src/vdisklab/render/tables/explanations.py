@@ -94,7 +94,7 @@ EXPLANATIONS = (
         "rank",
         "noise shows blocks_for_10_percent",
         "How far the best must be ahead of the next to be named in 74 to 92 % of simulated "
-        "campaigns with so many blocks and so much noise. The noise is that of one run within its "
+        "campaigns with this many blocks and this noise. The noise is that of one run within its "
         "block.",
         "analysis/best.py",
     ),
@@ -102,10 +102,10 @@ EXPLANATIONS = (
         "beaten in all (rank --pareto)",
         "rank --pareto, report",
         "standing beaten_by shares measures",
-        "A path is beaten if another is shown to be better in each measure (each at 5 %, with the "
-        "limit for all other paths). `cpu` is the host's CPU seconds per operation; a metric alone "
-        "is the geometric mean of all measurements that have it. With a rate of zero a share is 0, "
-        "and the share of a best rate of zero is unknown.",
+        "A path is beaten if another is shown to be better in each measure (each at 5 %, corrected "
+        "for the number of other paths). `cpu` is the host's CPU seconds per operation; a metric "
+        "alone is the geometric mean of all measurements that have it. A path with a rate of zero "
+        "has a share of 0; if the best rate is zero, all shares are unknown.",
         "Berger 1982",
     ),
     _entry(
@@ -219,7 +219,7 @@ EXPLANATIONS = (
         "gap",
         "A Gaussian process over the segments of paths predicts what was not measured. Each block "
         "has the leader and the cells that were best in random draws of it. The search ends when "
-        f"the leader is with {1 - search.Rules().alpha:.0%} the best within the margin and is not "
+        f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
         f"shown to be worse than its rivals in {MIN_BLOCKS} blocks.",
         "Rasmussen & Williams 2006; Russo et al. 2018",
     ),
