@@ -55,7 +55,7 @@ def test_the_tables_are_those_of_the_records() -> None:
 
 
 SUBJECTS = ["models", "modes", "matrix", "hosts", "every-state", "zfs-models", "zfs-power",
-            "qemu10", "qemu10-chains", "killed-hosts"]  # fmt: skip
+            "qemu10", "qemu10-chains", "qemu10-modes", "killed-hosts"]  # fmt: skip
 MODELS = [record for record in RECORDS if record.stem.removeprefix("powercut-") in SUBJECTS]
 
 
@@ -75,6 +75,16 @@ def test_what_the_page_tells_a_person_is_in_the_records() -> None:
         safe = client == "flushes" or path.cache in ("writethrough", "directsync")
         if safe and path.cache != "unsafe":
             assert survives or loses_on_zfs_fuse(path), (model, path, client)
+
+
+def test_qemu_10_answers_as_7_2_does() -> None:
+    newer = [record for record in MODELS if "qemu10" in record.stem]
+    older = [record for record in MODELS if record not in newer]
+    known = {(model, path, client): kept for model, path, client, kept in verdicts(older)}
+    answers = list(verdicts(newer))
+    assert len(answers) == 27 + 72 + 550
+    for model, path, client, kept in answers:
+        assert known[model, path, client] is kept, (model, path, client)
 
 
 def loses_on_zfs_fuse(path: DiskPath) -> bool:
