@@ -30,6 +30,9 @@ _TRACE_SECONDS = 20.0
 _SPARE_ROOM = 64 * MIB
 _CONSOLE_LINES = 12
 _KEPT_RECORDS = 10
+_MEMORY_HINT = (
+    "if its last words are about memory, choose a --lab-memory that fits this host (4 GiB is usual)"
+)
 _PATIENCE_HINT = f"on a slow or busy machine, {PATIENCE}=4 makes all deadlines four times longer"
 
 
@@ -194,7 +197,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
                 else:
                     output.print_line(line)
             if ended:
-                raise GuestError(_death(process.returncode, up=up is not None))
+                raise _death(process.returncode, up=up is not None)
             pulse.read()
             deadlines.check(lines, pulse, up=up is not None)
             time.sleep(0.2)
@@ -220,18 +223,20 @@ def _monitor(stack: ExitStack, ours: socket.socket, process: subprocess.Popen[by
             status = process.wait(1)
         except subprocess.TimeoutExpired:
             raise error from None
-        raise GuestError(_death(status, up=False)) from error
+        raise _death(status, up=False) from error
 
 
-def _death(status: int, *, up: bool) -> str:
-    """A sentence about a machine that ended before its job did."""
-    when = "before its job did" if up else "before it was up"
+def _death(status: int, *, up: bool) -> GuestError:
+    """The error for a machine that ended before its job did."""
     if status < 0:
-        return f"the lab ended {when}: QEMU was killed by signal {-status}"
-    if status > 0:
-        return f"the lab ended {when}: QEMU ended with status {status}"
-    # With -no-reboot, QEMU ends with 0 when the guest resets itself.
-    return f"the lab ended {when}: its kernel panicked or was reset (QEMU's status is 0)"
+        reason = f"QEMU was killed by signal {-status}"
+    elif status > 0:
+        reason = f"QEMU ended with status {status}"
+    else:  # with -no-reboot, QEMU ends with 0 when the guest resets itself
+        reason = "its kernel panicked or was reset (QEMU's status is 0)"
+    if up:
+        return GuestError(f"the lab ended before its job did: {reason}")
+    return GuestError(f"the lab ended before it was up: {reason}", hint=_MEMORY_HINT)
 
 
 def _await_end(process: subprocess.Popen[bytes]) -> None:

@@ -232,6 +232,7 @@ def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixt
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "ended before it was up"),
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "no such device"),
         ("sys.exit(1)", GuestError, "QEMU ended with status 1"),
+        ("sys.exit(0)", GuestError, "choose a --lab-memory"),
         ("up(); say('building')", GuestError, "ended before its job did"),
         ("up(); done(3)", GuestError, "ended with 3 and measured nothing"),
         ("up(); give('/dev/null'); done(3)", GuestError, "ended with 3 and measured nothing"),
