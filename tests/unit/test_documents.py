@@ -33,7 +33,7 @@ TROUBLESHOOTING = (
     "it is mounted on ",
     "its use would destroy the contents",
     "no ranking: ",
-    " blocks that a rank needs are measured",
+    "; a rank needs ",
     "is locked by another program",
     " was written by a newer vdisklab: ",
     "is damaged",

@@ -98,7 +98,7 @@ class TerminalProgress:
         self._began = time.monotonic()
         if event.finished:
             whole = self._of_all(event.finished, " of ")
-            self._say(f"continuing: {whole} runs are already measured")
+            self._say(f"continuing: {whole} runs already measured")
         if event.seconds_estimated:
             left = counted(event.runs - event.finished, "run")
             self._say(f"measuring {left}, about {format_duration(event.seconds_estimated)}")

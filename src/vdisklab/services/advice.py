@@ -71,6 +71,7 @@ from vdisklab.services.answers import (
     stored_verdicts,
 )
 from vdisklab.services.density_answer import searched_capacity
+from vdisklab.units import counted
 
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
@@ -515,7 +516,7 @@ def _nothing_to_recommend(
     blocks = int(usable.blocks_of().max(initial=0))
     if blocks < MIN_BLOCKS:
         return PlanError(
-            f"only {blocks} of the {MIN_BLOCKS} blocks that a rank needs are measured",
+            f"measured in {counted(blocks, 'block')}; a rank needs {MIN_BLOCKS}",
             hint=f"continue the campaign with --blocks {MIN_BLOCKS} or more",
         )
     if not np.isfinite(usable.grid(measure)).any():

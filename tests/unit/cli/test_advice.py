@@ -194,7 +194,7 @@ def test_bad_wishes_end_in_a_sentence(
     ("made", "sentence"),
     [
         ([], "has no numbers: every run failed"),
-        (list(runs(1)), "only 1 of the 3 blocks"),
+        (list(runs(1)), "measured in 1 block; a rank needs 3"),
         (list(runs(5, {"host": 1.0})), "no path that a guest could use"),
         ([run for run in runs(5) if run.path != "host"], "no path has the measure"),
     ],

@@ -45,7 +45,7 @@ def shown(*, terminal: bool, each: bool = False) -> str:
 def test_plain_lines_without_a_terminal() -> None:
     assert shown(terminal=False).splitlines() == [
         "building xfs",
-        "continuing: 1 of 4 runs are already measured",
+        "continuing: 1 of 4 runs already measured",
         "measuring 3 runs, about 1 min 30 s",
         "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
         "note: under emulation [not bold]",
