@@ -19,6 +19,7 @@ for module in virtio_console zfs loop dm_mod dm_thin_pool dm_crypt raid0 raid1 r
     btrfs fuse button kvm_intel kvm_amd; do
     modprobe -q "$module"
 done
+modprobe -q zram num_devices=0
 udevadm settle --timeout=60
 port=/dev/virtio-ports/job
 [ -e "$port" ] || port=/dev/ttyS0
