@@ -110,6 +110,18 @@ def test_zram_is_read_back_and_removed(site: Site) -> None:
         assert set(zram_devices()) == before
 
 
+@pytest.mark.skipif(not ZRAM_CONTROL.is_dir(), reason="this kernel has no zram")
+def test_zram_waits_for_a_program_that_looks_at_the_device(site: Site) -> None:
+    before = set(zram_devices())
+    with build_stack(site, layers("zram"), 16 * MIB, "s") as target:
+        looking = subprocess.Popen(["sh", "-c", f"exec 3<{target.path}; echo; sleep 1"], stdout=-1)
+        assert looking.stdout is not None
+        assert looking.stdout.readline() == b"\n"
+    assert set(zram_devices()) == before
+    looking.communicate()
+    assert looking.returncode == 0
+
+
 def available_algorithms() -> set[str]:
     """The compressions of this kernel's zram, as a new device shows them."""
     number = (ZRAM_CONTROL / "hot_add").read_text().strip()

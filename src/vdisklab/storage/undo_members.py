@@ -7,7 +7,9 @@ group with the same name on other disks is not vdisklab's. All functions are ide
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from vdisklab.host.blockdevice import recorded_devices, signatures
 from vdisklab.host.command import Host
 from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Entry
-from vdisklab.host.waiting import wait_until
+from vdisklab.host.waiting import patience, wait_until
 
 _BUSY_SECONDS = 20.0
+_LOOKING_SECONDS = 5.0
 
 
 def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
@@ -195,10 +198,25 @@ def remove_zram(_host: Host, entry: Entry) -> None:
             if size != entry.name and not unused:
                 continue
             try:
-                (directory / "reset").write_text("1")
-                (ZRAM_CONTROL / "hot_remove").write_text(device.removeprefix("zram"))
+                # udev opens a device whose writer has closed it, to look for a file system.
+                _write_when_free(directory / "reset", "1")
+                _write_when_free(ZRAM_CONTROL / "hot_remove", device.removeprefix("zram"))
             except OSError as error:
                 raise DirtyHostError(
                     f"/dev/{device} cannot be removed: {error.strerror}",
                     hint="something uses it: see `lsof` and `findmnt`, then run `vdisklab clean`",
                 ) from error
+
+
+def _write_when_free(attribute: Path, value: str) -> None:
+    """Writes to sysfs. Raises OSError if the device stays busy for a while."""
+    deadline = time.monotonic() + _LOOKING_SECONDS * patience()
+    while True:
+        try:
+            attribute.write_text(value)
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
