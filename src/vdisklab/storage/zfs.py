@@ -22,6 +22,7 @@ from vdisklab.units import format_bytes
 
 DATASET = "disk"
 _NODE_SECONDS = 30.0
+_START = "start zfs-fuse (service zfs-fuse start), or install ZFS's kernel module"
 _INSTALL = "install zfsutils-linux and zfs-dkms (Debian's contrib); or try it in the lab"
 # Options of a path that are dataset properties with the same name.
 _PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycache")
@@ -180,9 +181,8 @@ def require_zfs(host: Host) -> tuple[str, ...]:
     try:
         return tuple(host.run("zpool", "list", "-H", "-o", "name").stdout.split("\n"))
     except CommandError as error:
-        raise HostError(f"ZFS does not run here: {_first_line(error.stderr)}", hint=_INSTALL) from (
-            error
-        )
+        hint = _START if "zfs-fuse" in error.stderr else _INSTALL
+        raise HostError(f"ZFS does not run here: {_first_line(error.stderr)}", hint=hint) from error
 
 
 def _require_new_pool(host: Host, pool: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -104,21 +105,28 @@ def test_a_taken_name_is_refused_and_kept(site: Site, zfs: LocalHost, attach: At
         UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([other])}))
 
 
+@pytest.mark.parametrize(
+    ("printed", "hint"),
+    [
+        ("The ZFS modules are not loaded.", "or try it in the lab"),
+        ("Please make sure that the zfs-fuse daemon is running.", "service zfs-fuse start"),
+    ],
+)
 def test_without_zfs_one_sentence(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, hint: str
 ) -> None:
     for program in ("zpool", "zfs"):
         fake = tmp_path / program
-        fake.write_text("#!/bin/sh\necho The ZFS modules are not loaded. >&2\nexit 1\n")
+        fake.write_text(f"#!/bin/sh\necho {printed} >&2\nexit 1\n")
         fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     layers = parse_path("zfs/host").layers
     with (
-        pytest.raises(HostError, match=r"ZFS does not run here: The ZFS modules") as refused,
+        pytest.raises(HostError, match=f"ZFS does not run here: {re.escape(printed)}") as refused,
         build_stack(site, layers, MIB, "a", allocate=False),
     ):
         pytest.fail("there is no ZFS")
-    assert "lab" in str(refused.value.hint)
+    assert hint in str(refused.value.hint)
 
 
 @pytest.mark.usefixtures("zfs")
