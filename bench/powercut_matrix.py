@@ -18,8 +18,9 @@ record of the same machine. A table is written into a page between the lines
 with a column for each cache mode (with `columns=model`: for each failure model; with
 `columns=cache,model`: for each pair), and a sentence about its data. In a cell, `ok 40` means that
 all promises were kept in 40 judged states, `ok all 17` that there are no other states, and `LOSS 3
-of 40` that 3 states broke a promise; an outcome other than a lost sector is named. The record of
-`bench/caches.py` has its own kind of table: `<!-- table: powercut-caches.json -->`.
+of 40` that 3 states broke a promise; an outcome other than a lost sector is named. With
+`cells=sums` a cell may have several verdicts, and counts them. The record of `bench/caches.py`
+has its own kind of table: `<!-- table: powercut-caches.json -->`.
 """
 
 from __future__ import annotations
@@ -266,10 +267,11 @@ class Wish:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     where: Mapping[str, str]
+    sums: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Wish:
-        """Reads `FILE rows=A,B [columns=D,E] [where=C:VALUE,...]`."""
+        """Reads `FILE rows=A,B [columns=D,E] [where=C:VALUE,...] [cells=sums]`."""
         record, *options = text.split()
         given = dict(option.split("=", 1) for option in options)
         return cls(
@@ -277,6 +279,7 @@ class Wish:
             tuple(given["rows"].split(",")),
             tuple(given.get("columns", "cache").split(",")),
             dict(each.split(":", 1) for each in given.get("where", "").split(",") if each),
+            given.get("cells") == "sums",
         )
 
     def takes(self, verdict: Verdict) -> bool:
@@ -292,24 +295,38 @@ def table(verdicts: Sequence[Verdict], wish: Wish) -> str:
 
     Raises SystemExit when two verdicts belong in one cell.
     """
-    rows: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+    rows: dict[tuple[str, ...], dict[tuple[str, ...], list[Verdict]]] = {}
     columns: set[tuple[str, ...]] = set()
     for verdict in verdicts:
         path = parse_path(verdict["path"])
         row = tuple(_AXES[axis](path, verdict) for axis in wish.rows)
         column = tuple(_AXES[axis](path, verdict) for axis in wish.columns)
         columns.add(column)
-        if column in rows.setdefault(row, {}):
+        together = rows.setdefault(row, {}).setdefault(column, [])
+        if together and not wish.sums:
             raise SystemExit(f"{wish.record} has two verdicts for {row}, {column}")
-        rows[row][column] = cell(verdict)
+        together.append(verdict)
     head = [axis.replace("_", " ") for axis in wish.rows]
     possible = itertools.product(*(_ORDERS[axis] for axis in wish.columns))
     shown = [each for each in possible if each in columns]
     head += [", ".join(each) for each in shown]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row, cells in rows.items():
-        lines.append(f"| {' | '.join([*row, *(cells.get(name, '') for name in shown)])} |")
+        texts = [
+            summed(cells.get(name, ())) if wish.sums else "".join(map(cell, cells.get(name, ())))
+            for name in shown
+        ]
+        lines.append(f"| {' | '.join([*row, *texts])} |")
     return "\n".join(lines)
+
+
+def summed(verdicts: Sequence[Verdict]) -> str:
+    """The text of a cell with several verdicts; empty without any."""
+    if not verdicts:
+        return ""
+    kept = sum(verdict["survives"] is True for verdict in verdicts)
+    states = sum(verdict["states"] for verdict in verdicts)
+    return f"{kept} of {len(verdicts)} kept, {states:,} states"
 
 
 _ARTICLE: Mapping[str, str] = {
