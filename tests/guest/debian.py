@@ -42,11 +42,11 @@ rm -rf "$1"/usr/share/doc/* "$1"/usr/share/man/* "$1"/usr/share/locale/*
 
 _GRUB = """
 search --no-floppy --label debian --set root
-set fast="mitigations=off tsc=reliable no_timer_check nokaslr"
-linux /vmlinuz root=LABEL=debian ro console=ttyS0 quiet $fast
+linux /vmlinuz root=LABEL=debian ro console=ttyS0 quiet{more}
 initrd /initrd.img
 boot
 """
+_FAST = " mitigations=off tsc=reliable no_timer_check nokaslr"
 _UNUSED_UNITS = (
     "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer",
     "e2scrub_reap.service", "fstrim.timer", "getty.target", "kmod-static-nodes.service",
@@ -66,15 +66,19 @@ _UNUSED_MODULES = (
 _MODULES = ("part_msdos", "ext2", "search", "linux", "normal")
 
 
-def debian_image(cache: Path) -> Path:
-    """The image in the cache, which is made there first if need be: a minute or so."""
+def debian_image(cache: Path, *, fast: bool = True) -> Path:
+    """The image in the cache, which is made there first if need be: a minute or so.
+
+    `fast` adds kernel parameters that an emulated guest gains from; without them it is ordinary.
+    """
     recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
-    image = cache / f"debian-{recipe}.qcow2"
+    name = "debian" if fast else "ordinary-debian"
+    image = cache / f"{name}-{recipe}.qcow2"
     if not image.exists():
-        for old in cache.glob("debian-*.qcow2"):
+        for old in cache.glob(f"{name}-*.qcow2"):
             old.unlink()
         with _workplace() as work:
-            raw = _build(work)
+            raw = _build(work, _GRUB.format(more=_FAST if fast else ""))
             made = image.with_suffix(".new")
             _run("qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(raw), str(made))
             made.rename(image)
@@ -97,7 +101,7 @@ def _run(*command: str, timeout: float = 900) -> None:
     assert done.returncode == 0, f"{command[0]}: {done.stderr[-2000:]}"
 
 
-def _build(work: Path) -> Path:
+def _build(work: Path, grub: str) -> Path:
     root, raw = work / "root", work / "debian.raw"
     _run(
         # What it mounts, it cannot leave behind.
@@ -110,6 +114,7 @@ def _build(work: Path) -> Path:
         _SUITE, str(root), *_sources(),
     )  # fmt: skip
     _settle(root)
+    (root / "boot/early.cfg").write_text(grub)
     _core_image(root, "i386-pc", "biosdisk")
     _core_image(root, "x86_64-efi")
     _system_partition(root)
@@ -145,7 +150,6 @@ def _settle(root: Path) -> None:
 
 
 def _core_image(root: Path, platform: str, *modules: str) -> None:
-    (root / "boot/early.cfg").write_text(_GRUB)
     _run(
         "chroot", str(root), "grub-mkimage", "-O", platform, "-p", "/boot/grub",
         "-c", "/boot/early.cfg", "-o", f"/boot/{platform}.img", *_MODULES, *modules,

@@ -80,15 +80,19 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     a job. An NMI makes the lab's kernel panic, which prints what it was doing.
 
     An emulated lab does without what costs an emulated CPU most: page tables of five levels (each
-    level is walked for each level of a nested table), protection against Spectre, and a clock that
-    is read from an emulated timer. `no_timer_check` is explained at `guest_image.APPEND`.
+    level is walked for each level of a nested table), protection against Spectre, a clock that is
+    read from an emulated timer, string instructions that are emulated byte by byte (ERMS, FSRM; the
+    kernel then copies and clears eight bytes at a time), and random addresses (ASLR: QEMU finds
+    translated code by its virtual address, so it translates a program anew at each start).
+    `no_timer_check` is explained at `guest_image.APPEND`.
     """
     append = (
         "root=/dev/vda rw console=ttyS0 quiet panic=-1 unknown_nmi_panic init=/sbin/vdisklab-lab"
     )
     cpu = "host"
     if config.accelerator is Accelerator.TCG:
-        cpu, append = "max,-la57", f"{append} mitigations=off tsc=reliable no_timer_check"
+        cpu = "max,-la57,-erms,-fsrm"
+        append += " mitigations=off norandmaps tsc=reliable no_timer_check"
     return (
         QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
         "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
