@@ -82,9 +82,9 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     An emulated lab does without what costs an emulated CPU most: page tables of five levels (each
     level is walked for each level of a nested table), protection against Spectre, a clock that is
     read from an emulated timer, string instructions that are emulated byte by byte (ERMS, FSRM; the
-    kernel then copies and clears eight bytes at a time), and random addresses (ASLR: QEMU finds
-    translated code by its virtual address, so it translates a program anew at each start).
-    `no_timer_check` is explained at `guest_image.APPEND`.
+    kernel then copies and clears eight bytes at a time), and random addresses (ASLR), with which
+    QEMU translates a program anew at each start (docs/decisions/0021). `no_timer_check` is
+    explained at `guest_image.APPEND`.
     """
     append = (
         "root=/dev/vda rw console=ttyS0 quiet panic=-1 unknown_nmi_panic init=/sbin/vdisklab-lab"

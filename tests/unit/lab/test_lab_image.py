@@ -78,6 +78,7 @@ def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> N
     assert "mon:stdio" in shell
     assert "-cpu host" in " ".join(shell)
     assert "mitigations=off norandmaps" in words, "an emulated lab is slow enough"
+    assert "-cpu max,-la57,-erms,-fsrm" in words
     assert "mitigations=off" not in " ".join(shell), "under KVM it is an ordinary host"
 
 
