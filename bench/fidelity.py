@@ -9,10 +9,11 @@ kernel command line, `system` (with --guest) is a Debian that boots by its own G
 
 All guests run at the same time and keep their disks. A round runs each job in each guest, one after
 the other, and the order changes from round to round; the guests that wait are stopped. So the two
-runs of a ratio are seconds apart. Two guests that are the same differ for as long as they run (in
-one record by 25 % for one job), so all are booted anew after a few rounds, and a boot counts once.
+runs of a ratio are seconds apart. Two guests that are the same can differ for as long as they run,
+so all are booted anew after a few rounds, and a boot counts once.
 `control` is a second guest made by hand, the same as the first one: the interval of its ratio is
-what the comparison can tell apart.
+what the comparison can tell apart. No guest randomises the addresses of its programs
+(SAME_ADDRESSES).
 
 With --changes there are more guests made by hand, each changed in one way: a parameter that
 vdisklab's guest has or had, the root port behind which it plugs disks, fio's log over time. And
@@ -29,6 +30,8 @@ import math
 import os
 import shlex
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +47,7 @@ from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.place import GuestPlace, with_files
 from vdisklab.campaign.state import set_page_cache, writing_back
 from vdisklab.campaign.time_series import TimeSeries, Watch
+from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel
 from vdisklab.host.command import LocalHost
@@ -70,6 +74,10 @@ JOBS: Mapping[str, dict[str, Setting]] = {
     "randread-4k-q32": {"rw": "randread", "bs": "4k", "iodepth": 32},
 }
 GOAL = (0.97, 1.03)
+FAILURES = 2  # boots that may fail and are repeated; after one more, the result has fewer boots
+# fio starts at the same addresses each time. At random ones, a QEMU that emulates the guest or the
+# machine below it would translate fio anew for each run, which was most of what a run measured.
+SAME_ADDRESSES = "echo 0 >/proc/sys/kernel/randomize_va_space"
 
 
 @dataclass(frozen=True)
@@ -152,8 +160,9 @@ def fio_command(job: Mapping[str, Setting], trial: Trial, more: tuple[str, ...] 
     options = {
         "name": "hand", "filename": DISK, "size": SIZE, "rw": job["rw"], "bs": job["bs"],
         "iodepth": job.get("iodepth", 1), "ioengine": "libaio", "direct": 1,
-        "runtime": trial.runtime, "ramp_time": trial.ramp, "group_reporting": 1, "randrepeat": 0,
-        "norandommap": 1, "output-format": "json",
+        # In milliseconds, because fio reads 1.5 as 1.
+        "runtime": f"{trial.runtime * 1000:.0f}ms", "ramp_time": f"{trial.ramp * 1000:.0f}ms",
+        "group_reporting": 1, "randrepeat": 0, "norandommap": 1, "output-format": "json",
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     return shlex.join(("fio", "--time_based", *words, *more))
@@ -201,6 +210,7 @@ def hand_made(kernel: Kernel, initrd: Path, name: str, trial: Trial) -> Iterator
         kernel.image, initrd, image, trial.accelerator, command_line, cpus=trial.cpus,
         disk=change.disk, memory_mib=MEMORY_MIB,
     ) as guest:  # fmt: skip
+        guest.run(SAME_ADDRESSES)
         guest.stop()
         yield Arm(guest.pid, lambda job: by_hand(guest, job, trial, change.fio))
 
@@ -224,13 +234,14 @@ def through_vdisklab(
     directory: Path, trial: Trial, guest: Path | None = None
 ) -> Iterator[tuple[Arm, Arm]]:
     """The micro guest or a user's, with its disk attached by vdisklab; with and without the watch
-    that asks QEMU twice a second what the disk has done."""
+    that asks QEMU what the disk has done."""
     plan = make_plan(directory, trial, guest)
     with contextlib.ExitStack() as opened:
         ledger = opened.enter_context(open_ledger())
         context = GuestContext(LocalHost(), ledger, state_directory() / "cache", silent)
         campaign = opened.enter_context(open_campaign(context, plan))
         disk, place = opened.enter_context(attached_to_guest(campaign))
+        place.machine.agent.run(("/bin/sh", "-c", SAME_ADDRESSES), timeout=60)
         place.machine.freeze()
         watched, unwatched = (partial(by_vdisklab, place, plan, watch)
                               for watch in (disk.watch, NoWatch()))  # fmt: skip
@@ -259,13 +270,14 @@ def cpu_seconds(pid: int) -> float:
 
 
 def in_turns(
-    arms: Mapping[str, Arm], jobs: Sequence[str], trial: Trial, rounds: int
+    arms: Mapping[str, Arm], jobs: Sequence[str], trial: Trial, rounds: range
 ) -> list[Round]:
-    """The runs of each round, after one of each guest that warms it and does not count."""
+    """The runs of each round, after one of each guest that warms it and does not count. The
+    numbers of the rounds decide the order of the guests."""
     for arm in arms.values():
         arm.run(jobs[0])
     done: list[Round] = []
-    for number in range(rounds):
+    for number in rounds:
         names = list(arms)
         first = number // 2 % len(names)
         names = (names[first:] + names[:first])[:: -1 if number % 2 else 1]
@@ -301,20 +313,33 @@ def ratios(boots: list[list[Round]], over: str, under: str) -> dict[str, Any]:
 
 
 def typical(values: Sequence[float]) -> dict[str, Any]:
-    """The ratio by Hodges and Lehmann with its interval of 95 %, by Wilcoxon's signed ranks (normal
-    approximation). The ratios of two equal guests are as often x as 1/x, so their logarithms are
+    """The ratio by Hodges and Lehmann with its interval of 95 % or a little more, by Wilcoxon's
+    signed ranks. The ratios of two equal guests are as often x as 1/x, so their logarithms are
     symmetric, as this needs. Fewer than six values have no such interval: theirs is None."""
     logs = [math.log(value) for value in values]
     pairs = itertools.combinations_with_replacement(logs, 2)
     means = sorted((one + other) / 2 for one, other in pairs)
-    count = len(values)
-    deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-    outside = max(0, math.floor(len(means) / 2 - 1.96 * deviation))
-    interval = [round(math.exp(means[place]), 3) for place in (outside, -1 - outside)]
+    outside = signed_ranks_outside(len(values))
+    interval = None
+    if outside is not None:
+        interval = [round(math.exp(means[place]), 3) for place in (outside, -1 - outside)]
     return {
         "ratio": round(math.exp(statistics.median(means)), 3),
-        "interval_95": interval if count >= 6 else None,
+        "interval_95": interval,
     }
+
+
+def signed_ranks_outside(count: int) -> int | None:
+    """How many means of pairs may lie outside on each side of an interval that covers 95 %: the
+    largest rank sum k with P(sum <= k) <= 2.5 % when each rank counts or not by the toss of a coin
+    (Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3.3). None if there is none."""
+    ways = [1] + [0] * (count * (count + 1) // 2)
+    for rank in range(1, count + 1):
+        for total in range(len(ways) - 1, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    limit = 0.025 * 2**count
+    below = itertools.takewhile(lambda reached: reached <= limit, itertools.accumulate(ways))
+    return sum(1 for _ in below) - 1 if ways[0] <= limit else None
 
 
 def rounded(rounds: list[Round]) -> list[dict[str, dict[str, tuple[int, float]]]]:
@@ -374,15 +399,25 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     }
     if options.changes:
         result["changes"] = {name: asdict(CHANGES[name]) for name in options.changes}
-    boots = []
+    boots: list[list[Round]] = []
+    failures: list[str] = []
     with tempfile.TemporaryDirectory(dir=directory) as name:
         initrd = make_initrd(kernel.modules.directory, Path(name))
-        for _ in range(options.boots):
-            with all_guests(options, trial, kernel, initrd) as arms:
-                boots.append(in_turns(arms, options.jobs, trial, options.rounds))
+        while len(boots) < options.boots and len(failures) <= FAILURES:
+            print(f"boot {len(boots) + 1} of {options.boots}", file=sys.stderr, flush=True)
+            try:
+                with all_guests(options, trial, kernel, initrd) as arms:
+                    first = len(boots) * options.rounds
+                    rounds = range(first, first + options.rounds)
+                    boots.append(in_turns(arms, options.jobs, trial, rounds))
+            except (VdisklabError, AssertionError, ArithmeticError, LookupError, OSError,
+                    ValueError, subprocess.SubprocessError) as error:  # fmt: skip
+                failures.append(f"after {len(boots)} boots: {type(error).__name__}: {error}")
+                if not boots and len(failures) > FAILURES:
+                    raise
     load_after = Path("/proc/loadavg").read_text().split()[0]
     return {
-        **result, "goal": GOAL, "load_after": load_after, **compared(boots),
+        **result, "failures": failures, "goal": GOAL, "load_after": load_after, **compared(boots),
         "iops_and_cpu_ms": [rounded(rounds) for rounds in boots],
     }  # fmt: skip
 
