@@ -77,7 +77,9 @@ GOAL = (0.97, 1.03)
 FAILURES = 2  # boots that may fail and are repeated; after one more, the result has fewer boots
 # fio starts at the same addresses each time. At random ones, a QEMU that emulates the guest or the
 # machine below it would translate fio anew for each run, which was most of what a run measured.
-SAME_ADDRESSES = "echo 0 >/proc/sys/kernel/randomize_va_space"
+_RANDOM = "/proc/sys/kernel/randomize_va_space"
+# A file of sysctl that is read byte by byte ends before its newline, so `read` itself fails.
+SAME_ADDRESSES = f'echo 0 >{_RANDOM} && {{ read -r seen <{_RANDOM}; [ "$seen" = 0 ]; }}'
 
 
 @dataclass(frozen=True)
