@@ -83,6 +83,25 @@ class CompletedInGuest:
     seconds: float
 
 
+class _Looks:
+    """A watch that does nothing when it is called again too soon, also after an earlier run.
+
+    `pause` has the least seconds between two looks, None before the first one; `due` is the moment
+    of the next.
+    """
+
+    def __init__(self, watch: Callable[[], None], pause: float | None) -> None:
+        self._watch = watch
+        self.pause = pause
+        self.due = time.monotonic() + (pause or 0.0)
+
+    def __call__(self) -> None:
+        if time.monotonic() >= self.due:
+            pause = pause_after(self._watch)
+            self.pause = pause if self.pause is None else min(pause, self.pause)
+            self.due = time.monotonic() + pause
+
+
 class Agent:
     """The guest agent of one running guest."""
 
@@ -159,14 +178,15 @@ class Agent:
         more than 1 % of a CPU. Raises WorkloadError for a status outside `allowed`, GuestError when
         the agent stops answering or the program does not end within `timeout` seconds.
         """
-        watch = None if watch is None else self._seldom(watch)
+        looks = None if watch is None else _Looks(watch, self._pause)
         started = time.monotonic()
         pid = self.start(argv, stdin=stdin)
         quiet = expected + _CERTAIN * (self._late or 0.0) if expected else 0.0
-        self._idle(started + quiet, watch)
+        self._idle(started + quiet, looks)
         ended = self._await_end(
-            pid, argv, started, timeout=timeout, allowed=allowed, expected=expected, watch=watch
+            pid, argv, started, timeout=timeout, allowed=allowed, expected=expected, watch=looks
         )
+        self._pause = self._pause if looks is None else looks.pause
         if expected:
             late = min(max(0.0, ended.seconds - expected), _MOST_LATE)
             self._late = late if self._late is None else min(late, self._late)
@@ -267,24 +287,13 @@ class Agent:
                 f"the guest agent's answer to {command} is not as expected: {answer!r:.200}"
             ) from error
 
-    def _idle(self, until: float, watch: Callable[[], None] | None) -> None:
+    def _idle(self, until: float, looks: _Looks | None) -> None:
+        """Waits without waking up more often than a look is due: each time takes CPU, too."""
         while (left := until - time.monotonic()) > 0:
-            self._channel.pause(min(left, 0.5))
-            if watch is not None and left > 0.5:
-                watch()
-
-    def _seldom(self, watch: Callable[[], None]) -> Callable[[], None]:
-        """The watch, which does nothing when called again too soon, also after an earlier run."""
-        due = time.monotonic() + (self._pause or 0.0)
-
-        def look() -> None:
-            nonlocal due
-            if time.monotonic() >= due:
-                pause = pause_after(watch)
-                self._pause = pause if self._pause is None else min(pause, self._pause)
-                due = time.monotonic() + pause
-
-        return look
+            due = left if looks is None else max(0.5, looks.due - time.monotonic())
+            self._channel.pause(min(left, due))
+            if looks is not None and left > due:
+                looks()
 
     def _kill(self, pid: int) -> None:
         program, *arguments = self._kill_command(pid)

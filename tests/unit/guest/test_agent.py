@@ -23,19 +23,21 @@ class SlowGuest:
         self.late = 0.5
         self.begun = 0.0
         self.polled: list[float] = []
+        self.pauses: list[float] = []
 
     def execute(
         self, command: str, _arguments: object = None, *, timeout: float | None = None
     ) -> object:
         del timeout
         if command == "guest-exec":
-            self.begun, self.polled = self.now, []
+            self.begun, self.polled, self.pauses = self.now, [], []
             return {"pid": 7}
         self.polled.append(self.now - self.begun)
         ended = self.now >= self.begun + EXPECTED + self.late
         return {"exited": True, "exitcode": 0} if ended else {"exited": False}
 
     def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
         self.now += seconds
 
     def deadline(self, seconds: float) -> Callable[[], float]:
@@ -91,3 +93,32 @@ def test_one_program_that_ended_very_late_does_not_hold_up_the_next(guest: SlowG
     polls(agent, guest)
     guest.late = 0.1
     assert polls(agent, guest)[-1] < EXPECTED + 2.0
+
+
+@pytest.mark.parametrize(("costs", "pauses"), [(0.0, 4), (0.8, 3), (5.0, 2)])
+def test_vdisklab_sleeps_until_the_next_look(
+    guest: SlowGuest, monkeypatch: pytest.MonkeyPatch, costs: float, pauses: int
+) -> None:
+    """`costs` are the seconds until another look is due. Each time that vdisklab wakes up takes CPU
+    from the guest if it has to share one."""
+    looks: list[float] = []
+
+    def look() -> None:
+        looks.append(guest.now - guest.begun)
+
+    def pause_after(watch: Callable[[], None]) -> float:
+        watch()
+        return costs
+
+    monkeypatch.setattr(module, "pause_after", pause_after)
+    guest.late = 0.0
+    Agent(cast("Channel", guest)).run(("fio",), timeout=100, expected=EXPECTED, watch=look)
+    assert len(guest.pauses) == pauses
+    assert guest.polled == [EXPECTED]
+    assert looks[0] == 0.5
+
+
+def test_without_a_watch_it_sleeps_until_the_program_can_have_ended(guest: SlowGuest) -> None:
+    guest.late = 0.0
+    polls(Agent(cast("Channel", guest)), guest)
+    assert guest.pauses == [EXPECTED]
