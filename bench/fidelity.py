@@ -1,4 +1,4 @@
-"""Compares vdisklab with measuring by hand: the same fio command lines, in turns.
+"""Compares vdisklab with measuring by hand: the same jobs of fio, in turns.
 
     python bench/fidelity.py [--dir DIR] [--boots N] [--guest IMAGE] > bench/results/fidelity.json
     python bench/fidelity.py --changes tsc log [--boots N] > bench/results/fidelity-parameters.json
@@ -9,15 +9,20 @@ kernel command line, `system` (with --guest) is a Debian that boots by its own G
 
 All guests run at the same time and keep their disks. A round runs each job in each guest, one after
 the other, and the order changes from round to round; the guests that wait are stopped. So the two
-runs of a ratio are seconds apart. Two guests that are the same can differ for as long as they run,
-so all are booted anew after a few rounds, and a boot counts once.
+runs of a ratio are seconds apart, with --changes up to a minute. Two guests that are the same can
+differ for as long as they run, so all are booted anew after a few rounds, and a boot counts once.
 `control` is a second guest made by hand, the same as the first one: the interval of its ratio is
-what the comparison can tell apart. No guest randomises the addresses of its programs
-(SAME_ADDRESSES).
+what the comparison can tell apart. All guests have the same memory. None randomises the addresses
+of its programs, and fio's buffer is one piece of the guest's physical memory (PREPARATION).
 
 With --changes there are more guests made by hand, each changed in one way: a parameter that
-vdisklab's guest has or had, the root port behind which it plugs disks, fio's log over time. And
-vdisklab's guest is also measured without its watch.
+vdisklab's guest has or had, the root port behind which it plugs disks, options of fio. And
+vdisklab's guest is also measured with an ordinary buffer, and another one without a watch.
+
+If the machine is emulated and its QEMU counts instructions (work_counter.c), there is also the work
+of a request: the instructions of the guest, of QEMU, and of the machine's kernel and programs
+together. Other work below the machine changes the speed of the emulation, but hardly this number.
+Not in it is what QEMU's emulator does for an instruction: entering a guest, walking page tables.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ import contextlib
 import itertools
 import json
 import math
+import mmap
 import os
 import shlex
 import statistics
@@ -35,7 +41,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +67,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
-from vdisklab.workload.program import Timing
+from vdisklab.workload.program import Output, Timing, Workload
 from vdisklab.workload.registry import workload_for
 
 PATH = "raw/writeback"
@@ -75,11 +81,26 @@ JOBS: Mapping[str, dict[str, Setting]] = {
 }
 GOAL = (0.97, 1.03)
 FAILURES = 2  # boots that may fail and are repeated; after one more, the result has fewer boots
+SHORT = 0.5  # seconds of a run that shows what starting and ending fio takes
+
+
+def _set_and_read_back(name: str, value: int) -> str:
+    """A command line. `read` reads byte by byte, and such a file of sysctl ends after the first
+    byte: so the value has one digit, and `read` itself fails."""
+    file = f"/proc/sys/{name}"
+    return f'echo {value} >{file} && {{ read -r seen <{file}; [ "$seen" = {value} ]; }}'
+
+
 # fio starts at the same addresses each time. At random ones, a QEMU that emulates the guest or the
 # machine below it would translate fio anew for each run, which was most of what a run measured.
-_RANDOM = "/proc/sys/kernel/randomize_va_space"
-# A file of sysctl that is read byte by byte ends before its newline, so `read` itself fails.
-SAME_ADDRESSES = f'echo 0 >{_RANDOM} && {{ read -r seen <{_RANDOM}; [ "$seen" = 0 ]; }}'
+# And its buffer is in a huge page (fio maps two): otherwise chance decides in how many pieces of
+# physical memory 1 MiB is, from 1 to 256, which the guest, QEMU and the host handle one by one.
+PREPARATION = " && ".join(
+    (_set_and_read_back("kernel/randomize_va_space", 0), _set_and_read_back("vm/nr_hugepages", 2))
+)
+BUFFER = "--mem=mmaphuge"
+# Writing and reading JSON+ takes a few million instructions after a run, more after a longer one.
+PLAIN = "--output-format=json"
 
 
 @dataclass(frozen=True)
@@ -98,26 +119,46 @@ class Change:
 
     parameter: str = ""
     disk: tuple[str, ...] = DISK_ARGUMENTS
-    fio: tuple[str, ...] = ()
+    fio: tuple[str, ...] = (BUFFER,)
+
+    @property
+    def boots(self) -> bool:
+        """True for a change that needs a guest of its own."""
+        return bool(self.parameter) or self.disk != DISK_ARGUMENTS
+
+
+@dataclass(frozen=True)
+class Report:
+    """What fio says of a run: operations per second, and operations in all."""
+
+    iops: float
+    requests: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """How vdisklab runs a job: under which watch, with which further options of fio."""
+
+    watch: Watch
+    fio: tuple[str, ...] = (BUFFER, PLAIN)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A guest: its QEMU's process, and the function that runs one job, which returns IOPS."""
+    """How a job is run: in which guest, by whom, with which options."""
 
-    pid: int
-    run: Callable[[str], float]
+    run: Callable[[str, float], Callable[[], Report]]
+    """Runs the job of a name for a number of seconds. What it returns reads fio's report: later,
+    because reading the longer report of JSON+ takes more instructions."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a job: operations per second, and milliseconds of CPU that QEMU used for each.
-
-    The CPU time has fio's start in it, which is the same in all guests.
-    """
+    """One run of a job: operations per second, and instructions of the whole machine for each; None
+    where they are not counted."""
 
     iops: float
-    cpu_ms: float
+    work: float | None
 
 
 Round = Mapping[str, Mapping[str, Run]]
@@ -134,7 +175,13 @@ CHANGES = {
               "-blockdev", "driver=raw,file=file,node-name=disk",
               "-device", "virtio-blk-pci,drive=disk")
     ),
-    "log": Change(fio=("--write_bw_log=/tmp/log", "--log_avg_msec=100", "--per_job_logs=0")),
+    "log": Change(
+        fio=(BUFFER, "--write_bw_log=/tmp/log", "--log_avg_msec=100", "--per_job_logs=0")
+    ),
+    "percentiles": Change(
+        fio=(BUFFER, "--output-format=json+", "--lat_percentiles=1", "--clat_percentiles=0")
+    ),
+    "buffer": Change(fio=()),
     # These saved boot time in earlier versions.
     "lpj": Change("lpj=8000000"),
     "no_timer_check": Change("no_timer_check"),
@@ -148,46 +195,62 @@ CHANGES = {
 }  # fmt: skip
 
 
-def by_hand(guest: HandGuest, job: str, trial: Trial, more: tuple[str, ...]) -> float:
+def by_hand(
+    guest: HandGuest, more: tuple[str, ...], trial: Trial, job: str, seconds: float
+) -> Callable[[], Report]:
     """One run of a job in the guest made by hand."""
     guest.cont()
     try:
-        return iops(guest.run(fio_command(JOBS[job], trial, more)))
+        return partial(read_report, guest.run(fio_command(JOBS[job], seconds, trial.ramp, more)))
     finally:
         guest.stop()
 
 
-def fio_command(job: Mapping[str, Setting], trial: Trial, more: tuple[str, ...] = ()) -> str:
-    """The options that vdisklab gives fio, but for its log of bandwidth over time, and `more`."""
+def fio_command(
+    job: Mapping[str, Setting], seconds: float, ramp: float, more: tuple[str, ...]
+) -> str:
+    """The options that vdisklab gives fio, without its log and percentiles, and `more`."""
     options = {
         "name": "hand", "filename": DISK, "size": SIZE, "rw": job["rw"], "bs": job["bs"],
         "iodepth": job.get("iodepth", 1), "ioengine": "libaio", "direct": 1,
         # In milliseconds, because fio reads 1.5 as 1.
-        "runtime": f"{trial.runtime * 1000:.0f}ms", "ramp_time": f"{trial.ramp * 1000:.0f}ms",
+        "runtime": f"{seconds * 1000:.0f}ms", "ramp_time": f"{ramp * 1000:.0f}ms",
         "group_reporting": 1, "randrepeat": 0, "norandommap": 1, "output-format": "json",
     }  # fmt: skip
     words = [f"--{name}={value}" for name, value in options.items()]
     return shlex.join(("fio", "--time_based", *words, *more))
 
 
-def iops(text: str) -> float:
-    """The operations per second of a report of fio."""
+def read_report(text: str) -> Report:
+    """The one job of a report of fio, which does one of reading and writing."""
     (job,) = json.loads(text[text.index("{") :])["jobs"]
-    return float(job["read"]["iops"]) + float(job["write"]["iops"])
+    reads, writes = job["read"], job["write"]
+    return Report(reads["iops"] + writes["iops"], reads["total_ios"] + writes["total_ios"])
 
 
-def by_vdisklab(place: GuestPlace, plan: CampaignPlan, watch: Watch, job: str) -> float:
-    """One run of a job as in a campaign, under this watch."""
+def by_vdisklab(
+    place: GuestPlace, plan: CampaignPlan, way: Way, job: str, seconds: float
+) -> Callable[[], Report]:
+    """One run of a job as in a campaign."""
+    watch = way.watch
     (measurement,) = (each for each in plan.profile.measurements if each.name == job)
     workload = workload_for(measurement)
-    script = workload.script(measurement, place.disk, Timing(plan.runtime, plan.ramp, plan.scale))
+    script = workload.script(measurement, place.disk, Timing(seconds, plan.ramp, plan.scale))
+    script = replace(script, command=(*script.command, *way.fio))
     place.machine.thaw()
     watch.begin()
     output = with_files(place, script, place.run(script, watch))
     watch.end()
     place.machine.freeze()
+    return partial(parsed, workload, measurement, output)
+
+
+def parsed(workload: Workload, measurement: MeasurementPlan, output: Output) -> Report:
+    """The report that vdisklab's own parser reads; it must not differ from fio's."""
     samples = workload.parse(measurement, output).samples
-    return sum(sample.value for sample in samples if sample.metric == "iops")
+    report = read_report(output.stdout)
+    assert report.iops == sum(sample.value for sample in samples if sample.metric == "iops")
+    return report
 
 
 def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> CampaignPlan:
@@ -197,12 +260,13 @@ def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> Campa
         paths=(PATH,), blocks=1, runtime=trial.runtime, ramp=trial.ramp, size_bytes=SIZE,
         directory=directory, page_cache=PageCacheChoice.WARM, baseline="none", guest_image=guest,
         accelerator=AcceleratorChoice(trial.accelerator), guest_cpus=trial.cpus,
+        guest_memory=MEMORY_MIB << 20,
     )  # fmt: skip
     return build_plan(request, Capabilities(), Profile("fidelity", "four jobs", jobs))
 
 
 @contextmanager
-def hand_made(kernel: Kernel, initrd: Path, name: str, trial: Trial) -> Iterator[Arm]:
+def hand_made(kernel: Kernel, initrd: Path, name: str, trial: Trial) -> Iterator[HandGuest]:
     """The guest of this name, made by hand, which is stopped unless it is measured."""
     change = CHANGES.get(name, Change())
     image = initrd.with_name(f"{name}.img")
@@ -212,9 +276,9 @@ def hand_made(kernel: Kernel, initrd: Path, name: str, trial: Trial) -> Iterator
         kernel.image, initrd, image, trial.accelerator, command_line, cpus=trial.cpus,
         disk=change.disk, memory_mib=MEMORY_MIB,
     ) as guest:  # fmt: skip
-        guest.run(SAME_ADDRESSES)
+        guest.run(PREPARATION)
         guest.stop()
-        yield Arm(guest.pid, lambda job: by_hand(guest, job, trial, change.fio))
+        yield guest
 
 
 class NoWatch:
@@ -234,20 +298,24 @@ class NoWatch:
 @contextmanager
 def through_vdisklab(
     directory: Path, trial: Trial, guest: Path | None = None
-) -> Iterator[tuple[Arm, Arm]]:
-    """The micro guest or a user's, with its disk attached by vdisklab; with and without the watch
-    that asks QEMU what the disk has done."""
+) -> Iterator[dict[str, Arm]]:
+    """The micro guest or a user's, with its disk attached by vdisklab. In `unwatched`
+    nothing asks QEMU what the disk has done, in `ordinary` fio's buffer is ordinary.
+    """
     plan = make_plan(directory, trial, guest)
     with contextlib.ExitStack() as opened:
         ledger = opened.enter_context(open_ledger())
         context = GuestContext(LocalHost(), ledger, state_directory() / "cache", silent)
         campaign = opened.enter_context(open_campaign(context, plan))
         disk, place = opened.enter_context(attached_to_guest(campaign))
-        place.machine.agent.run(("/bin/sh", "-c", SAME_ADDRESSES), timeout=60)
+        place.machine.agent.run(("/bin/sh", "-c", PREPARATION), timeout=60)
         place.machine.freeze()
-        watched, unwatched = (partial(by_vdisklab, place, plan, watch)
-                              for watch in (disk.watch, NoWatch()))  # fmt: skip
-        yield Arm(place.machine.pid, watched), Arm(place.machine.pid, unwatched)
+        ways = {
+            "vdisklab": Way(disk.watch),
+            "unwatched": Way(NoWatch()),
+            "ordinary": Way(disk.watch, (PLAIN,)),
+        }
+        yield {name: Arm(partial(by_vdisklab, place, plan, way)) for name, way in ways.items()}
         place.machine.thaw()
 
 
@@ -265,40 +333,63 @@ def attached_to_guest(campaign: CampaignContext) -> Iterator[tuple[AttachedDisk,
         yield disk, disk.place
 
 
-def cpu_seconds(pid: int) -> float:
-    """The CPU time of all threads of a process, a guest's included (proc(5), utime and stime)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def counter() -> Callable[[], int] | None:
+    """Reads how many instructions the machine has executed, from the memory of its ivshmem device.
+    None if it has no such device, or something else is in its memory (work_counter.c)."""
+    devices = Path("/sys/bus/pci/devices")
+    for device in devices.iterdir() if devices.is_dir() else ():
+        identity = [(device / name).read_text().strip() for name in ("vendor", "device")]
+        if identity == ["0x1af4", "0x1110"]:
+            (device / "enable").write_text("1")
+            with (device / "resource2").open("r+b") as memory:
+                mapped = mmap.mmap(memory.fileno(), mmap.PAGESIZE)
+            if mapped[8:16] == b"vdl-work":
+                return lambda: int.from_bytes(mapped[:8], "little")
+    return None
 
 
 def in_turns(
-    arms: Mapping[str, Arm], jobs: Sequence[str], trial: Trial, rounds: range
-) -> list[Round]:
-    """The runs of each round, after one of each guest that warms it and does not count. The
-    numbers of the rounds decide the order of the guests."""
+    arms: Mapping[str, Arm], jobs: Sequence[str], rounds: range,
+    one_run: Callable[[Arm, str], Run],
+) -> list[Round]:  # fmt: skip
+    """The runs of each round, after one of each arm that warms it and does not count. The numbers
+    of the rounds decide the order of the arms: it turns by a third of them, and is reversed each
+    second time."""
     for arm in arms.values():
-        arm.run(jobs[0])
+        one_run(arm, jobs[0])
     done: list[Round] = []
     for number in rounds:
         names = list(arms)
-        first = number // 2 % len(names)
+        first = number // 2 * max(1, len(names) // 3) % len(names)
         names = (names[first:] + names[:first])[:: -1 if number % 2 else 1]
-        done.append({job: {name: one_run(arms[name], job, trial) for name in names}
+        done.append({job: {name: one_run(arms[name], job) for name in names}
                      for job in jobs})  # fmt: skip
     return done
 
 
-def one_run(arm: Arm, job: str, trial: Trial) -> Run:
-    """One run of a job in one guest."""
-    begin = cpu_seconds(arm.pid)
-    iops = arm.run(job)
-    used = cpu_seconds(arm.pid) - begin
-    return Run(iops, used * 1000 / (iops * (trial.runtime + trial.ramp)))
+def counted_run(seconds: float, count: Callable[[], int] | None, arm: Arm, job: str) -> Run:
+    """One run of a job. A short run before it has the same start and end of fio, which cancel in
+    the difference of the two. Raises ArithmeticError if the longer one did not do more."""
+    if count is None:
+        return Run(arm.run(job, seconds)().iops, None)
+    begin = count()
+    short = arm.run(job, SHORT)
+    between = count()
+    long = arm.run(job, seconds)
+    work = (count() - between) - (between - begin)
+    requests = long().requests - short().requests
+    if work <= 0 or requests <= 0:
+        raise ArithmeticError(f"{requests} requests more took {work} instructions more")
+    return Run(long().iops, work / requests)
 
 
 def ratios(boots: list[list[Round]], over: str, under: str) -> dict[str, Any]:
     """What is typical of over ÷ under, for each job: one ratio for each boot, the geometric mean of
-    its rounds."""
+    its rounds. Without counts there is no ratio of work."""
+    counted = all(
+        run.work is not None for rounds in boots for each in rounds
+        for runs in each.values() for run in runs.values()
+    )  # fmt: skip
     return {
         job: {
             name: typical([
@@ -308,7 +399,7 @@ def ratios(boots: list[list[Round]], over: str, under: str) -> dict[str, Any]:
                 )
                 for rounds in boots
             ])
-            for name in ("iops", "cpu_ms")
+            for name in ("iops", *(("work",) if counted else ()))
         }
         for job in boots[0][0]
     }  # fmt: skip
@@ -344,11 +435,14 @@ def signed_ranks_outside(count: int) -> int | None:
     return sum(1 for _ in below) - 1 if ways[0] <= limit else None
 
 
-def rounded(rounds: list[Round]) -> list[dict[str, dict[str, tuple[int, float]]]]:
-    """IOPS and milliseconds of CPU for each run."""
+def rounded(rounds: list[Round]) -> list[dict[str, dict[str, tuple[int, int | None]]]]:
+    """IOPS, and instructions for each request, of each run."""
     return [
         {
-            job: {arm: (round(run.iops), round(run.cpu_ms, 4)) for arm, run in runs.items()}
+            job: {
+                arm: (round(run.iops), None if run.work is None else round(run.work))
+                for arm, run in runs.items()
+            }
             for job, runs in each.items()
         }
         for each in rounds
@@ -359,20 +453,27 @@ def rounded(rounds: list[Round]) -> list[dict[str, dict[str, tuple[int, float]]]
 def all_guests(
     options: argparse.Namespace, trial: Trial, kernel: Kernel, initrd: Path
 ) -> Iterator[dict[str, Arm]]:
-    """The guests that are compared, all of them running or stopped."""
+    """What is compared, by name. The guests are running or stopped."""
     with contextlib.ExitStack() as opened:
-        arms = {
-            name: opened.enter_context(hand_made(kernel, initrd, name, trial))
-            for name in ("hand", "control", *options.changes)
-        }
+        guests: dict[str, HandGuest] = {}
+        arms: dict[str, Arm] = {}
+        for name in ("hand", "control", *options.changes):
+            change = CHANGES.get(name, Change())
+            if name not in CHANGES or change.boots:
+                made = hand_made(kernel, initrd, name, trial)
+                guests[name] = opened.enter_context(made)
+            guest = guests.get(name, guests["hand"])
+            arms[name] = Arm(partial(by_hand, guest, change.fio, trial))
         directory = options.dir.absolute()
-        ours, unwatched = opened.enter_context(through_vdisklab(directory, trial))
-        arms["vdisklab"] = ours
+        ours = opened.enter_context(through_vdisklab(directory, trial))
+        arms["vdisklab"] = ours["vdisklab"]
         if options.changes:
-            arms["unwatched"] = unwatched
+            # In a guest of its own: an agent remembers how long it takes to look.
+            more = opened.enter_context(through_vdisklab(directory, trial))
+            arms |= {"ordinary": ours["ordinary"], "unwatched": more["unwatched"]}
         if options.guest is not None:
             user = through_vdisklab(directory, trial, options.guest)
-            arms["system"], _ = opened.enter_context(user)
+            arms["system"] = opened.enter_context(user)["vdisklab"]
         yield arms
 
 
@@ -380,7 +481,9 @@ def compared(boots: list[list[Round]]) -> dict[str, Any]:
     """The ratios of all pairs that answer something."""
     arms = list(next(iter(boots[0][0].values())))
     pairs = [(name, "hand") for name in arms if name not in ("hand", "system")]
-    pairs += [("vdisklab", name) for name in arms if name in ("control", "system")]
+    pairs += [("vdisklab", name) for name in arms if name in ("control", "system", "unwatched")]
+    if "buffer" in arms:
+        pairs.append(("ordinary", "buffer"))
     return {f"{over} over {under}": ratios(boots, over, under) for over, under in pairs}
 
 
@@ -388,6 +491,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
     """The ratios, and all runs."""
     directory = options.dir.absolute()
     trial = Trial(options.accelerator, options.cpus, options.runtime, options.ramp)
+    count = counter()
+    run = partial(counted_run, trial.runtime, count)
     kernel = find_kernel(LocalHost(), state_directory() / "cache", frozenset({Bus.VIRTIO}))
     result: dict[str, Any] = {
         "benchmark": "fidelity",
@@ -395,6 +500,9 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         "kernel": kernel.release,
         "cell": f"{PATH} (warm)",
         "trial": asdict(trial),
+        "guest_memory_mib": MEMORY_MIB,
+        "buffer": BUFFER,
+        "short_run": None if count is None else SHORT,
         "boots": options.boots,
         "rounds_of_a_boot": options.rounds,
         **({"below": options.below} if options.below else {}),
@@ -411,16 +519,17 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
                 with all_guests(options, trial, kernel, initrd) as arms:
                     first = len(boots) * options.rounds
                     rounds = range(first, first + options.rounds)
-                    boots.append(in_turns(arms, options.jobs, trial, rounds))
+                    boots.append(in_turns(arms, options.jobs, rounds, run))
             except (VdisklabError, AssertionError, ArithmeticError, LookupError, OSError,
                     ValueError, subprocess.SubprocessError) as error:  # fmt: skip
                 failures.append(f"after {len(boots)} boots: {type(error).__name__}: {error}")
+                print(failures[-1], file=sys.stderr, flush=True)
                 if not boots and len(failures) > FAILURES:
                     raise
     load_after = Path("/proc/loadavg").read_text().split()[0]
     return {
         **result, "failures": failures, "goal": GOAL, "load_after": load_after, **compared(boots),
-        "iops_and_cpu_ms": [rounded(rounds) for rounds in boots],
+        "iops_and_work": [rounded(rounds) for rounds in boots],
     }  # fmt: skip
 
 
@@ -437,4 +546,7 @@ if __name__ == "__main__":
     parser.add_argument("--changes", nargs="+", choices=list(CHANGES), default=[])
     parser.add_argument("--jobs", nargs="+", choices=list(JOBS), default=list(JOBS))
     parser.add_argument("--below", help="in the lab: the machine below it, and how busy it is")
-    print_result(report(parser.parse_args()))
+    arguments = parser.parse_args()
+    if arguments.runtime < 2 * SHORT:
+        parser.error(f"--runtime needs {2 * SHORT:g} s or more")
+    print_result(report(arguments))

@@ -52,7 +52,6 @@ class HandGuest:
 
     monitor: Any
     port: Any
-    pid: int
 
     def run(self, command: str) -> str:
         """What a command line printed."""
@@ -150,7 +149,7 @@ def hand_guest(
         far_m.close()
         far_p.close()
         monitor = near_m.makefile("rwb", buffering=0)
-        guest = HandGuest(monitor, near_p.makefile("rwb", buffering=0), process.pid)
+        guest = HandGuest(monitor, near_p.makefile("rwb", buffering=0))
         monitor.readline()
         guest.ask("qmp_capabilities")
         assert guest.port.readline() == b"ready\n"

@@ -7,5 +7,5 @@ export VDISKLAB_PATIENCE=8 PYTHONPATH="$PYTHONPATH:$carried"
 mount -t tmpfs tmpfs /mnt
 echo never >/sys/kernel/mm/transparent_hugepage/enabled # by chance one guest would have them
 # shellcheck disable=SC2046
-python3 "$carried/fidelity.py" --cpus 1 --runtime 3 --ramp 0.5 --accelerator kvm --dir /mnt \
+python3 "$carried/fidelity.py" --cpus 1 --runtime 3 --ramp 0 --accelerator kvm --dir /mnt \
     --below "$(cat "$carried/below")" $(cat "$carried/options")

@@ -52,62 +52,76 @@ def test_the_interval_has_the_true_ratio_19_times_of_20(typical: Typical) -> Non
 
 
 JOBS = ("write-1m-q1", "randread-4k-q1", "randwrite-4k-q1", "randread-4k-q32")
-BOTH = ("lab-fidelity", "lab-fidelity-debian")
+HAND, DEBIAN = "lab-fidelity", "lab-fidelity-debian"
 ROWS = {
-    "control ÷ hand": (BOTH, "control", ("hand",)),
-    "vdisklab ÷ both by hand": (BOTH, "vdisklab", ("hand", "control")),
-    "vdisklab ÷ Debian": (BOTH[1:], "vdisklab", ("system",)),
+    "control ÷ hand": (HAND, "control", ("hand",)),
+    "vdisklab ÷ both by hand": (HAND, "vdisklab", ("hand", "control")),
+    "vdisklab ÷ Debian": (DEBIAN, "vdisklab", ("system",)),
 }
+VALUES = {"IOPS": 0, "work": 1}
+Boots = list[list[dict[str, dict[str, list[float]]]]]
 
 
-def boots_of(names: Sequence[str]) -> list[list[dict[str, dict[str, list[float]]]]]:
-    """The rounds of each boot of these records."""
-    texts = ((BENCH / f"results/{name}.json").read_text() for name in names)
-    return [rounds for text in texts for rounds in json.loads(text)["iops_and_cpu_ms"]]
+def boots_of(name: str) -> Boots:
+    """The rounds of each boot of a record."""
+    boots: Boots = json.loads((BENCH / f"results/{name}.json").read_text())["iops_and_work"]
+    return boots
 
 
-def cell(found: dict[str, Any]) -> str:
+def ratio(
+    typical: Typical, boots: Boots, job: str, value: str, over: str, *under: str
+) -> dict[str, Any]:
+    """From the runs. The ratio to two guests is that to their geometric mean, run by run."""
+    place = VALUES[value]
+    return typical([
+        statistics.geometric_mean(
+            runs[job][over][place]
+            / statistics.geometric_mean(runs[job][arm][place] for arm in under)
+            for runs in rounds
+        )
+        for rounds in boots
+    ])  # fmt: skip
+
+
+def cell(found: dict[str, Any], digits: int) -> str:
     """A ratio with its interval, as the page has it."""
-    return "{:.2f} ({:.2f}–{:.2f})".format(found["ratio"], *found["interval_95"])
+    low, high = found["interval_95"]
+    return f"{found['ratio']:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
+@pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("row", ROWS)
-def test_the_page_has_the_ratios_of_the_records(row: str, typical: Typical) -> None:
-    """From the runs, whose IOPS are rounded. The ratio to two guests is that to their geometric
-    mean, run by run."""
-    names, over, under = ROWS[row]
-    cells = [
-        cell(typical([
-            statistics.geometric_mean(
-                runs[job][over][0] / statistics.geometric_mean(runs[job][arm][0] for arm in under)
-                for runs in rounds
-            )
-            for rounds in boots_of(names)
-        ]))
-        for job in JOBS
-    ]  # fmt: skip
+def test_the_page_has_the_ratios_of_the_records(row: str, value: str, typical: Typical) -> None:
+    name, over, under = ROWS[row]
+    boots = boots_of(name)
+    digits = 3 if value == "work" else 2
+    cells = [cell(ratio(typical, boots, job, value, over, *under), digits) for job in JOBS]
     page = (BENCH.parent / "docs/guest.md").read_text()
-    assert f"| {row} | {' | '.join(cells)} |" in page
+    assert f"| {row} | {value} | {' | '.join(cells)} |" in page
 
 
 CHANGES = {
-    "none (the control)": "control",
-    "`tsc=reliable`": "tsc",
-    "a root port": "root-port",
-    "`-blockdev`": "blockdev",
-    "fio's log": "log",
+    "none (the control)": ("control", "hand"),
+    "`tsc=reliable`": ("tsc", "hand"),
+    "`lpj=8000000`": ("lpj", "hand"),
+    "initcalls left out": ("initcalls", "hand"),
+    "a root port": ("root-port", "hand"),
+    "`-blockdev`": ("blockdev", "hand"),
+    "fio's log": ("log", "hand"),
+    "fio's percentiles and JSON+": ("percentiles", "hand"),
+    "an ordinary buffer": ("buffer", "hand"),
+    "vdisklab's guest, attachment and options of fio": ("vdisklab", "hand"),
+    "the same, both with an ordinary buffer": ("ordinary", "buffer"),
+    "vdisklab's watch": ("vdisklab", "unwatched"),
 }
 
 
 @pytest.mark.parametrize("row", CHANGES)
 def test_the_page_has_what_each_change_did(row: str, typical: Typical) -> None:
-    arm = CHANGES[row]
+    boots, (over, under) = boots_of("lab-fidelity-parameters"), CHANGES[row]
     cells = [
-        cell(typical([
-            statistics.geometric_mean(runs[job][arm][0] / runs[job]["hand"][0] for runs in rounds)
-            for rounds in boots_of(["lab-fidelity-parameters"])
-        ]))
-        for job in ("randread-4k-q1", "randread-4k-q32")
-    ]  # fmt: skip
+        cell(ratio(typical, boots, job, "work", over, under), 3)
+        for job in ("write-1m-q1", "randread-4k-q1", "randread-4k-q32")
+    ]
     page = (BENCH.parent / "docs/guest.md").read_text()
     assert f"| {row} | {' | '.join(cells)} |" in page
