@@ -99,7 +99,7 @@ PREPARATION = " && ".join(
     (_set_and_read_back("kernel/randomize_va_space", 0), _set_and_read_back("vm/nr_hugepages", 2))
 )
 BUFFER = "--mem=mmaphuge"
-# Writing and reading JSON+ takes a few million instructions after a run, more after a longer one.
+# Writing and reading JSON+ takes instructions after a run, more after a longer one.
 PLAIN = "--output-format=json"
 
 
@@ -385,7 +385,7 @@ def counted_run(seconds: float, count: Callable[[], int] | None, arm: Arm, job: 
 
 def ratios(boots: list[list[Round]], over: str, under: str) -> dict[str, Any]:
     """What is typical of over ÷ under, for each job: one ratio for each boot, the geometric mean of
-    its rounds. Without counts there is no ratio of work."""
+    its rounds. If no instructions were counted, there is only the ratio of IOPS."""
     counted = all(
         run.work is not None for rounds in boots for each in rounds
         for runs in each.values() for run in runs.values()
