@@ -114,7 +114,7 @@ def load(results: Store, names: Sequence[str] | None) -> Loaded:
 
 
 def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
-    """The numbers of campaigns that `disagreement` has found to be joinable.
+    """The numbers of campaigns that `Joining` has found to be joinable.
 
     Raises PlanError if a part ran under KVM and a part under emulation.
     """
@@ -147,8 +147,9 @@ def choose_campaigns(results: Store, names: Sequence[str] | None) -> tuple[Campa
         campaigns = tuple(
             {campaign.id: campaign for campaign in map(results.campaign, names)}.values()
         )
+        joined = Joining(results, campaigns[0])
         for other in campaigns[1:]:
-            error = disagreement(results, campaigns[0], other)
+            error = joined.add(other)
             if error is not None:
                 raise error
         return campaigns
@@ -204,6 +205,39 @@ def disagreement(
     )
 
 
+class Joining:
+    """Campaigns for one table: each agrees with all that were added before it.
+
+    The first campaign alone does not decide what can join: without guests it agrees with campaigns
+    under KVM and with those under emulation. `places` and `machines` are those of `disagreement`.
+    """
+
+    def __init__(
+        self, results: Store, first: Campaign, *, places: bool = False, machines: bool = False
+    ) -> None:
+        self._results, self._places, self._machines = results, places, machines
+        self._different = {self._names(first): first}
+
+    def add(self, other: Campaign) -> PlanError | None:
+        """Why a campaign cannot join the others, or None: then it has joined them."""
+        for one in self._different.values():
+            error = disagreement(
+                self._results, one, other, places=self._places, machines=self._machines
+            )
+            if error is not None:
+                return error
+        self._different.setdefault(self._names(other), other)
+        return None
+
+    def _names(self, campaign: Campaign) -> tuple[frozenset[str], ...]:
+        """What a later campaign may contradict. Of those with equal names, one is compared."""
+        return (
+            frozenset(_measurements(campaign)),
+            frozenset(campaign.plan.get("qemu", ())),
+            frozenset(self._results.accelerators(campaign.id)),
+        )
+
+
 def _conflict(first: Mapping[str, object], other: Mapping[str, object]) -> bool:
     """True if a common name has two different meanings."""
     return any(first[name] != other[name] for name in first.keys() & other.keys())
@@ -234,11 +268,11 @@ def joinable_campaigns(
         return tuple(campaign.id for campaign in choose_campaigns(results, names)), ()
     if first is None:
         first, *_ = choose_campaigns(results, None)
-    joined, left_out = [first.id], []
+    joining, joined, left_out = Joining(results, first), [first.id], []
     for other in results.campaigns(with_runs=True):
         if other.id == first.id:
             continue
-        error = disagreement(results, first, other)
+        error = joining.add(other)
         if error is None:
             joined.append(other.id)
         else:

@@ -25,7 +25,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
-from vdisklab.services.answers import NOTHING, Loaded, disagreement, joinable_campaigns, load
+from vdisklab.services.answers import NOTHING, Joining, Loaded, joinable_campaigns, load
 from vdisklab.services.missing_claims import MissingCells, missing_cells, request_for, run_command
 from vdisklab.services.planning import load_profile
 from vdisklab.workload.registry import directions_of
@@ -173,9 +173,9 @@ def answer_claims(
         return evaluate_claims(NOTHING, files, requested)
     base = results.campaign(measured[0]) if measured and not names else None
     ids, left_out = joinable_campaigns(results, names, base)
-    first = results.campaign(ids[0])
-    for name in measured:
-        error = disagreement(results, first, results.campaign(name))
+    joined = Joining(results, results.campaign(ids[0]))
+    for name in (*ids, *measured):
+        error = joined.add(results.campaign(name))
         if error is not None:
             left_out = tuple(dict.fromkeys((*left_out, str(error))))
         elif name not in ids:

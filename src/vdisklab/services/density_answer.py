@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.analysis.capacity import Capacity, capacity, next_steps
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
     Bottleneck,
@@ -21,7 +22,7 @@ from vdisklab.analysis.guest_groups import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.plan.guest import GUESTS, RanUnder, without_options
+from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
@@ -63,7 +64,7 @@ class DensityAnswer:
     load: int
     criterion: Criterion
     paths: tuple[PathCapacity, ...]
-    emulated: bool
+    caveats: Caveats
     left_out: tuple[str, ...] = ()
 
 
@@ -103,17 +104,19 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
         if cell.path is not None:
             cells[name_of_one(cell)].add(cell.path.attachment.guests or 1)
     runs: dict[str, list[Run]] = {name: [] for name in cells}
-    emulated = False
     for run in store.runs(campaign.id):
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)
-        emulated = emulated or run.accelerator != RanUnder.KVM
     wanted = int(plan.get("most", DEFAULT_MOST))
     answers = [
         _path_capacity(name, runs[name], criterion, max(guests), wanted)
         for name, guests in cells.items()
     ]
     return DensityAnswer(
-        campaign.id, int(plan["load"]), criterion, tuple(sorted(answers, key=_order)), emulated
+        campaign.id,
+        int(plan["load"]),
+        criterion,
+        tuple(sorted(answers, key=_order)),
+        caveats_of(store.outlines((campaign.id,))),
     )
 
 

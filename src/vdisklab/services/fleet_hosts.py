@@ -10,7 +10,7 @@ from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.results.host_choice import HostChoice
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
-from vdisklab.services.answers import Loaded, disagreement, load_chosen, require_numbers
+from vdisklab.services.answers import Joining, Loaded, load_chosen, require_numbers
 
 CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
@@ -107,12 +107,12 @@ def load_fleet(
     chosen = [host for host in by_machine if host.name in named]
     joined: list[FleetHost] = []
     left_out: list[str] = []
-    reference = chosen[0].campaigns[0]
+    joining = Joining(results, chosen[0].campaigns[0], machines=True)
     for host in chosen:
         fitting: list[Campaign] = []
         why = ""
         for campaign in host.campaigns:
-            error = disagreement(results, reference, campaign, machines=True)
+            error = joining.add(campaign)
             if error is None:
                 fitting.append(campaign)
                 if not names:

@@ -22,7 +22,7 @@ from vdisklab.progress import Note, Progress
 from vdisklab.results.address import without_password
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
-from vdisklab.services.answers import NOTHING, Loaded, disagreement, load_chosen
+from vdisklab.services.answers import NOTHING, Joining, Loaded, load_chosen
 from vdisklab.services.measure import measure
 from vdisklab.services.planning import blocks_of
 from vdisklab.units import counted
@@ -163,9 +163,8 @@ def _measured_before(
     ]
     if not usable:
         return NOTHING
-    return load_chosen(
-        store, tuple(item for item in usable if disagreement(store, usable[0], item) is None)
-    )
+    joined = Joining(store, usable[0])
+    return load_chosen(store, tuple(item for item in usable if joined.add(item) is None))
 
 
 def _require_alike(campaigns: Iterable[Campaign], machine: str, requested: Request) -> None:

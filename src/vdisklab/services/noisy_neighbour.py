@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
@@ -48,7 +48,7 @@ class NeighbourAnswer:
     victim: str
     neighbour: str
     paths: tuple[NeighbourEffect, ...]
-    emulated: bool
+    caveats: Caveats
 
 
 def measure_neighbour(
@@ -100,15 +100,14 @@ def neighbour_answer(
 ) -> NeighbourAnswer:
     """The answer of a campaign from its stored runs."""
     runs: dict[str, list[Run]] = {}
-    emulated = False
     for run in store.runs(campaign_id):
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)
-        emulated = emulated or run.accelerator != RanUnder.KVM
     effects = [_effect(path, own) for path, own in runs.items()]
     ordered = sorted(
         effects, key=lambda one: float("inf") if one.ratio.ratio is None else one.ratio.ratio
     )
-    return NeighbourAnswer(campaign_id, victim, neighbour, tuple(ordered), emulated)
+    caveats = caveats_of(store.outlines((campaign_id,)))
+    return NeighbourAnswer(campaign_id, victim, neighbour, tuple(ordered), caveats)
 
 
 def _effect(path: str, runs: list[Run]) -> NeighbourEffect:

@@ -18,9 +18,9 @@ from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import Store
 from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
 from vdisklab.services.answers import (
+    Joining,
     Loaded,
     choose_campaigns,
-    disagreement,
     load,
     load_chosen,
     stored_verdicts,
@@ -104,8 +104,9 @@ def load_places(results: Store, names: Sequence[str] | None) -> Places:
     if len(places) < 2:
         loaded = load_chosen(results, choose_campaigns(results, names))
         return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host))
+    joined = Joining(results, campaigns[0], places=True)
     for other in campaigns[1:]:
-        error = disagreement(results, campaigns[0], other, places=True)
+        error = joined.add(other)
         if error is not None:
             raise error
     grouped: dict[str, list[str]] = {}

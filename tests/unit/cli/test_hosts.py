@@ -232,6 +232,9 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
     for claim in found["claims"]:
         counts = ("holds", "fails", "inconclusive", "void", "not_measured")
         assert sum(claim[count] for count in counts) == HOSTS
+    assert (found["emulation"], found["lab"]) == (True, False)
+    main(["claims", "--hosts", "all"])
+    assert "Measured under emulation (TCG)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

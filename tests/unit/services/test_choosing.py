@@ -59,6 +59,30 @@ def test_campaigns_under_two_accelerators_are_never_ranked_together(other: RanUn
         assert "never ranked together" in left_out[0]
 
 
+def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
+    """It agrees with both, but the first of them that joins it excludes the other."""
+    host = replace(CAMPAIGN, id="dddd0000", started=CAMPAIGN.started + timedelta(days=2))
+    alone = [
+        replace(run, id=f"c{run.id}", campaign=host.id)
+        for run in campaign_runs()
+        if run.accelerator is None
+    ]
+    assert alone
+    runs = [
+        *alone,
+        *ran(RanUnder.KVM, CAMPAIGN.id, "a"),
+        *ran(RanUnder.KVM_IN_EMULATED_HOST, EMULATED.id, "b"),
+    ]
+    with stored(runs, campaigns=(host, EMULATED, CAMPAIGN)) as store:
+        joined, left_out = joinable_campaigns(store, None)
+        assert joined == (host.id, EMULATED.id)
+        assert len(left_out) == 1
+        assert "never ranked together" in left_out[0]
+        assert len(load(store, joined).campaigns) == 2
+        with pytest.raises(PlanError, match=f"{EMULATED.id}, {CAMPAIGN.id} ran"):
+            load(store, [host.id, EMULATED.id, CAMPAIGN.id])
+
+
 def test_nor_the_runs_of_a_campaign_that_has_both() -> None:
     runs = ran(RanUnder.KVM, CAMPAIGN.id, "a")
     runs[0] = replace(runs[0], accelerator=RanUnder.TCG)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.analysis.diagnostics.kinds import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
@@ -106,7 +107,7 @@ class TestAnswer:
         assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
-        assert answer.emulated
+        assert answer.caveats == Caveats(emulated=True, lab=False)
         table, document = density_table(answer), to_json(density_document(answer))
         require_whole([table], document)
         assert "raw/none,2,2,2" in as_csv(table)

@@ -15,11 +15,13 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import beside, build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.render.documents.conversion import to_json
 from vdisklab.render.tables.density_table import neighbour_document, neighbour_table
 from vdisklab.render.tables.layout import as_csv
-from vdisklab.results.model import GuestGroup, HostLoad, Member
+from vdisklab.render.wording import IN_EMULATED_HOST
+from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin
 from vdisklab.results.store import Store, open_store
 from vdisklab.services.noisy_neighbour import neighbour_answer, neighbour_campaign
 from vdisklab.services.planning import load_profile
@@ -62,6 +64,18 @@ def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
     require_whole([table], document)
     assert "raw/none,0.003" in as_csv(table)
     assert document["paths"][1]["failure"]
+
+
+def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    store.add_run(
+        replace(a_run(campaign), accelerator=RanUnder.KVM_IN_EMULATED_HOST, origin=Origin.LAB)
+    )
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    found = to_json(neighbour_document(answer))
+    assert (found["emulation"], found["emulated_host"], found["lab"]) == (False, True, True)
+    assert f"Measured {IN_EMULATED_HOST}." in neighbour_table(answer).notes
 
 
 def test_only_the_victim_keeps_its_profile() -> None:

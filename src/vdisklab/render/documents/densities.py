@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from vdisklab.analysis.guest_groups import GroupStep
 from vdisklab.render.documents.conversion import At, copy_fields
+from vdisklab.render.documents.rankings import MeasuredUnder
 from vdisklab.services.density_answer import PathCapacity
 
 
@@ -55,11 +56,11 @@ class DensityEntry:
 class DensityDocument:
     """`vdisklab density`: how many guests each path carries, the highest first."""
 
-    format: Literal["vdisklab.density/1"] = "vdisklab.density/1"
+    format: Literal["vdisklab.density/2"] = "vdisklab.density/2"
     campaign: str
     load: Annotated[int, "requests per second and guest"]
     until: Annotated[str, "the limit that each guest must meet"]
-    emulated: Annotated[bool, "true if a guest did not run under KVM"]
+    caveats: MeasuredUnder
     paths: tuple[DensityEntry, ...]
 
 
@@ -83,9 +84,9 @@ class NeighbourRow:
 class NeighbourDocument:
     """`vdisklab density --victim`: what a neighbour does, the smallest effect first."""
 
-    format: Literal["vdisklab.neighbour/1"] = "vdisklab.neighbour/1"
+    format: Literal["vdisklab.neighbour/2"] = "vdisklab.neighbour/2"
     campaign: str
     victim: str
     neighbour: str
-    emulated: bool
+    caveats: MeasuredUnder
     paths: tuple[NeighbourRow, ...]

@@ -283,6 +283,7 @@ class FleetClaimsDocument:
 
     format: Literal["vdisklab.fleet-claims/1"] = "vdisklab.fleet-claims/1"
     fleet: FleetHosts
+    caveats: MeasuredUnder
     claims: tuple[FleetClaimEntry, ...]
 
 

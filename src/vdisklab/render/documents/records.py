@@ -12,7 +12,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.render.documents.conversion import At, DiagnosticEntry, Key, Limit
-from vdisklab.render.documents.rankings import Emulation, Number
+from vdisklab.render.documents.rankings import MeasuredUnder, Number
 from vdisklab.results.model import Counted, Direction, Failure, GuestGroup, HostFacts, Origin
 from vdisklab.results.power_cut import Counterexample
 
@@ -141,7 +141,7 @@ class RunDocument:
     started: datetime
     wall_seconds: Annotated[Number, "null for an imported run"]
     accelerator: str | None
-    emulation: Emulation
+    caveats: MeasuredUnder
     medium: Annotated[str | None, "the device under the image"]
     checks: tuple[CheckEntry, ...]
     commands: tuple[str, ...]

@@ -13,14 +13,10 @@ from vdisklab.render.documents.densities import (
     NeighbourRow,
 )
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
-from vdisklab.render.wording import named
+from vdisklab.render.wording import caution_notes, named
 from vdisklab.services.density_answer import DensityAnswer, PathCapacity
 from vdisklab.services.noisy_neighbour import NeighbourAnswer
 
-EMULATED = (
-    "Measured under emulation (TCG): the host's CPUs limit nearly everything, so these numbers are "
-    "no measure of KVM guests."
-)
 _MOST_NAMED = 4
 _FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
 
@@ -63,7 +59,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             f"not shown to carry that many: {named(answer.left_out, _MOST_NAMED)}"
             for _ in range(bool(answer.left_out))
         ),
-        *(EMULATED for _ in range(answer.emulated)),
+        *caution_notes(answer.caveats),
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
             f"{row.path}: one guest alone reaches {row.reached:.0f} of {answer.load} requests a "
@@ -172,7 +168,7 @@ def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
         rows,
         notes=(
             "the ratio is paired within blocks; its interval needs three of them",
-            *(EMULATED for _ in range(answer.emulated)),
+            *caution_notes(answer.caveats),
             *(f"{row.path}: {row.failure}" for row in rows if row.failure),
         ),
     )

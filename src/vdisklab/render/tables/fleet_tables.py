@@ -362,7 +362,7 @@ def fleet_claims_table(
         f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own blocks",
         columns,
         [_claim(entry) for entry in claims],
-        (*notes, *fleet_sentences(fleet)),
+        (*caution_notes(fleet.loaded.caveats), *notes, *fleet_sentences(fleet)),
         kind=FleetClaimEntry,
     )
 
@@ -385,6 +385,9 @@ def fleet_claims_document(
     fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
 ) -> FleetClaimsDocument:
     """The JSON form."""
-    return FleetClaimsDocument(
-        fleet=copy_fields(FleetKeys, fleet), claims=tuple(map(_claim, claims))
+    return copy_fields(
+        FleetClaimsDocument,
+        fleet.loaded,
+        fleet=copy_fields(FleetKeys, fleet),
+        claims=tuple(map(_claim, claims)),
     )

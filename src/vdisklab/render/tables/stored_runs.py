@@ -12,6 +12,7 @@ from vdisklab.analysis.guest_groups import jain
 from vdisklab.analysis.tallies import tallies_of, times_of
 from vdisklab.render import numbers
 from vdisklab.render.documents.conversion import copy_fields, diagnostic_entries
+from vdisklab.render.documents.rankings import CaveatKeys
 from vdisklab.render.documents.records import (
     CampaignRow,
     CampaignsDocument,
@@ -160,7 +161,7 @@ def run_document(run: Run, *, raw: bool) -> RunDocument:
         RunDocument,
         run,
         cell=_cell(run),
-        emulation=caveats_of((run,)).emulated,
+        caveats=copy_fields(CaveatKeys, caveats_of((run,))),
         checks=tuple(copy_fields(CheckEntry, check) for check in run.checks),
         measurements=tuple(_measurement_entry(measured, raw=raw) for measured in run.measurements),
         findings=diagnostic_entries(run_diagnostics(run)),

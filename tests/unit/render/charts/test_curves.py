@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.services.test_guest_capacity import a_density, a_step
 from vdisklab.analysis.capacity import Capacity
+from vdisklab.analysis.diagnostics.kinds import caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.errors import PlanError
 from vdisklab.render.charts.curves import density_figures
@@ -97,7 +98,7 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
             carries("qcow2/none", 4, 3, 5),
             carries("vdi/none", 2, 1, 3),
         ),
-        emulated=False,
+        caveats=caveats_of(()),
     )  # fmt: skip
     assert density_headline(both) == "raw/none carries 5 guests"
     doubt = dict(density_lines(both))["Doubt"]

@@ -1,0 +1,150 @@
+"""Every verb that prints numbers says where they do not measure speed: in the lab, in an emulated
+host, and under emulation."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import Database
+from vdisklab.cli.main import main
+from vdisklab.plan.guest import RanUnder
+from vdisklab.render.wording import EMULATION, IN_EMULATED_HOST, IN_LAB
+from vdisklab.results.model import Origin, Run
+
+ANSWERS = [
+    ("rank",),
+    ("rank", "--bars"),
+    ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
+    ("compare", "raw/none", "raw/writeback"),
+    ("compare", "--published", "debatty-2024"),
+    ("claims",),
+    ("recommend",),
+    ("recommend", "--need", "durable"),
+    ("rank", "--pareto", "read/write"),
+    ("show", "0104"),
+    ("table",),
+]
+
+
+def _in_lab(run: Run) -> Run:
+    return replace(run, origin=Origin.LAB)
+
+
+def _under(ran_under: RanUnder) -> Callable[[Run], Run]:
+    def moved(run: Run) -> Run:
+        return run if run.accelerator is None else replace(run, accelerator=ran_under)
+
+    return moved
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """A caveat: its key in JSON, its words, and the runs that have it."""
+
+    key: str
+    words: str
+    of: Callable[[Run], Run]
+
+
+CAVEATS = (
+    Caveat("lab", IN_LAB, _in_lab),
+    Caveat("emulated_host", IN_EMULATED_HOST, _under(RanUnder.KVM_IN_EMULATED_HOST)),
+    Caveat("emulation", EMULATION, _under(RanUnder.TCG)),
+)
+each = pytest.mark.parametrize("caveat", CAVEATS, ids=lambda one: one.key)
+
+
+@pytest.fixture
+def stored(database: Database) -> Callable[[Caveat], None]:
+    def write(caveat: Caveat) -> None:
+        database.write(map(caveat.of, campaign_runs()))
+
+    return write
+
+
+Stored = Callable[[Caveat], None]
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    main(list(words))
+    return capsys.readouterr().out
+
+
+@each
+@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+def test_in_words(
+    stored: Stored,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    caveat: Caveat,
+) -> None:
+    stored(caveat)
+    monkeypatch.setenv("COLUMNS", "400")
+    text = " ".join(said(capsys, *words).split())
+    said_of = [other.words for other in CAVEATS if other.words in text]
+    assert said_of == [caveat.words], "the most serious one, and no other"
+
+
+@each
+@pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
+def test_in_json(
+    stored: Stored, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], caveat: Caveat
+) -> None:
+    stored(caveat)
+    assert json.loads(said(capsys, *words, "--format", "json"))[caveat.key] is True
+
+
+def test_in_the_list_of_runs(stored: Stored, capsys: pytest.CaptureFixture[str]) -> None:
+    stored(CAVEATS[0])
+    assert "in the lab" in said(capsys, "runs", CAMPAIGN.id)
+    found = json.loads(said(capsys, "runs", CAMPAIGN.id, "--format", "json"))
+    assert {run["origin"] for run in found["runs"]} == {"lab"}
+
+
+@each
+def test_in_an_audit(
+    stored: Stored, capsys: pytest.CaptureFixture[str], tmp_path: Path, caveat: Caveat
+) -> None:
+    stored(caveat)
+    domain = tmp_path / "guest.xml"
+    domain.write_text(said(capsys, "export", "raw/none", "--to", "libvirt"))
+    assert caveat.words in " ".join(said(capsys, "audit", str(domain)).split())
+    assert json.loads(said(capsys, "audit", str(domain), "--format", "json"))[caveat.key] is True
+
+
+@each
+@pytest.mark.parametrize("form", ["html", "md", "json", "csv"])
+def test_in_a_report(
+    stored: Stored,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    form: str,
+    caveat: Caveat,
+) -> None:
+    stored(caveat)
+    file = tmp_path / f"report.{form}"
+    said(capsys, "report", "--format", form, "--output", str(file))
+    text = file.read_text()
+    if form == "csv":
+        assert "true" in {row[caveat.key] for row in csv.DictReader(io.StringIO(text))}
+    elif form == "json":
+        assert json.loads(text)[caveat.key] is True
+    else:
+        assert caveat.words in text.replace("\\", ""), "Markdown escapes its own characters"
+
+
+def test_numbers_of_no_lab_are_not_called_so(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del database
+    assert json.loads(said(capsys, "rank", "--format", "json"))["lab"] is False
+    assert "lab" not in said(capsys, "rank")
