@@ -8,6 +8,7 @@ exported() { # a domain of type kvm, started by libvirt and audited
         return
     grep -q "type='kvm'\|type=\"kvm\"" /work/domain.xml || { cat /work/domain.xml; return 1; }
     tar --skip-old-files -xf "$carried/libvirt.tar" -C / && ldconfig
+    libvirtd --version
     unshare --mount --pid --fork --kill-child --mount-proc \
         python3 "$carried/libvirt_session.py" --audit /work/domain.xml
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs inside the lab (script/test-lab kvm-trial), once in a lab whose CPU has AMD-V and once in one
-# without: what `doctor` says about KVM in each case, and what is to be done. The case of a device
-# that opens and a guest that hangs needs the machine of which it is known (it is below the lab).
+# without: what `doctor` says about KVM in each case, and what is to be done. A device that opens and a
+# guest that hangs is a case of the machine below the lab: tests/host_kvm_trial.sh.
 . /vdisklab/files/lab_checks.sh
 says() { # WORDS COMMAND...: doctor's lines on KVM must contain these words
     words="$1"

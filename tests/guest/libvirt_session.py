@@ -98,6 +98,8 @@ def audit(files: Sequence[str]) -> str:
     domains = run("virsh", "list", "--all", "--name").split()
     run("virsh", "start", domains[-1], "--paused")
     try:
+        kvm = query(domains[-1], "query-kvm")
+        print(f"QEMU's query-kvm: {json.dumps(kvm)}", file=sys.stderr)
         words = ("audit", "--libvirt", "qemu:///system", "--format", "json")
         return run(sys.executable, "-m", "vdisklab", *words)
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.host.facts import SYSTEM, virtualisation_flag, virtualised
+from vdisklab.host.waiting import patience
 
 DEVICE = Path("/dev/kvm")
 TRIAL_SECONDS = 12.0
@@ -133,8 +134,9 @@ def trial_key(
     """Identifies what a trial's result depends on: the host's boot, QEMU, the guest image.
 
     It includes the access to the device, so a user who joins the group `kvm` or loads the module
-    gets a new trial without a reboot.
+    gets a new trial without a reboot; and the patience, because a longer deadline may let a slow
+    guest answer.
     """
     refused = device_refused(device)
     access = "opens" if refused is None else refused.tried
-    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access}"
+    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access} {patience():g}"

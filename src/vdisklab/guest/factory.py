@@ -29,6 +29,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, UserBoot
 from vdisklab.guest.system.guest_system import UnfitGuestError
 from vdisklab.host.command import Host
+from vdisklab.host.facts import is_emulated
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
@@ -72,6 +73,12 @@ def prepare_guests(
     names = (f"vdisklab-{context.ledger.run_id}-{number}" for number in itertools.count(1))
     by_name = {None if qemu is None else qemu.name: qemu for qemu in qemus}
     accelerator = _choose_accelerator(context, guest, qemus, micro, directory)
+    if not accelerator.is_emulation and is_emulated():
+        context.progress(
+            Note(
+                "under KVM in an emulated host: this proves that code works, and measures no speed"
+            )
+        )
 
     def start(
         machine: str, boot: BootFiles | UserBoot, disks: tuple[Disk, ...], name: str | None

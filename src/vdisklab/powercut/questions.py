@@ -363,7 +363,7 @@ def _access(session: PowerCutSession, question: Question) -> Access:
         raise PlanError("a database needs a guest to run in", hint="choose --access guest")
     match question.access:
         case AccessKind.BOOT_SECTOR:
-            return lambda disk: boot_sector_disk(session.site, disk)
+            return lambda disk: boot_sector_disk(session.site, disk, session.boot_sectors_under)
         case AccessKind.GUEST:
             return guest
         case AccessKind.NBD:

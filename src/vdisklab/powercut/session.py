@@ -22,6 +22,7 @@ from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import is_held_elsewhere
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
+from vdisklab.plan.guest import Accelerator
 from vdisklab.powercut.clients.client_guests import Guests
 from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
 from vdisklab.powercut.clients.reset_disk import (
@@ -87,13 +88,15 @@ class Examination:
 class PowerCutSession:
     """A directory in memory, a block layer to record on, and workers that judge.
 
-    `guests` is set while clients in real guests are needed.
+    `guests` is set while clients in real guests are needed. `boot_sectors_under` runs boot sectors:
+    KVM only if it was requested, because a trial of it would take longer than they do.
     """
 
     site: Site
     block_layer: RestartingDaemon
     pool: WorkerPool
     guests: Guests | None = None
+    boot_sectors_under: Accelerator = Accelerator.TCG
     _recordings: int = field(default=0)
 
     @property

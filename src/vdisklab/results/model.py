@@ -364,7 +364,7 @@ class Run:
     """One cell in one block, measured or failed.
 
     `block` counts from 1, `position` is the place within the block's random order (from 1).
-    `accelerator` is `kvm` or `tcg`, None without a guest. `medium` names the device
+    `accelerator` is the value of a `RanUnder`, None without a guest. `medium` names the device
     below the work directory. `commands` are those that were run, as one would type them.
     """
 

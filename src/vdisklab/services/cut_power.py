@@ -18,7 +18,7 @@ from vdisklab.path.durability import FailureModel, Verdicts
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.campaign import Dropped
-from vdisklab.plan.guest import GuestPlan
+from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import bus_refusal
@@ -342,6 +342,7 @@ def _guests_for(
     progress: Progress,
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
+    session.boot_sectors_under = place.guest.accelerator or Accelerator.TCG
     paths = [question.path for question in questions if question.access is AccessKind.GUEST]
     if not paths:
         yield

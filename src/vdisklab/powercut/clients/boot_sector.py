@@ -10,7 +10,7 @@ import select
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ from vdisklab.guest.qemu.plugging import cold_arguments
 from vdisklab.guest.qemu.process import qemu_process, socket_pair
 from vdisklab.host.ledger import Kind
 from vdisklab.path.segments import Bus
+from vdisklab.plan.guest import Accelerator
+from vdisklab.powercut.clients.client_guests import accelerator_seen
 from vdisklab.powercut.sectors import make_records
 from vdisklab.storage.site import Site
 
@@ -63,11 +65,13 @@ def boot_sector() -> bytes:
     return bytes.fromhex(_CODE).ljust(510, b"\0") + b"\x55\xaa"
 
 
-def boot_argv(boot: Path, serial: int, disk: Disk) -> tuple[str, ...]:
+def boot_argv(
+    boot: Path, serial: int, disk: Disk, accelerator: Accelerator = Accelerator.TCG
+) -> tuple[str, ...]:
     """QEMU's command line to boot the floppy `boot`, with `disk` as the first hard disk."""
     return (
         PROGRAM, "-name", f"guest={disk.serial}-boot",
-        "-machine", "pc", "-accel", "tcg", "-m", "32",
+        "-machine", "pc", "-accel", accelerator.value, "-m", "32",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-drive", f"if=floppy,format=raw,readonly=on,file={boot}", "-boot", "a",
         "-chardev", f"socket,id=line,fd={serial}", "-serial", "chardev:line",
@@ -90,12 +94,9 @@ class BootSectorDisk:
     """A `ClientDisk` that writes one sector at a time and never flushes."""
 
     line: socket.socket
+    seen: Mapping[str, str] = field(default_factory=dict)
+    """What runs the guest. The boot sector itself cannot read properties back."""
     _requests: int = 0
-
-    @property
-    def seen(self) -> Mapping[str, str]:
-        """Empty: the boot sector cannot read properties back."""
-        return {}
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """Sends a write; the BIOS has no FUA, and `count` must be 1."""
@@ -143,7 +144,9 @@ def _line_lost(sender: str, cause: OSError | None = None) -> GuestError:
 
 
 @contextmanager
-def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
+def boot_sector_disk(
+    site: Site, disk: Disk, accelerator: Accelerator = Accelerator.TCG
+) -> Iterator[BootSectorDisk]:
     """The disk in a booted guest. Raises PlanError for a bus that SeaBIOS does not drive."""
     refusal = bus_refusal(disk.attachment.bus)
     if refusal is not None:
@@ -156,7 +159,7 @@ def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
         near, far = stack.enter_context(socket_pair())
         errors = site.directory / f"{disk.serial}.stderr"
         stack.enter_context(site.tracked(Kind.FILE, errors))
-        argv = boot_argv(boot, far.fileno(), disk)
+        argv = boot_argv(boot, far.fileno(), disk, accelerator)
         stack.enter_context(qemu_process(argv, (far,), errors))
         far.close()
         try:
@@ -166,4 +169,4 @@ def boot_sector_disk(site: Site, disk: Disk) -> Iterator[BootSectorDisk]:
             raise
         if greeting != _BOOTED:
             raise GuestError(f"the boot sector sent {greeting!r} instead of {_BOOTED!r}")
-        yield BootSectorDisk(near)
+        yield BootSectorDisk(near, accelerator_seen(accelerator))

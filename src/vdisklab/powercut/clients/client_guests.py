@@ -17,10 +17,11 @@ from vdisklab.guest.qemu.plugging import mount_command
 from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.host.command import Host
+from vdisklab.host.facts import is_emulated
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan
+from vdisklab.plan.guest import Accelerator, GuestPlan, ran_under
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
 from vdisklab.powercut.clients.reset_disk import ResettableDisk
 from vdisklab.powercut.clients.sqlite_client import (
@@ -42,6 +43,11 @@ _EXPECTED = {
     DriverSetting.HDPARM: ("guest.ata.write_cache", "off"),
 }
 """The property and value that show that a setting took effect."""
+
+
+def accelerator_seen(accelerator: Accelerator) -> dict[str, str]:
+    """What runs the guest, as a property of a recorded run."""
+    return {"guest.accelerator": ran_under(accelerator, emulated_host=is_emulated()).value}
 
 
 def apply_setting(
@@ -108,7 +114,7 @@ class Guests:
             self.pool.dedicated_guest(attachment.bus, disk) as guest,
         ):
             properties = _confirmed(check_share(guest.machine, disk, daemon))
-            properties |= {"guest.accelerator": self.accelerator.value}
+            properties |= accelerator_seen(self.accelerator)
             mounting = mount_command(
                 disk.serial, attachment.bus.value, attachment.guest_mount, MOUNTPOINT
             )
@@ -149,7 +155,7 @@ class Guests:
             machine = guest.machine
             properties = _confirmed(check_state(machine, disk, attached, guest.at_start, serving))
             properties |= apply_setting(machine, disk, attached.device, setting)
-            properties |= {"guest.accelerator": self.accelerator.value}
+            properties |= accelerator_seen(self.accelerator)
             name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
             yield _GuestWithDisk(machine, attached.device, properties, name)
 

@@ -11,6 +11,7 @@ from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.plan.guest import Accelerator
 from vdisklab.powercut.clients.boot_sector import BootSectorDisk, boot_argv, boot_sector
 from vdisklab.powercut.sectors import make_sectors
 
@@ -26,6 +27,9 @@ def test_it_is_a_boot_sector() -> None:
 
 def test_the_disk_has_the_paths_cache_mode() -> None:
     argv = boot_argv(Path("/b"), 7, DISK)
+    assert argv[argv.index("-accel") + 1] == "tcg"
+    under_kvm = boot_argv(Path("/b"), 7, DISK, Accelerator.KVM)
+    assert under_kvm[under_kvm.index("-accel") + 1] == "kvm"
     text = " ".join(argv)
     assert "socket,id=line,fd=7" in text
     assert '"driver": "ide-hd"' in text
