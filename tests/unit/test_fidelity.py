@@ -125,3 +125,25 @@ def test_the_page_has_what_each_change_did(row: str, typical: Typical) -> None:
     ]
     page = (BENCH.parent / "docs/guest.md").read_text()
     assert f"| {row} | {' | '.join(cells)} |" in page
+
+
+EMULATED = {
+    "none (the control)": ("control", "hand"),
+    "`tsc=reliable`": ("tsc", "hand"),
+    "`no_timer_check`": ("no_timer_check", "hand"),
+    "`lpj=8000000`": ("lpj", "hand"),
+    "initcalls left out": ("initcalls", "hand"),
+    "a root port": ("root-port", "hand"),
+    "fio's log": ("log", "hand"),
+    "vdisklab's watch": ("vdisklab", "unwatched"),
+    "all of vdisklab's guest": ("vdisklab", "hand"),
+    "all of it ÷ a guest with `tsc=reliable`": ("vdisklab", "tsc"),
+}
+
+
+@pytest.mark.parametrize("row", EMULATED)
+def test_the_page_has_what_each_change_did_under_emulation(row: str, typical: Typical) -> None:
+    boots, (over, under) = boots_of("fidelity-parameters"), EMULATED[row]
+    cells = [cell(ratio(typical, boots, job, "IOPS", over, under), 2) for job in JOBS]
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"| {row} | {' | '.join(cells)} |" in page
