@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs on this machine (script/test-lab kvm-trial): what `doctor` says about its KVM. Once as it is; and
-# once with a QEMU whose CPU hides IA32_ARCH_CAPABILITIES. Where QEMU cannot set this register (KVM of
-# the module kvm_pvm), it ends at once as it is, and without the register the guest boots and hangs.
+# once with a QEMU whose CPU hides IA32_ARCH_CAPABILITIES. KVM of the module kvm_pvm does not let QEMU
+# set this register, so QEMU ends at once. With the register hidden, QEMU goes on and the guest hangs.
 set -eu
+cache=$(realpath --canonicalize-missing "${VDISKLAB_STATE:-/var/lib/vdisklab}/cache")
 work=$(mktemp --directory)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin"
@@ -13,7 +14,9 @@ exec %s "$@"\n' "$(command -v qemu-system-x86_64)" >"$work/bin/qemu-system-x86_6
 chmod +x "$work/bin/qemu-system-x86_64"
 said() { # NAME: doctor's lines on KVM, with a new trial
     mkdir --parents "$work/$1/cache"
-    for each in guest packages; do ln -s "${VDISKLAB_STATE:-/var/lib/vdisklab}/cache/$each" "$work/$1/cache/"; done
+    for each in guest kernel packages; do
+        [ ! -e "$cache/$each" ] || ln -s "$cache/$each" "$work/$1/cache/"
+    done
     VDISKLAB_STATE="$work/$1" .venv/bin/vdisklab doctor >"$work/doctor" 2>&1 || true
     sed -n '/^ *KVM /,/^ *QEMU /{/^ *QEMU /d;p}' "$work/doctor" >"$work/lines"
     grep -q KVM "$work/lines" || { cat "$work/doctor"; exit 1; }

@@ -115,15 +115,20 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
     result = trial()
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"key": key, **asdict(result)}))
+        file.write_text(json.dumps({"key": key, "patience": patience(), **asdict(result)}))
     return result
 
 
 def earlier_trial(file: Path, key: str) -> KvmTrial | None:
-    """The trial's result stored in `file` under the same key, or None."""
+    """The trial's result stored in `file` under the same key, or None.
+
+    A failure does not count once the patience is higher: a slow guest may answer in time then.
+    """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note = json.loads(file.read_text())
-        if note["key"] == key and isinstance(note["works"], bool):
+        if note["key"] != key or not isinstance(note["works"], bool):
+            return None
+        if note["works"] or patience() <= note.get("patience", 1.0):
             return KvmTrial(note["works"], str(note["tried"]), note["remedy"])
     return None
 
@@ -134,9 +139,8 @@ def trial_key(
     """Identifies what a trial's result depends on: the host's boot, QEMU, the guest image.
 
     It includes the access to the device, so a user who joins the group `kvm` or loads the module
-    gets a new trial without a reboot; and the patience, because a longer deadline may let a slow
-    guest answer.
+    gets a new trial without a reboot.
     """
     refused = device_refused(device)
     access = "opens" if refused is None else refused.tried
-    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access} {patience():g}"
+    return f"{boot_id.read_text().strip()} {qemu_version} {image} {access}"

@@ -75,9 +75,7 @@ def prepare_guests(
     accelerator = _choose_accelerator(context, guest, qemus, micro, directory)
     if not accelerator.is_emulation and is_emulated():
         context.progress(
-            Note(
-                "under KVM in an emulated host: this proves that code works, and measures no speed"
-            )
+            Note("under KVM in an emulated host: proof that code works, not a measure of speed")
         )
 
     def start(

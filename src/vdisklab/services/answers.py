@@ -129,7 +129,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[str | None]) -> PlanError:
     words = " and ".join(sorted(RanUnder(name).words for name in ran_under if name is not None))
-    names = ", ".join(campaign.id for campaign in campaigns)
+    names = ", ".join(dict.fromkeys(campaign.id for campaign in campaigns))
     return PlanError(
         f"the guests of {names} ran {words}, which are never ranked together",
         hint="name campaigns of one kind: `vdisklab runs CAMPAIGN` shows what ran each; a "
@@ -258,20 +258,18 @@ def require_numbers(loaded: Loaded) -> None:
 
 
 def joinable_campaigns(
-    results: Store, names: Sequence[str] | None, first: Campaign | None = None
+    results: Store, names: Sequence[str] | None, first: Sequence[Campaign] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Ids of the named campaigns, or of `first` (else the newest) and all that can join it.
+    """Ids of the named campaigns, or of the `first` ones (else the newest) and all that join them.
 
     Also returns why other campaigns were left out. Raises DatabaseError if there is none.
     """
     if names:
         return tuple(campaign.id for campaign in choose_campaigns(results, names)), ()
-    if first is None:
-        first, *_ = choose_campaigns(results, None)
-    joining, joined, left_out = Joining(results, first), [first.id], []
-    for other in results.campaigns(with_runs=True):
-        if other.id == first.id:
-            continue
+    wanted = {campaign.id: campaign for campaign in first or choose_campaigns(results, None)}
+    wanted |= {other.id: other for other in results.campaigns(with_runs=True)}
+    joining, joined, left_out = Joining(results, next(iter(wanted.values()))), [], []
+    for other in wanted.values():
         error = joining.add(other)
         if error is None:
             joined.append(other.id)

@@ -171,8 +171,8 @@ def answer_claims(
     """
     if not names and not results.campaigns():
         return evaluate_claims(NOTHING, files, requested)
-    base = results.campaign(measured[0]) if measured and not names else None
-    ids, left_out = joinable_campaigns(results, names, base)
+    first = [] if names else [results.campaign(name) for name in measured]
+    ids, left_out = joinable_campaigns(results, names, first)
     joined = Joining(results, results.campaign(ids[0]))
     for name in (*ids, *measured):
         error = joined.add(results.campaign(name))

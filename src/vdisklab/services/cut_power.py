@@ -22,7 +22,7 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.clients.boot_sector import bus_refusal
-from vdisklab.powercut.clients.client_guests import open_guests
+from vdisklab.powercut.clients.client_guests import accelerator_seen, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_questions
@@ -267,14 +267,14 @@ def judge_power_cuts(
     """Judges the questions and stores each verdict at once.
 
     Questions with a stored verdict for this machine, kernel and QEMU are not judged again unless
-    `new` is set. Raises HostError when this host lacks something, and the errors of
-    `judge_questions`.
+    `new` is set, or another accelerator than the verdict's was requested. Raises HostError when
+    this host lacks something, and the errors of `judge_questions`.
     """
     host = collect_facts(LocalHost())
     controls: list[ControlResult] = []
     interrupted = False
     with open_store(place.database) as store:
-        verdicts = {} if new else _stored(store, host)
+        verdicts = {} if new else _stored(store, host, place.guest.accelerator)
         open_questions = [
             question for question in questions if question.fingerprint not in verdicts
         ]
@@ -293,12 +293,19 @@ def judge_power_cuts(
     )
 
 
-def _stored(store: Store, host: HostFacts) -> dict[str, PowerCut]:
+def _stored(store: Store, host: HostFacts, requested: Accelerator | None) -> dict[str, PowerCut]:
     """The stored verdicts of this machine, kernel and QEMU, by fingerprint."""
+    fitting = None if requested is None else accelerator_seen(requested)
     return {
         verdict.fingerprint: verdict
         for verdict in store.power_cuts(host.machine_id)
-        if verdict.failure is None and verdict.applies_to(host)
+        if verdict.failure is None
+        and verdict.applies_to(host)
+        and (
+            fitting is None
+            or verdict.access == AccessKind.NBD
+            or fitting.items() <= verdict.seen.items()
+        )
     }
 
 

@@ -88,9 +88,9 @@ def load_fleet(
     """The numbers of the chosen hosts: of each the newest campaign that can join the others.
 
     `wanted` has `all`, names of hosts, and conditions FACT=VALUE that a host must all meet. The
-    newest campaign of all decides which plan is compared; `names` has the campaigns to use instead.
-    Raises PlanError for an unknown host or fact and for a single host, DatabaseError for an empty
-    database.
+    newest campaign of all decides which plan and which accelerator is compared; `names` has the
+    campaigns to use instead. Raises PlanError for an unknown host or fact, for a single host, and
+    if the newest campaign ran under two accelerators; DatabaseError for an empty database.
     """
     campaigns = [results.campaign(name) for name in names] if names else []
     campaigns = campaigns or list(results.campaigns(with_runs=True))
@@ -107,7 +107,10 @@ def load_fleet(
     chosen = [host for host in by_machine if host.name in named]
     joined: list[FleetHost] = []
     left_out: list[str] = []
-    joining = Joining(results, chosen[0].campaigns[0], machines=True)
+    reference = chosen[0].campaigns[0]
+    joining = Joining(results, reference, machines=True)
+    if (error := joining.add(reference)) is not None:
+        raise error
     for host in chosen:
         fitting: list[Campaign] = []
         why = ""

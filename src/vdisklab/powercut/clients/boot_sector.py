@@ -20,6 +20,7 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import cold_arguments
 from vdisklab.guest.qemu.process import qemu_process, socket_pair
 from vdisklab.host.ledger import Kind
+from vdisklab.host.waiting import patience
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
 from vdisklab.powercut.clients.client_guests import accelerator_seen
@@ -123,6 +124,7 @@ class BootSectorDisk:
 
 
 def _receive_byte(line: socket.socket, seconds: float, sender: str) -> bytes:
+    seconds *= patience()
     readable, _, _ = select.select([line], [], [], seconds)
     if not readable:
         raise GuestError(f"{sender} did not answer within {seconds:.0f} s")
@@ -165,8 +167,11 @@ def boot_sector_disk(
         try:
             greeting = _receive_byte(near, _BOOT_SECONDS, "the boot sector")
         except GuestError as error:
-            error.add_note(errors.read_text(errors="replace")[-400:])
-            raise
+            said = errors.read_text(errors="replace").strip().splitlines()
+            if not said:
+                raise
+            # Such as that it has no KVM.
+            raise GuestError(f"{error}: {said[-1]}", hint="QEMU did not run the guest") from error
         if greeting != _BOOTED:
             raise GuestError(f"the boot sector sent {greeting!r} instead of {_BOOTED!r}")
         yield BootSectorDisk(near, accelerator_seen(accelerator))

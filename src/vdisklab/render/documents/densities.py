@@ -56,7 +56,7 @@ class DensityEntry:
 class DensityDocument:
     """`vdisklab density`: how many guests each path carries, the highest first."""
 
-    format: Literal["vdisklab.density/2"] = "vdisklab.density/2"
+    format: Literal["vdisklab.density/1"] = "vdisklab.density/1"
     campaign: str
     load: Annotated[int, "requests per second and guest"]
     until: Annotated[str, "the limit that each guest must meet"]
@@ -84,7 +84,7 @@ class NeighbourRow:
 class NeighbourDocument:
     """`vdisklab density --victim`: what a neighbour does, the smallest effect first."""
 
-    format: Literal["vdisklab.neighbour/2"] = "vdisklab.neighbour/2"
+    format: Literal["vdisklab.neighbour/1"] = "vdisklab.neighbour/1"
     campaign: str
     victim: str
     neighbour: str
