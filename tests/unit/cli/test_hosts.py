@@ -20,6 +20,7 @@ from vdisklab.cli import output
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.guest import RanUnder
 from vdisklab.render.documents.schemas import document_schema
 from vdisklab.render.tables.layout import Table
 from vdisklab.results.model import Campaign, Failure, FailureKind, Run
@@ -293,6 +294,17 @@ def test_a_host_with_another_plan_is_left_out(
     assert found["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
     assert main(["rank", "--hosts", "all", "--campaign", "c0000000", "--campaign", "c0000003"]) == 2
     assert "differ in runtime" in capsys.readouterr().err
+
+
+def test_a_fleet_whose_newest_campaign_ran_under_two_accelerators_is_refused(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.write((), campaigns=[campaign(0), campaign(1)])
+    runs = [run for number in range(2) for run in runs_of(number)]
+    (moved, *_) = (run for run in runs if run.accelerator is not None)
+    fleet.add(replace(run, accelerator=RanUnder.KVM) if run.id == moved.id else run for run in runs)
+    assert main(["rank", "--hosts", "all"]) == 2
+    assert "of c0000000 ran under KVM and under emulation" in capsys.readouterr().err
 
 
 def test_a_host_without_numbers_is_left_out_and_named(
