@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Annotated
@@ -29,6 +30,7 @@ from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
 from vdisklab.services.answers import database_url, stored_verdicts
 from vdisklab.services.campaign_files import stream_of_runs
 from vdisklab.services.find_best import BestSearch, make_search
+from vdisklab.services.lab_runs import ONLY_MEASURE
 from vdisklab.services.measure import Measured, measure, measure_in_turns
 from vdisklab.services.places import load_places
 from vdisklab.units import counted
@@ -84,7 +86,8 @@ def run(
         outcome = None
         if search is not None:
             outcome = _print_search(console, store, measured[0], search, request.disk)
-        _print_answer(console, store, measured, request, form, search, outcome)
+        if ONLY_MEASURE not in os.environ:
+            _print_answer(console, store, measured, request, form, search, outcome)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0

@@ -55,6 +55,9 @@ def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | Non
 
 def _remedy_without_kvm(root: Path) -> str:
     """What to do where the kernel offers no KVM."""
+    loaded = (root / "sys/module" / name for name in ("kvm_intel", "kvm_amd", "kvm_pvm"))
+    if any(module.exists() for module in loaded):
+        return "KVM is loaded, but its device is not here: pass it into the container (/dev/kvm)"
     flag = virtualisation_flag(root)
     if flag is not None:
         module = {"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
@@ -69,14 +72,22 @@ def _remedy_for_hang(root: Path) -> str:
     if (root / "sys/module/kvm_pvm").exists():
         return (
             "this KVM (module kvm_pvm) boots only kernels that are built as PVM guests: use a host"
-            " with AMD-V or VT-x, or skip this test with --accelerator tcg"
+            " with AMD-V or VT-x, or emulation (--accelerator tcg)"
         )
     if virtualised(root):
         return (
             "the hypervisor that this machine runs under shows nested virtualisation, but it does "
-            "not work: use another machine, or skip this test with --accelerator tcg"
+            "not work: use another machine, or emulation (--accelerator tcg)"
         )
-    return "`dmesg` may say why; --accelerator tcg skips this test"
+    return "`dmesg` may say why; --accelerator tcg measures under emulation"
+
+
+def kvm_error(trial: KvmTrial) -> GuestError:
+    """The error for a request of KVM whose trial failed."""
+    return GuestError(
+        f"guests do not run under KVM, as requested: {trial.tried}",
+        hint=trial.remedy or "leave out --accelerator kvm",
+    )
 
 
 def try_kvm(

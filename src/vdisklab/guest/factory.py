@@ -17,6 +17,7 @@ from vdisklab.guest.accelerator import (
     KvmTrial,
     device_refused,
     earlier_trial,
+    kvm_error,
     remembered_trial,
     trial_key,
     try_kvm,
@@ -72,7 +73,8 @@ def prepare_guests(
         micro()
     names = (f"vdisklab-{context.ledger.run_id}-{number}" for number in itertools.count(1))
     by_name = {None if qemu is None else qemu.name: qemu for qemu in qemus}
-    accelerator = _choose_accelerator(context, guest, qemus, micro, directory)
+    tested = None if user_boots is not None and guest.accelerator is Accelerator.KVM else micro
+    accelerator = _choose_accelerator(context, guest, qemus, tested, directory)
     if not accelerator.is_emulation and is_emulated():
         context.progress(
             Note("under KVM in an emulated host: proof that code works, not a measure of speed")
@@ -163,17 +165,25 @@ def _choose_accelerator(
     context: GuestContext,
     guest: GuestPlan,
     qemus: Sequence[Qemu | None],
-    micro: Callable[[], BootFiles],
+    micro: Callable[[], BootFiles] | None,
     directory: Path,
 ) -> Accelerator:
-    """The requested one, else KVM if the micro guest boots under it with every QEMU, else TCG."""
-    if guest.accelerator is not None:
-        if guest.accelerator.is_emulation:
-            context.progress(Note("under emulation (TCG), as requested"))
-        return guest.accelerator
+    """The requested one, else KVM if the micro guest boots under it with every QEMU, else TCG.
+
+    Raises GuestError if KVM was requested and does not work. Without `micro` only the device is
+    tested: a user's system needs no micro guest.
+    """
+    if guest.accelerator is Accelerator.TCG:
+        context.progress(Note("under emulation (TCG), as requested"))
+        return Accelerator.TCG
     for qemu in qemus:
-        trial = _kvm_trial(context, guest, qemu, micro(), directory)
-        if not trial.works:
+        if micro is None:
+            trial = device_refused()
+        else:
+            trial = _kvm_trial(context, guest, qemu, micro(), directory)
+        if trial is not None and not trial.works:
+            if guest.accelerator is Accelerator.KVM:
+                raise kvm_error(trial)
             context.progress(Note(f"under emulation (TCG): {trial.tried}"))
             return Accelerator.TCG
     return Accelerator.KVM

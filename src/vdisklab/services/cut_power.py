@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
+from vdisklab.guest.accelerator import device_refused, kvm_error
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -350,6 +351,9 @@ def _guests_for(
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
     session.boot_sectors_under = place.guest.accelerator or Accelerator.TCG
+    refused = device_refused() if session.boot_sectors_under is Accelerator.KVM else None
+    if refused is not None:
+        raise kvm_error(refused)
     paths = [question.path for question in questions if question.access is AccessKind.GUEST]
     if not paths:
         yield

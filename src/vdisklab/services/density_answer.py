@@ -26,6 +26,7 @@ from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
+from vdisklab.services.answers import disagreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def groups_of(run: Run) -> list[tuple[Measurement, GuestGroup]]:
 def density_of(store: Store, campaign_id: str) -> DensityAnswer:
     """The answer of a campaign, from its stored runs.
 
-    Raises PlanError for a campaign that `density` did not measure.
+    Raises PlanError for a campaign that `density` did not measure, or that has two accelerators.
     """
     campaign = store.campaign(campaign_id)
     plan = campaign.plan
@@ -98,6 +99,8 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
             f"the campaign {campaign.id} did not search how many guests a path carries",
             hint="measure it: `vdisklab density PATHS --load 500iops`",
         )
+    if (error := disagreement(store, campaign, campaign)) is not None:
+        raise error
     criterion = parse_criterion(str(plan["until"]))
     cells: dict[str, set[int]] = defaultdict(set)
     for cell in campaign.cells:

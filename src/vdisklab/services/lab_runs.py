@@ -36,6 +36,12 @@ from vdisklab.results.store import Store
 from vdisklab.services.measure import store_with_retry
 from vdisklab.storage.site import Site, open_site
 
+ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
+"""Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.
+
+That one knows that they are from a lab; and an emulated CPU would answer in a quarter of a minute.
+"""
+
 _DATABASE = "/work/lab.sqlite"
 _RUNS_PORT = "/dev/virtio-ports/runs"
 _EARLIER = "earlier.json"
@@ -201,10 +207,9 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
             f"echo {identity} >/etc/machine-id",
             # Guests of an emulated host answer slowly, and very slowly without KVM.
             f"[ -e /dev/kvm ] && patience={8 * patience():g} || patience={20 * patience():g}",
-            'export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE="$patience"',
+            f'export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE="$patience" {ONLY_MEASURE}=1',
             *([earlier] if continued else ()),
-            # Its tables do not know that they are from a lab; ours do.
-            f"exec python3 -m vdisklab {shlex.join(words)} >/dev/null",
+            f"exec python3 -m vdisklab {shlex.join(words)}",
             "",
         ]
     )

@@ -15,6 +15,7 @@ from vdisklab.guest.accelerator import (
     TRIAL_SECONDS,
     KvmTrial,
     device_refused,
+    kvm_error,
     remembered_trial,
     trial_key,
     try_kvm,
@@ -90,6 +91,15 @@ def test_kvm_without_hardware_is_named(device: Path, tmp_path: Path) -> None:
     (tmp_path / "sys/module/kvm_pvm").mkdir(parents=True)
     trial = try_kvm(Boot(GuestError("no greeting")), device=device, root=tmp_path)
     assert "PVM guests" in (trial.remedy or "")
+
+
+def test_without_its_device_a_loaded_kvm_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "sys/module/kvm_amd").mkdir(parents=True)
+    refused = device_refused(tmp_path / "kvm", root=tmp_path)
+    assert refused is not None
+    assert "pass it into the container" in (refused.remedy or "")
+    assert "as requested: " in str(kvm_error(refused))
+    assert kvm_error(refused).hint == refused.remedy
 
 
 def test_a_trial_that_cannot_be_made_has_no_result(device: Path) -> None:

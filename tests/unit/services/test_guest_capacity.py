@@ -19,6 +19,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
@@ -113,6 +114,14 @@ class TestAnswer:
         assert "raw/none,2,2,2" in as_csv(table)
         assert document["paths"][0]["answer"]["guests"] == 2
         assert len(document["paths"][0]["steps"]) == len(runs)
+
+    def test_two_accelerators_have_no_answer(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        for block, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
+            store.add_run(replace(a_step(campaign, block, 1, 0.002), accelerator=ran_under))
+        with pytest.raises(PlanError, match="never ranked together"):
+            density_of(store, campaign.id)
 
     def test_the_search_ended_first(self, store: Store) -> None:
         campaign = a_density()

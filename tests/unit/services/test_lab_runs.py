@@ -13,7 +13,7 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.results.exchange import write_run
 from vdisklab.results.model import Campaign, Origin, Run
 from vdisklab.results.store import open_store
-from vdisklab.services.lab_runs import LabResults, job_script, lab_facts
+from vdisklab.services.lab_runs import ONLY_MEASURE, LabResults, job_script, lab_facts
 
 IMAGE = LabImage(Path("/cache/lab/feed"), "6.1", "3.11")
 
@@ -52,4 +52,5 @@ def test_the_labs_of_two_hosts_are_two_machines() -> None:
     script = job_script(["raw"], one["lab_identity"])
     assert f"echo {one['lab_identity']} >/etc/machine-id" in script
     assert "import" not in script
+    assert f"{ONLY_MEASURE}=1" in script
     assert "import /vdisklab/files/earlier.json" in job_script(["raw"], "x", continued=True)

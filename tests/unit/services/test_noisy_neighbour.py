@@ -66,6 +66,15 @@ def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
     assert document["paths"][1]["failure"]
 
 
+def test_two_accelerators_have_no_answer(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for number, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
+        store.add_run(replace(a_run(campaign, block=number), accelerator=ran_under))
+    with pytest.raises(PlanError, match="never ranked together"):
+        neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+
+
 def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)

@@ -167,11 +167,17 @@ def boot_sector_disk(
         try:
             greeting = _receive_byte(near, _BOOT_SECONDS, "the boot sector")
         except GuestError as error:
-            said = errors.read_text(errors="replace").strip().splitlines()
+            said = [
+                line
+                for line in errors.read_text(errors="replace").splitlines()
+                if line.strip() and "warning:" not in line
+            ]
+            if accelerator is Accelerator.KVM:
+                hint = "`vdisklab doctor` says whether KVM works here"
+                raise GuestError(": ".join([str(error), *said[-1:]]), hint=hint) from error
             if not said:
                 raise
-            # Such as that it has no KVM.
-            raise GuestError(f"{error}: {said[-1]}", hint="QEMU did not run the guest") from error
+            raise GuestError(f"{error}: {said[-1]}", hint=error.hint) from error
         if greeting != _BOOTED:
             raise GuestError(f"the boot sector sent {greeting!r} instead of {_BOOTED!r}")
         yield BootSectorDisk(near, accelerator_seen(accelerator))

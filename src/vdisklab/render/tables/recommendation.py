@@ -39,8 +39,8 @@ def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
         Column("power cut", lambda row: row.power_cut, spare=1),
     )
     notes = (
-        *reasons(answer),
         *caution_notes(answer.caveats),
+        *reasons(answer),
         *_explained(answer),
         *(sentence(finding) for finding in answer.findings),
     )
