@@ -9,6 +9,7 @@ errors may all have the same sign, so they are averaged as they are.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -51,7 +52,8 @@ class ClaimStatus(StrEnum):
 
 
 class Void(StrEnum):
-    """Why a claim of guest against host says nothing about this machine."""
+    """Why a claim says nothing about this machine: for `EMULATED_HOST` every claim, for the others
+    a claim of guest against host."""
 
     EMULATION = "emulation"
     EMULATED_HOST = "emulated-host"
@@ -176,7 +178,7 @@ class _Grids:
 def _measured(
     claim: Claim,
     grids: _Grids,
-    voids: Mapping[MeasuredCell, Void],
+    voids: Mapping[MeasuredCell, set[Void]],
     failed: Mapping[MeasuredCell, str],
     alpha: float,
 ) -> tuple[ClaimAnswer, _BlockRatios]:
@@ -292,26 +294,32 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_blocks=more)
 
 
-def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, Void]:
+def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
     """For each cell: whether any of its measured runs was emulated or ran in a lab."""
-    voids: dict[MeasuredCell, Void] = {}
+    voids: dict[MeasuredCell, set[Void]] = defaultdict(set)
     for run in runs:
         if run.failure is None:
-            cell = run.measured_cell
+            reasons = voids[run.measured_cell]
             if run.origin == Origin.LAB:
-                voids[cell] = Void.LAB
-            elif run.accelerator == RanUnder.KVM_IN_EMULATED_HOST:
-                voids.setdefault(cell, Void.EMULATED_HOST)
-            elif run.accelerator == RanUnder.TCG:
-                voids.setdefault(cell, Void.EMULATION)
+                reasons.add(Void.LAB)
+            if run.accelerator is not None and run.accelerator in _VOID_UNDER:
+                reasons.add(_VOID_UNDER[RanUnder(run.accelerator)])
     return voids
 
 
-def _void(claim: Claim, voids: Mapping[MeasuredCell, Void]) -> Void | None:
-    if not claim.absolute:
-        return None
-    reasons = [voids[cell.measured] for cell in claim.cells if cell.measured in voids]
-    return (Void.LAB if Void.LAB in reasons else reasons[0]) if reasons else None
+_VOID_UNDER = {
+    RanUnder.KVM_IN_EMULATED_HOST: Void.EMULATED_HOST,
+    RanUnder.TCG: Void.EMULATION,
+}
+
+
+def _void(claim: Claim, voids: Mapping[MeasuredCell, set[Void]]) -> Void | None:
+    """Why the claim says nothing about this machine. Numbers from an emulated host prove that code
+    works, so they decide no claim at all."""
+    reasons = set[Void]().union(*(voids.get(cell.measured, ()) for cell in claim.cells))
+    order = (Void.LAB, Void.EMULATED_HOST, Void.EMULATION)
+    counting = order if claim.absolute else (Void.EMULATED_HOST,)
+    return next((reason for reason in counting if reason in reasons), None)
 
 
 def _failures(runs: Sequence[RunOutline]) -> dict[MeasuredCell, str]:

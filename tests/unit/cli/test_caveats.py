@@ -111,6 +111,28 @@ def test_in_the_list_of_runs(stored: Stored, capsys: pytest.CaptureFixture[str])
 
 
 @each
+def test_no_claim_is_decided_by_an_emulated_host(
+    stored: Stored, capsys: pytest.CaptureFixture[str], tmp_path: Path, caveat: Caveat
+) -> None:
+    """A claim of path against path is decided under emulation and in a lab, as in JUnit's file."""
+    stored(caveat)
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'article = "mine"\ntitle = "Mine"\n[[claim]]\nname = "slower"\n'
+        'sentence = "raw/none is not a thousand times slower than raw/writeback."\n'
+        'left = ["raw/none"]\nright = ["raw/writeback"]\n'
+        'measures = ["randread-4k-q1/read/iops"]\nlow = 0.001\n'
+    )
+    junit = tmp_path / "out.xml"
+    words = ("claims", "--file", str(mine), "--only", "slower")
+    (claim,) = json.loads(said(capsys, *words, "--format", "json"))["claims"]
+    said(capsys, *words, "--junit", str(junit))
+    void = caveat.key == "emulated_host"
+    assert claim["status"] == ("void" if void else "holds")
+    assert ("<skipped" in junit.read_text()) is void
+
+
+@each
 def test_in_an_audit(
     stored: Stored, capsys: pytest.CaptureFixture[str], tmp_path: Path, caveat: Caveat
 ) -> None:

@@ -95,7 +95,11 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
             "--blocks."
         )
     if any(status(claim) is ClaimStatus.VOID for claim in answer.answers):
-        yield "Void: a claim of guest against host needs KVM and a real disk."
+        yield (
+            "Void: numbers from an emulated host decide no claim."
+            if answer.caveats.emulated_host
+            else "Void: a claim of guest against host needs KVM and a real disk."
+        )
     if answer.commands:
         yield "To measure what is missing (or run `vdisklab claims --run`):"
 
