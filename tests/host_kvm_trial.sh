@@ -19,7 +19,7 @@ said() { # NAME: doctor's lines on KVM, with a new trial
     done
     VDISKLAB_STATE="$work/$1" .venv/bin/vdisklab doctor >"$work/doctor" 2>&1 || true
     sed -n '/^ *KVM /,/^ *QEMU /{/^ *QEMU /d;p}' "$work/doctor" >"$work/lines"
-    grep -q KVM "$work/lines" || { cat "$work/doctor"; exit 1; }
+    grep -q "a guest booted under KVM\|remedy:" "$work/lines" || { cat "$work/doctor"; exit 1; }
     echo "$1:"
     cat "$work/lines"
 }

@@ -294,6 +294,12 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_blocks=more)
 
 
+_VOID_UNDER: Mapping[str | None, Void] = {
+    RanUnder.KVM_IN_EMULATED_HOST: Void.EMULATED_HOST,
+    RanUnder.TCG: Void.EMULATION,
+}
+
+
 def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
     """For each cell: whether any of its measured runs was emulated or ran in a lab."""
     voids: dict[MeasuredCell, set[Void]] = defaultdict(set)
@@ -302,15 +308,9 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
             reasons = voids[run.measured_cell]
             if run.origin == Origin.LAB:
                 reasons.add(Void.LAB)
-            if run.accelerator is not None and run.accelerator in _VOID_UNDER:
-                reasons.add(_VOID_UNDER[RanUnder(run.accelerator)])
+            if run.accelerator in _VOID_UNDER:
+                reasons.add(_VOID_UNDER[run.accelerator])
     return voids
-
-
-_VOID_UNDER = {
-    RanUnder.KVM_IN_EMULATED_HOST: Void.EMULATED_HOST,
-    RanUnder.TCG: Void.EMULATION,
-}
 
 
 def _void(claim: Claim, voids: Mapping[MeasuredCell, set[Void]]) -> Void | None:

@@ -85,7 +85,7 @@ def _remedy_for_hang(root: Path) -> str:
 def kvm_error(trial: KvmTrial) -> GuestError:
     """The error for a request of KVM whose trial failed."""
     return GuestError(
-        f"guests do not run under KVM, as requested: {trial.tried}",
+        f"KVM was requested, but guests do not run under it: {trial.tried}",
         hint=trial.remedy or "leave out --accelerator kvm",
     )
 

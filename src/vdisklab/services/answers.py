@@ -129,7 +129,7 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
 
 def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[str | None]) -> PlanError:
     words = " and ".join(sorted(RanUnder(name).words for name in ran_under if name is not None))
-    names = ", ".join(dict.fromkeys(campaign.id for campaign in campaigns))
+    names = ", ".join(campaign.id for campaign in campaigns)
     return PlanError(
         f"the guests of {names} ran {words}, which are never ranked together",
         hint="name campaigns of one kind: `vdisklab runs CAMPAIGN` shows what ran each; a "
@@ -203,6 +203,13 @@ def disagreement(
     return PlanError(
         f"campaigns {first.id} and {other.id} differ in {different[0].replace('_', ' ')}", hint=hint
     )
+
+
+def require_one_accelerator(results: Store, campaign: Campaign) -> None:
+    """Raises PlanError if the campaign's guests ran under two accelerators."""
+    ran_under = results.accelerators(campaign.id)
+    if len(ran_under) > 1:
+        raise _two_accelerators((campaign,), ran_under)
 
 
 class Joining:

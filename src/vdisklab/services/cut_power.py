@@ -351,9 +351,11 @@ def _guests_for(
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
     session.boot_sectors_under = place.guest.accelerator or Accelerator.TCG
-    refused = device_refused() if session.boot_sectors_under is Accelerator.KVM else None
-    if refused is not None:
-        raise kvm_error(refused)
+    boot_sectors = any(question.access is AccessKind.BOOT_SECTOR for question in questions)
+    if boot_sectors and session.boot_sectors_under is Accelerator.KVM:
+        refused = device_refused()
+        if refused is not None:
+            raise kvm_error(refused)
     paths = [question.path for question in questions if question.access is AccessKind.GUEST]
     if not paths:
         yield

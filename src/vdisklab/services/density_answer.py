@@ -26,7 +26,7 @@ from vdisklab.plan.guest import GUESTS, without_options
 from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
-from vdisklab.services.answers import disagreement
+from vdisklab.services.answers import require_one_accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
             f"the campaign {campaign.id} did not search how many guests a path carries",
             hint="measure it: `vdisklab density PATHS --load 500iops`",
         )
-    if (error := disagreement(store, campaign, campaign)) is not None:
-        raise error
+    require_one_accelerator(store, campaign)
     criterion = parse_criterion(str(plan["until"]))
     cells: dict[str, set[int]] = defaultdict(set)
     for cell in campaign.cells:

@@ -10,7 +10,13 @@ from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.results.host_choice import HostChoice
 from vdisklab.results.model import Campaign, HostFacts
 from vdisklab.results.store import Store
-from vdisklab.services.answers import Joining, Loaded, load_chosen, require_numbers
+from vdisklab.services.answers import (
+    Joining,
+    Loaded,
+    load_chosen,
+    require_numbers,
+    require_one_accelerator,
+)
 
 CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
@@ -108,9 +114,8 @@ def load_fleet(
     joined: list[FleetHost] = []
     left_out: list[str] = []
     reference = chosen[0].campaigns[0]
+    require_one_accelerator(results, reference)
     joining = Joining(results, reference, machines=True)
-    if (error := joining.add(reference)) is not None:
-        raise error
     for host in chosen:
         fitting: list[Campaign] = []
         why = ""

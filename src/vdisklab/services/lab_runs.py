@@ -39,7 +39,7 @@ from vdisklab.storage.site import Site, open_site
 ONLY_MEASURE = "VDISKLAB_ONLY_MEASURE"
 """Set for `vdisklab run` in the lab: it measures, and the vdisklab below answers from its runs.
 
-That one knows that they are from a lab; and an emulated CPU would answer in a quarter of a minute.
+That one knows that they are from a lab; and an answer from 48 runs takes an emulated CPU over 10 s.
 """
 
 _DATABASE = "/work/lab.sqlite"

@@ -17,7 +17,7 @@ from vdisklab.plan.settings import NO_BASELINE
 from vdisklab.progress import Progress
 from vdisklab.results.model import Run
 from vdisklab.results.store import Store
-from vdisklab.services.answers import disagreement
+from vdisklab.services.answers import require_one_accelerator
 from vdisklab.services.density_answer import groups_of, name_of_one
 from vdisklab.services.guest_capacity import require_group_paths, run_control
 from vdisklab.services.measure import Measured, measure, unchanged_campaign
@@ -103,9 +103,7 @@ def neighbour_answer(
 
     Raises PlanError if they ran under two accelerators.
     """
-    campaign = store.campaign(campaign_id)
-    if (error := disagreement(store, campaign, campaign)) is not None:
-        raise error
+    require_one_accelerator(store, store.campaign(campaign_id))
     runs: dict[str, list[Run]] = {}
     for run in store.runs(campaign_id):
         runs.setdefault(name_of_one(run.measured_cell), []).append(run)

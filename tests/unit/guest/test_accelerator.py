@@ -98,7 +98,7 @@ def test_without_its_device_a_loaded_kvm_is_told_from_a_missing_one(tmp_path: Pa
     refused = device_refused(tmp_path / "kvm", root=tmp_path)
     assert refused is not None
     assert "pass it into the container" in (refused.remedy or "")
-    assert "as requested: " in str(kvm_error(refused))
+    assert "KVM was requested, but" in str(kvm_error(refused))
     assert kvm_error(refused).hint == refused.remedy
 
 

@@ -172,12 +172,10 @@ def boot_sector_disk(
                 for line in errors.read_text(errors="replace").splitlines()
                 if line.strip() and "warning:" not in line
             ]
+            hint = error.hint
             if accelerator is Accelerator.KVM:
                 hint = "`vdisklab doctor` says whether KVM works here"
-                raise GuestError(": ".join([str(error), *said[-1:]]), hint=hint) from error
-            if not said:
-                raise
-            raise GuestError(f"{error}: {said[-1]}", hint=error.hint) from error
+            raise GuestError(": ".join([str(error), *said[-1:]]), hint=hint) from error
         if greeting != _BOOTED:
             raise GuestError(f"the boot sector sent {greeting!r} instead of {_BOOTED!r}")
         yield BootSectorDisk(near, accelerator_seen(accelerator))
