@@ -33,6 +33,7 @@ from vdisklab.services.lab_runs import (
     measure_in_lab,
     open_lab,
     open_shell,
+    require_guest_files,
     run_script,
 )
 from vdisklab.services.planning import require_possible_paths
@@ -222,6 +223,7 @@ def _require_possible(words: list[str]) -> None:
     """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
     for request in parse_words(words, RunRequest, "vdisklab lab run").campaigns():
         require_possible_paths(request)
+        require_guest_files(LocalHost(), request)
 
 
 def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.results.values import a_campaign, a_run
 from vdisklab.cli.main import main
-from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError
+from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError, VdisklabError
 from vdisklab.host import waiting
 from vdisklab.host.command import LocalHost
 from vdisklab.lab import lab_image as image
@@ -334,22 +334,37 @@ def test_building_needs_room_and_its_programs(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "status", "said"),
     [
-        (["ext4/nonesuch"], "unknown segment 'nonesuch'"),
-        (["--bogus"], "No such option: --bogus"),
-        (["--plan", "/nonesuch.toml"], "the plan file /nonesuch.toml cannot be read"),
-        (["--size", "5x"], "'5x' is not a size"),
+        (["ext4/nonesuch"], PlanError, "unknown segment 'nonesuch'"),
+        (["--bogus"], PlanError, "No such option: --bogus"),
+        (["--plan", "/nonesuch.toml"], PlanError, "the plan file /nonesuch.toml cannot be read"),
+        (["--size", "5x"], PlanError, "'5x' is not a size"),
+        (["--guest", "/nonesuch"], HostError, "the guest's image /nonesuch cannot be read"),
     ],
 )
 def test_what_no_host_could_measure_is_told_before_the_lab_boots(
-    lab: Lab, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+    lab: Lab,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    status: type[VdisklabError],
+    said: str,
 ) -> None:
-    assert lab("raise SystemExit('booted')", *words) == PlanError.exit_code
+    assert lab("raise SystemExit('booted')", *words) == status.exit_code
     err = capsys.readouterr().err
     assert said in err
     assert "hint: " in err
     assert "the lab" not in err, "nothing was started"
+
+
+def test_a_missing_diskspd_is_told_before_the_lab_boots(
+    lab: Lab, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (programs / "qemu-img").write_text('#!/bin/sh\necho \'{"format": "qcow2"}\'\n')
+    (image := tmp_path / "windows.qcow2").touch()
+    words = ("--guest", str(image), "--diskspd", "/nonesuch.exe")
+    assert lab("raise SystemExit('booted')", *words) == HostError.exit_code
+    assert "/nonesuch.exe" in capsys.readouterr().err
 
 
 def test_disks_that_no_file_system_holds(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
