@@ -12,6 +12,10 @@ for word; do shift; case $word in host*) word=host,arch-capabilities=off${word#h
 set -- "$@" "$word"; done
 exec %s "$@"\n' "$(command -v qemu-system-x86_64)" >"$work/bin/qemu-system-x86_64"
 chmod +x "$work/bin/qemu-system-x86_64"
+# `doctor` tests KVM with the cached kernel, which the first campaign with a guest downloads.
+.venv/bin/vdisklab run raw/none --dir "$work" --db "$work/first.sqlite" --profile tests/lab_proof.toml \
+    --blocks 1 --size 16M --runtime 1 --ramp 0 --baseline none >"$work/first" 2>&1 ||
+    { cat "$work/first"; exit 1; }
 said() { # NAME: doctor's lines on KVM, with a new trial
     mkdir --parents "$work/$1/cache"
     for each in guest kernel packages; do
@@ -19,7 +23,11 @@ said() { # NAME: doctor's lines on KVM, with a new trial
     done
     VDISKLAB_STATE="$work/$1" .venv/bin/vdisklab doctor >"$work/doctor" 2>&1 || true
     sed -n '/^ *KVM /,/^ *QEMU /{/^ *QEMU /d;p}' "$work/doctor" >"$work/lines"
-    grep -q "a guest booted under KVM\|remedy:" "$work/lines" || { cat "$work/doctor"; exit 1; }
+    if grep -q "not tested" "$work/lines" ||
+        ! grep -q "a guest booted under KVM\|remedy:" "$work/lines"; then
+        cat "$work/doctor"
+        exit 1
+    fi
     echo "$1:"
     cat "$work/lines"
 }

@@ -52,20 +52,30 @@ def test_the_interval_has_the_true_ratio_19_times_of_20(typical: Typical) -> Non
 
 
 JOBS = ("write-1m-q1", "randread-4k-q1", "randwrite-4k-q1", "randread-4k-q32")
-HAND, DEBIAN = "lab-fidelity", "lab-fidelity-debian"
+RECORDS = {
+    "AMD": "lab-fidelity-amd",
+    "AMD, with the Debian": "lab-fidelity-debian-amd",
+    "Intel": "lab-fidelity",
+    "Intel, with the Debian": "lab-fidelity-debian-intel",
+    "Intel, with the Debian, again": "lab-fidelity-debian",
+}
+"""All records of bench/fidelity.py under KVM in the lab, by their names on the page."""
+ALL = tuple(RECORDS.values())
+DEBIAN = tuple(name for name in ALL if "debian" in name)
+BY_HAND, THE_DEBIAN = ("hand", "control"), ("system",)
 ROWS = {
-    "control ÷ hand": (HAND, "control", ("hand",)),
-    "vdisklab ÷ both by hand": (HAND, "vdisklab", ("hand", "control")),
-    "vdisklab ÷ Debian": (DEBIAN, "vdisklab", ("system",)),
+    "control ÷ hand": (ALL, "control", ("hand",)),
+    "vdisklab ÷ both by hand": (ALL, "vdisklab", BY_HAND),
+    "vdisklab ÷ Debian": (DEBIAN, "vdisklab", THE_DEBIAN),
 }
 VALUES = {"IOPS": 0, "work": 1}
 Boots = list[list[dict[str, dict[str, list[float]]]]]
 
 
-def boots_of(name: str) -> Boots:
-    """The rounds of each boot of a record."""
-    boots: Boots = json.loads((BENCH / f"results/{name}.json").read_text())["iops_and_work"]
-    return boots
+def boots_of(*names: str) -> Boots:
+    """The rounds of each boot of these records."""
+    texts = [(BENCH / f"results/{name}.json").read_text() for name in names]
+    return [boot for text in texts for boot in json.loads(text)["iops_and_work"]]
 
 
 def ratio(
@@ -92,12 +102,26 @@ def cell(found: dict[str, Any], digits: int) -> str:
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("row", ROWS)
 def test_the_page_has_the_ratios_of_the_records(row: str, value: str, typical: Typical) -> None:
-    name, over, under = ROWS[row]
-    boots = boots_of(name)
+    names, over, under = ROWS[row]
+    boots = boots_of(*names)
     digits = 3 if value == "work" else 2
     cells = [cell(ratio(typical, boots, job, value, over, *under), digits) for job in JOBS]
     page = (BENCH.parent / "docs/guest.md").read_text()
     assert f"| {row} | {value} | {' | '.join(cells)} |" in page
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("under", [BY_HAND, THE_DEBIAN])
+def test_the_page_has_the_iops_of_each_record(
+    record: str, under: tuple[str, ...], typical: Typical
+) -> None:
+    name = RECORDS[record]
+    if under == THE_DEBIAN and name not in DEBIAN:
+        return
+    boots, other = boots_of(name), "Debian" if under == THE_DEBIAN else "by hand"
+    cells = [cell(ratio(typical, boots, job, "IOPS", "vdisklab", *under), 2) for job in JOBS]
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"| {record} | {other} | {len(boots)} | {' | '.join(cells)} |" in page
 
 
 CHANGES = {
