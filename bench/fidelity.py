@@ -3,9 +3,10 @@
     python bench/fidelity.py [--dir DIR] [--boots N] [--guest IMAGE] > bench/results/fidelity.json
     python bench/fidelity.py --changes tsc log [--boots N] > bench/results/fidelity-parameters.json
 
-There are two references, and neither uses vdisklab to start QEMU, attach the disk (with -drive, as
-people do) or read fio's result: `hand` is a guest made by hand (hand_guest.py) with an ordinary
-kernel command line, `system` (with --guest) is a Debian that boots by its own GRUB.
+There are two references. `hand` is a guest made by hand (hand_guest.py) with an ordinary kernel
+command line: nothing of vdisklab starts its QEMU, attaches its disk (with -drive, as people do) or
+reads fio's result. `system` (with --guest) is a Debian that boots by its own GRUB; vdisklab starts
+it, attaches its disk and runs its jobs, so only the guest differs.
 
 All guests run at the same time and keep their disks. A round runs each job in each guest, one after
 the other, and the order changes from round to round; the guests that wait are stopped. So the two

@@ -67,6 +67,7 @@ ROWS = {
     "control ÷ hand": (ALL, "control", ("hand",)),
     "vdisklab ÷ both by hand": (ALL, "vdisklab", BY_HAND),
     "vdisklab ÷ Debian": (DEBIAN, "vdisklab", THE_DEBIAN),
+    "Debian ÷ both by hand": (DEBIAN, "system", BY_HAND),
 }
 VALUES = {"IOPS": 0, "work": 1}
 Boots = list[list[dict[str, dict[str, list[float]]]]]

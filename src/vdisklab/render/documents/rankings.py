@@ -38,8 +38,8 @@ Positive = Annotated[Number, Limit("exclusiveMinimum", 0)]
 Probability = Annotated[Number, Limit("minimum", 0), Limit("maximum", 1)]
 Emulation = Annotated[
     bool,
-    "true when a guest ran under TCG: good for comparing host-side choices, not for the speed "
-    "of a KVM guest",
+    "true when a measured guest ran under TCG: good for comparing host-side choices, not for the "
+    "speed of a KVM guest",
 ]
 
 
@@ -50,8 +50,8 @@ class CaveatKeys:
     emulation: Annotated[Emulation, At("emulated")]
     emulated_host: Annotated[
         bool,
-        "true when a guest ran under KVM in a host that is emulated itself: proof that code works "
-        "under KVM, not a speed",
+        "true when a measured guest ran under KVM in a host that is emulated itself: proof that "
+        "code works under KVM, not a speed",
     ]
     lab: Annotated[
         bool,
