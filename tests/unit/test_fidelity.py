@@ -155,6 +155,38 @@ def test_the_page_has_what_each_change_did(row: str, typical: Typical) -> None:
     assert changed(typical, "lab-fidelity-parameters", row, CHANGES[row], "work") in page
 
 
+WRITES = {
+    "none (the control)": ("control", "hand"),
+    "`tsc=reliable`": ("tsc", "hand"),
+    "`no_timer_check`": ("no_timer_check", "hand"),
+    "`lpj=8000000`": ("lpj", "hand"),
+    "initcalls left out": ("initcalls", "hand"),
+    "a root port": ("root-port", "hand"),
+    "`-blockdev`": ("blockdev", "hand"),
+    "fio's log": ("log", "hand"),
+    "vdisklab's guest, attachment and options of fio": ("vdisklab", "hand"),
+    "vdisklab's watch": ("vdisklab", "unwatched"),
+}
+TIMER = {
+    "none (the control)": ("control", "hand"),
+    "`no_timer_check`": ("no_timer_check", "hand"),
+    "vdisklab's guest, attachment and options of fio": ("vdisklab", "hand"),
+    "vdisklab's watch": ("vdisklab", "unwatched"),
+}
+
+
+@pytest.mark.parametrize("row", WRITES)
+def test_the_page_has_what_each_change_did_to_writes(row: str, typical: Typical) -> None:
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert changed(typical, "lab-fidelity-write", row, WRITES[row], "work") in page
+
+
+@pytest.mark.parametrize("row", TIMER)
+def test_the_page_has_what_no_timer_check_did(row: str, typical: Typical) -> None:
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert changed(typical, "lab-fidelity-timer", row, TIMER[row], "work") in page
+
+
 EMULATED = {
     "none (the control)": ("control", "hand"),
     "`tsc=reliable`": ("tsc", "hand"),
@@ -173,3 +205,19 @@ EMULATED = {
 def test_the_page_has_what_each_change_did_under_emulation(row: str, typical: Typical) -> None:
     page = (BENCH.parent / "docs/guest.md").read_text()
     assert changed(typical, "fidelity-parameters", row, EMULATED[row], "IOPS") in page
+
+
+def test_the_page_has_what_more_looks_did(typical: Typical) -> None:
+    boots = boots_of("lab-fidelity-more-looks")
+    *first, last = (
+        f"{ratio(typical, boots, job, 'work', 'vdisklab', *BY_HAND)['ratio']:.3f}" for job in JOBS
+    )
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"work was {', '.join(first)} and {last} of" in page
+
+
+def test_the_page_has_the_ratios_with_one_cpu(typical: Typical) -> None:
+    boots = boots_of("fidelity-one-cpu")
+    *first, last = (cell(ratio(typical, boots, job, "IOPS", "vdisklab", "hand"), 2) for job in JOBS)
+    page = (BENCH.parent / "docs/guest.md").read_text()
+    assert f"vdisklab ÷ hand was {', '.join(first)} and {last}," in page
