@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.campaign_options import parse_words
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import DbOption, Format, FormatOption
@@ -33,7 +34,6 @@ from vdisklab.services.lab_runs import (
     measure_in_lab,
     open_lab,
     open_shell,
-    require_guest_files,
     run_script,
 )
 from vdisklab.services.planning import require_possible_paths
@@ -223,7 +223,7 @@ def _require_possible(words: list[str]) -> None:
     """Raises the errors that `run` would raise on any host, before the lab boots for minutes."""
     for request in parse_words(words, RunRequest, "vdisklab lab run").campaigns():
         require_possible_paths(request)
-        require_guest_files(LocalHost(), request)
+        requested_guest(LocalHost(), request)  # its image and DISKSPD, which the lab gets from here
 
 
 def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:

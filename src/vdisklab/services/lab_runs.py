@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign.guests import inspect_image
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
-from vdisklab.guest.system.windows import read_diskspd
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
@@ -31,7 +29,6 @@ from vdisklab.lab.lab_machine import (
 )
 from vdisklab.lab.payload import CARRIED, carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
-from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, Progress, Step
 from vdisklab.results.exchange import read_export, write_json
 from vdisklab.results.model import Campaign, HostFacts, Origin
@@ -101,14 +98,6 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
         return Accelerator.KVM
     progress(Note(f"the lab runs under emulation: {trial.tried}"))
     return Accelerator.TCG
-
-
-def require_guest_files(host: Host, request: Request) -> None:
-    """Raises HostError if a guest's file that the lab would get is missing here, or unusable."""
-    if request.guest_image is not None:
-        inspect_image(host, request.guest_image)
-    if request.diskspd is not None:
-        read_diskspd(request.diskspd)
 
 
 def measure_in_lab(
