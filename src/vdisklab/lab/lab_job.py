@@ -6,16 +6,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import GuestError, HostError
+from vdisklab.errors import GuestError, HostError, SilentGuestError
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.waiting import PATIENCE, clock_of, patience
+from vdisklab.host.waiting import PATIENCE, clock_of, patience, wait_until
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -25,6 +25,7 @@ _BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
 _SILENCE_SECONDS = 1800.0
 _PULSE_SECONDS = 180.0  # the lab writes every 5 s, on a busy machine every 20 s
 _NUDGE_SECONDS = 20.0
+_QUIET_SECONDS = 10.0  # without a pulse; QEMU is then asked if the lab has shut down
 _MONITOR_SECONDS = 30.0
 _TRACE_SECONDS = 20.0
 _SPARE_ROOM = 64 * MIB
@@ -145,10 +146,7 @@ class _Deadlines:
         """Records what the CPUs are doing, as QEMU and the lab's kernel see it, and raises
         GuestError."""
         try:
-            line = {"command-line": "info registers -a"}
-            registers = self._monitor.execute("human-monitor-command", line)
-            with self._files.resets.open("a") as record:
-                record.write(f"\nWhen it was ended:\n{registers}")
+            _record_registers(self._files, self._monitor, "When it was ended")
             self._monitor.execute("inject-nmi")
             self._monitor.pause(_TRACE_SECONDS)
         except GuestError as error:
@@ -182,22 +180,26 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
         deadlines = _Deadlines(files, monitor, config.accelerator, clock)
         up: float | None = None
         while True:
-            ended = process.poll() is not None
+            status = process.poll()
+            quiet = pulse.seconds_silent > _QUIET_SECONDS
+            ended = status is not None or (quiet and _is_shut_down(monitor))
             for run in runs.read():
                 output.take_run(run)
             for line in lines.read():
                 if line.startswith("@lab up "):
                     up = float(line.split()[2])
                 elif line.startswith("@lab done ") and up is not None:
-                    status = line.split()[2]
-                    _await_end(process)
+                    of_job = int(line.split()[2])
+                    _await_end(process, monitor)
                     for run in runs.read():
                         output.take_run(run)
-                    return LabEnd(int(status), up, time.monotonic() - started)
+                    return LabEnd(of_job, up, time.monotonic() - started)
                 else:
                     output.print_line(line)
             if ended:
-                raise _death(process.returncode, up=up is not None)
+                if status is None:
+                    _record_registers(files, monitor, "When it was shut down or reset")
+                raise _death(status, up=up is not None)
             pulse.read()
             deadlines.check(lines, pulse, up=up is not None)
             time.sleep(0.2)
@@ -226,24 +228,48 @@ def _monitor(stack: ExitStack, ours: socket.socket, process: subprocess.Popen[by
         raise _death(status, up=False) from error
 
 
-def _death(status: int, *, up: bool) -> GuestError:
-    """The error for a machine that ended before its job did."""
-    if status < 0:
+def _is_shut_down(monitor: Channel) -> bool:
+    """True if the lab has shut down or reset itself, and QEMU waits (-no-shutdown).
+
+    Raises SilentGuestError if QEMU does not answer.
+    """
+    try:
+        status = monitor.execute("query-status", timeout=_MONITOR_SECONDS)
+    except SilentGuestError:
+        raise
+    except GuestError:  # QEMU has just ended
+        return False
+    return bool(status["status"] == "shutdown")
+
+
+def _await_end(process: subprocess.Popen[bytes], monitor: Channel) -> None:
+    """Waits until the lab has shut down; QEMU is killed in any case."""
+    with suppress(GuestError):  # all that the job wrote has been read
+        wait_until(
+            lambda: process.poll() is not None or _is_shut_down(monitor),
+            timeout=60, what="end of the lab", error=GuestError,
+        )  # fmt: skip
+
+
+def _record_registers(files: LabFiles, monitor: Channel, title: str) -> None:
+    """Stores what each of the lab's CPUs was doing. Raises GuestError if QEMU does not answer."""
+    line = {"command-line": "info registers -a"}
+    registers = monitor.execute("human-monitor-command", line)
+    with files.resets.open("a") as record:
+        record.write(f"\n{title}:\n{registers}")
+
+
+def _death(status: int | None, *, up: bool) -> GuestError:
+    """The error for a machine that ended before its job did; `status` is QEMU's, if it ended."""
+    if status is None:
+        reason = "its kernel panicked or was reset"
+    elif status < 0:
         reason = f"QEMU was killed by signal {-status}"
-    elif status > 0:
+    else:
         reason = f"QEMU ended with status {status}"
-    else:  # with -no-reboot, QEMU ends with 0 when the guest resets itself
-        reason = "its kernel panicked or was reset (QEMU's status is 0)"
     if up:
         return GuestError(f"the lab ended before its job did: {reason}")
     return GuestError(f"the lab ended before it was up: {reason}", hint=_MEMORY_HINT)
-
-
-def _await_end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()  # all that it wrote has been read
 
 
 @contextmanager

@@ -54,7 +54,8 @@ class LabFiles:
         self.errors = directory / "qemu.errors"
         # A QMP socket: `stop` and `cont` pause the lab, including its clock.
         self.monitor = directory / "qmp"
-        # The registers of each CPU at each reset; a triple fault resets it without a message.
+        # What QEMU says of resets (a triple fault ends the lab without a message), and the CPUs'
+        # registers when it ended.
         self.resets = directory / "resets"
 
 
@@ -113,8 +114,10 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
 
 
 def _job_channels(files: LabFiles, monitor: int) -> tuple[str, ...]:
-    """The console, what the job writes to, and our monitor."""
+    """The console, what the job writes to, and our monitor, which reads the registers of a lab
+    that has reset itself: QEMU waits for that (-no-shutdown)."""
     channels = ["-serial", f"file:{files.console}", "-d", "cpu_reset", "-D", str(files.resets)]
+    channels += ["-no-shutdown"]
     channels += ["-chardev", f"socket,id=ours,fd={monitor}", "-mon", "chardev=ours,mode=control"]
     channels += ["-device", "virtio-serial-pci"]
     for port, file in {"job": files.stream, "runs": files.runs, "pulse": files.pulse}.items():

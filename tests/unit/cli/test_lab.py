@@ -61,7 +61,8 @@ def monitor():
         if request["execute"] == "inject-nmi":
             console = words.split("-serial file:")[1].split()[0]
             open(console, "a").write("Kernel panic: NMI\n")
-        send(**{"return": answer, "id": request.get("id")})
+        registers = request["execute"] == "human-monitor-command" and "RIP=0000002a"
+        send(**{"return": registers or answer, "id": request.get("id")})
 threading.Thread(target=monitor, daemon=True).start()
 does = os.environ["VDISKLAB_FAKE_LAB"]
 if not does.startswith("sys."): connected.wait(10) and time.sleep(0.2)
@@ -180,18 +181,20 @@ def test_a_lab_that_dies_loses_no_run_and_the_same_command_continues(
 
 
 def test_what_a_dead_lab_left_is_stored(
-    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(lab_job, "_QUIET_SECONDS", 0.5)
     console = "open(words.split('-serial file:')[1].split()[0], 'w')"
     resets = "open(words.split('-D ')[1].split()[0], 'w')"
-    does = f"up(); {console}.write('BUG: soft lockup'); {resets}.write('Triple fault')"
+    does = f"up(); {console}.write('BUG: soft lockup'); {resets}.write('Triple fault');"
+    does += "answer['status'] = 'shutdown'; time.sleep(60)"
     assert lab(does) == GuestError.exit_code
     err = " ".join(capsys.readouterr().err.split())
     assert "the lab ended before its job did: its kernel panicked or was reset" in err
     assert "BUG: soft lockup" in err
     (record,) = (tmp_path / "state/lab-failures").iterdir()
     assert str(record) in err
-    for words in ("BUG: soft lockup", "Triple fault", "@lab up"):
+    for words in ("BUG: soft lockup", "Triple fault", "@lab up", "RIP=0000002a"):
         assert words in record.read_text()
 
 
@@ -233,6 +236,12 @@ def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixt
         ("sys.stderr.write('no such device'); sys.exit(1)", GuestError, "no such device"),
         ("sys.exit(1)", GuestError, "QEMU ended with status 1"),
         ("sys.exit(0)", GuestError, "choose a --lab-memory"),
+        ("up(); sys.exit(0)", GuestError, "QEMU ended with status 0"),
+        (
+            "up(); done(3); answer['status'] = 'shutdown'; time.sleep(60)",
+            GuestError,
+            "ended with 3",
+        ),
         ("up(); say('building')", GuestError, "ended before its job did"),
         ("up(); done(3)", GuestError, "ended with 3 and measured nothing"),
         ("up(); give('/dev/null'); done(3)", GuestError, "ended with 3 and measured nothing"),
