@@ -61,7 +61,9 @@ DiskSizeOption = Annotated[
 MemoryOption = Annotated[
     str, typer.Option("--lab-memory", metavar="SIZE", help="The lab's memory.")
 ]
-CpusOption = Annotated[int, typer.Option("--lab-cpus", min=1, max=64, help="The lab's CPUs.")]
+CpusOption = Annotated[
+    int, typer.Option("--lab-cpus", min=1, max=64, help="The lab's CPUs; an emulated lab has one.")
+]
 LabAcceleratorOption = Annotated[
     AcceleratorChoice,
     typer.Option(
@@ -234,11 +236,10 @@ def _accelerator(lab: Lab, choice: AcceleratorChoice) -> Accelerator:
 
 def _cpus(accelerator: Accelerator, cpus: int) -> int:
     """The lab's CPUs; a note says if they are fewer than requested."""
-    usable = usable_cpus(LocalHost(), accelerator, cpus)
+    usable = usable_cpus(accelerator, cpus)
     if usable < cpus:
         Console(stderr=True).print(
-            f"note: the lab has one CPU instead of {cpus}: QEMU before 8.1 cannot emulate several "
-            "reliably",
+            f"note: the lab has one CPU instead of {cpus}: QEMU cannot emulate several reliably",
             soft_wrap=True,
         )
     return usable

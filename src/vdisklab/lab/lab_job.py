@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import GuestError, HostError, SilentGuestError
+from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
@@ -128,10 +128,10 @@ class _Deadlines:
     def _nudge(self) -> None:
         """Raises an interrupt in the lab (its power button), at most every 20 s.
 
-        When a guest under emulated KVM is left, QEMU before 10.2 changes the pending interrupts
-        without its lock, and may lose one that arrives just then. If it was the timer's, and the
-        guest waits with interrupts off, nothing runs in the lab any more. Any new interrupt brings
-        the lost one back (docs/decisions/0015).
+        When a guest under emulated KVM is entered, QEMU before 10.2 may change the pending
+        interrupts without its lock, and lose one that arrives just then. If it was the timer's, and
+        the guest waits with interrupts off, nothing runs in the lab any more. Any new interrupt
+        brings the lost one back (docs/decisions/0015).
         """
         if self._clock() - self._nudged > _NUDGE_SECONDS:
             self._nudged = self._clock()
@@ -198,7 +198,8 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
                     output.print_line(line)
             if ended:
                 if status is None:
-                    _record_registers(files, monitor, "When it was shut down or reset")
+                    with suppress(GuestError):  # QEMU may be killed meanwhile
+                        _record_registers(files, monitor, "When it shut down or was reset")
                 raise _death(status, up=up is not None)
             pulse.read()
             deadlines.check(lines, pulse, up=up is not None)
@@ -229,15 +230,10 @@ def _monitor(stack: ExitStack, ours: socket.socket, process: subprocess.Popen[by
 
 
 def _is_shut_down(monitor: Channel) -> bool:
-    """True if the lab has shut down or reset itself, and QEMU waits (-no-shutdown).
-
-    Raises SilentGuestError if QEMU does not answer.
-    """
+    """True if the lab has shut down or reset itself, and QEMU waits (-no-shutdown)."""
     try:
         status = monitor.execute("query-status", timeout=_MONITOR_SECONDS)
-    except SilentGuestError:
-        raise
-    except GuestError:  # QEMU has just ended
+    except GuestError:  # it has ended, or it is busy: the deadlines are checked elsewhere
         return False
     return bool(status["status"] == "shutdown")
 
@@ -262,7 +258,7 @@ def _record_registers(files: LabFiles, monitor: Channel, title: str) -> None:
 def _death(status: int | None, *, up: bool) -> GuestError:
     """The error for a machine that ended before its job did; `status` is QEMU's, if it ended."""
     if status is None:
-        reason = "its kernel panicked or was reset"
+        reason = "it shut down, or its kernel panicked or was reset"
     elif status < 0:
         reason = f"QEMU was killed by signal {-status}"
     else:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.host.command import Host, environment
-from vdisklab.host.facts import program_version
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.programs import QEMU
@@ -59,19 +58,14 @@ class LabFiles:
         self.resets = directory / "resets"
 
 
-def usable_cpus(host: Host, accelerator: Accelerator, cpus: int) -> int:
-    """The number of the lab's CPUs: one if an old QEMU emulates them, else `cpus`.
+def usable_cpus(accelerator: Accelerator, cpus: int) -> int:
+    """The number of the lab's CPUs: one if QEMU emulates them, else `cpus`.
 
-    QEMU before 8.1 did not lock a page of code while it translated it (QEMU, commit deba78709ae8),
-    so a CPU could keep an instruction that another CPU had just replaced. Each start of a KVM guest
-    makes the lab's kernel replace instructions (static keys of its APIC), and now and then both
-    CPUs executed a removed breakpoint for ever.
+    QEMU changes the SVM state of its first CPU from the threads of all others without a lock
+    (`cpu_clear_ignne`), so a guest under KVM can lose its registers, and the lab can die
+    (docs/decisions/0015).
     """
-    if accelerator is Accelerator.KVM:
-        return cpus
-    version = program_version(host, QEMU, r"version (\d+\.\d+)") or "0.0"
-    major, minor = map(int, version.split("."))
-    return cpus if (major, minor) >= (8, 1) else 1
+    return cpus if accelerator is Accelerator.KVM else 1
 
 
 def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None) -> tuple[str, ...]:

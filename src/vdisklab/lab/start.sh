@@ -34,11 +34,13 @@ printf '#!/bin/sh\nexec python3 -m vdisklab "$@"\n' >/usr/local/bin/vdisklab
 chmod +x /usr/local/bin/vdisklab
 if [ -e /vdisklab/job ]; then
     while echo >/dev/virtio-ports/pulse; do sleep 5; done &
-    echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >"$port"
-    cd /work && sh /vdisklab/job >"$port" 2>&1
+    # Opened once: it refuses a second opener, and the job may leave a process that writes to it.
+    exec 3>"$port"
+    echo "@lab up $(cut -d' ' -f1 /proc/uptime)" >&3
+    cd /work && sh /vdisklab/job >&3 2>&1 3>&-
     status=$?
-    [ "$status" -le 128 ] || dmesg | grep -E 'segfault|general protection|trap|Out of memory' | tail -n 3 >"$port"
-    echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >"$port"
+    [ "$status" -le 128 ] || dmesg | grep -E 'segfault|general protection|trap|Out of memory' | tail -n 3 >&3
+    echo "@lab done $status $(cut -d' ' -f1 /proc/uptime)" >&3
     sleep 1
 else
     echo "this is the lab: vdisklab, zpool, lvm, mdadm, cryptsetup; empty disks are" \
