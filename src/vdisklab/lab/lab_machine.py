@@ -63,7 +63,8 @@ def usable_cpus(accelerator: Accelerator, cpus: int) -> int:
 
     QEMU changes the SVM state of its first CPU from the threads of all others without a lock
     (`cpu_clear_ignne`), so a guest under KVM can lose its registers, and the lab can die
-    (docs/decisions/0015).
+    (docs/decisions/0015). Before 8.1, QEMU also keeps breakpoints that the lab's kernel has
+    removed, and the lab hangs.
     """
     return cpus if accelerator is Accelerator.KVM else 1
 
