@@ -189,11 +189,11 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
                 if line.startswith("@lab up "):
                     up = float(line.split()[2])
                 elif line.startswith("@lab done ") and up is not None:
-                    of_job = int(line.split()[2])
+                    job_status = int(line.split()[2])
                     _await_end(process, monitor)
                     for run in runs.read():
                         output.take_run(run)
-                    return LabEnd(of_job, up, time.monotonic() - started)
+                    return LabEnd(job_status, up, time.monotonic() - started)
                 else:
                     output.print_line(line)
             if ended:

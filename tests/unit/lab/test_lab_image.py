@@ -77,6 +77,9 @@ def test_the_machine_has_no_network_and_only_its_own_disks(files: LabFiles) -> N
     shell = lab_argv(LabConfig(Accelerator.KVM), files, "n", None)
     assert "mon:stdio" in shell
     assert "-cpu host" in " ".join(shell)
+    assert "-no-reboot" in argv
+    assert "-no-shutdown" in argv, "a lab that resets itself is looked at"
+    assert "-no-shutdown" not in shell, "QEMU ends with the shell"
     assert "mitigations=off norandmaps" in words, "an emulated lab is slow enough"
     assert "-cpu max,-la57,-erms,-fsrm" in words
     assert "mitigations=off" not in " ".join(shell), "under KVM it is an ordinary host"
