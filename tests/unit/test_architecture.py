@@ -141,12 +141,10 @@ def test_every_module_has_a_subject(path: Path) -> None:
     assert not NO_SUBJECT & set(name_of(path).split(".")), "name it by its subject"
 
 
-def test_no_file_and_no_class_has_the_name_of_another() -> None:
-    files = [path.name for path in MODULES if path.stem != "__init__"]
+def test_no_class_has_the_name_of_another() -> None:
     trees = [tree_of(path) for path in MODULES]
     classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    names = Counter(files + classes)
-    assert [name for name, count in names.items() if count > 1] == []
+    assert [name for name, count in Counter(classes).items() if count > 1] == []
 
 
 def test_the_unit_tests_have_the_rooms_of_the_source() -> None:
