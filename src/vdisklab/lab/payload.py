@@ -28,8 +28,8 @@ _FILE_OPTIONS = (
 )
 """The options of `run` that name a file to read."""
 
-# Imported only when a database is opened, a guest's image is built, or guests are audited.
-_LOADED_LATER = {"alembic", "lief", "PyYAML"}
+# Imported only when a database is opened, or guests are audited.
+_LOADED_LATER = {"alembic", "PyYAML"}
 
 
 def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:

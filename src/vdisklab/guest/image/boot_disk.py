@@ -65,7 +65,7 @@ def _fingerprint(image: GuestImage) -> str:
 
 
 def _build(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:
-    content = guest_content(host, kernel, find_programs(host, PROGRAMS), work)
+    content = guest_content(host, kernel, find_programs(host, PROGRAMS))
     more = work / "more"
     _drivers(content).write_archive(more)
     # The kernel unpacks one archive after the other; later files replace earlier ones.
@@ -74,7 +74,6 @@ def _build(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:
     tree = work / "tree"
     tree.mkdir()
     _on_disk(content).write_directory(tree)
-    (work / "fio").unlink(missing_ok=True)
 
 
 def _drivers(content: GuestContent) -> FileTree:

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 
 from vdisklab.guest.image.filetree import MERGED, FileTree, guest_path
-from vdisklab.guest.image.host_programs import InstalledProgram, libraries, slim_fio
+from vdisklab.guest.image.host_programs import InstalledProgram, libraries
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.guest.image.modules import (
     AGENT_MODULES,
@@ -50,14 +50,11 @@ def guest_scripts() -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-def guest_content(
-    host: Host, kernel: Kernel, programs: Sequence[InstalledProgram], work: Path
-) -> GuestContent:
-    """All files of a guest with these programs; programs that are modified are written to
-    `work`."""
+def guest_content(host: Host, kernel: Kernel, programs: Sequence[InstalledProgram]) -> GuestContent:
+    """All files of a guest with these programs."""
     content = GuestContent(host, kernel)
     content.add_base()
-    content.add_programs(programs, work)
+    content.add_programs(programs)
     content.add_modules()
     return content
 
@@ -95,24 +92,16 @@ class GuestContent:
             self.early.file("etc/mke2fs.conf", defaults)
             self.sources.add(defaults)
 
-    def add_programs(self, programs: Sequence[InstalledProgram], work: Path) -> None:
+    def add_programs(self, programs: Sequence[InstalledProgram]) -> None:
         """Adds the programs, their libraries, and busybox applets where no program has that
         name."""
         early = []
         late = []
         for installed in programs:
             self.sources.add(installed.real)
-            file = installed.real
-            is_fio = installed.program.name == "fio"
-            if is_fio:
-                file = slim_fio(self._host, installed.real, work)
-            # With all its libraries fio is too large to be in memory.
-            if installed.program.early and not (is_fio and file == installed.real):
-                early.append(file)
-                self._add_program(self.early, installed, file)
-            else:
-                late.append(file)
-                self._add_program(self.late, installed, file)
+            tree, files = (self.early, early) if installed.program.early else (self.late, late)
+            files.append(installed.real)
+            self._add_program(tree, installed)
         first = libraries(self._host, early)
         homes = [path.parent for path in first if path.name.startswith("libc.so")]
         home = homes[0] if homes else Path("/lib")
@@ -124,10 +113,10 @@ class GuestContent:
         self._link_late()
         self._add_busybox()
 
-    def _add_program(self, tree: FileTree, installed: InstalledProgram, file: Path) -> None:
+    def _add_program(self, tree: FileTree, installed: InstalledProgram) -> None:
         # Each program is at the host's path, with a link where the guest's scripts look for it.
         real = guest_path(installed.real)
-        tree.file(real, file, executable=True)
+        tree.file(real, installed.real, executable=True)
         aliases = (guest_path(installed.path), _GUEST_PATHS.get(installed.program.name, real))
         for alias in aliases:
             if alias != real:

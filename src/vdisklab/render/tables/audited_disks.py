@@ -57,7 +57,7 @@ _VOLATILE = {
 """Where unflushed data are, by `HangsOnGuestFlushes.in_memory`."""
 
 
-def risk_sentence(risk: Risk) -> str:  # noqa: C901, PLR0911, PLR0912 - a case per kind
+def risk_sentence(risk: Risk) -> str:  # noqa: PLR0911, PLR0912 - a case per kind
     """One risk in one or two sentences, with its remedy."""
     match risk:
         case FlushesDropped():
