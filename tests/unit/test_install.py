@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("script/install", "script/quickstart", "script/test", ".ci/run")
@@ -30,6 +33,25 @@ def test_scripts_are_executable_bash(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text()
 
 
+def quickstart(directory: Path, *arguments: str, programs: tuple[str, ...] = ()) -> list[list[str]]:
+    """The words that each program which script/quickstart starts is given, or what it prints."""
+    script = directory / "script" / "quickstart"
+    made = ["script/install", ".venv/bin/vdisklab", *(f"bin/{name}" for name in programs)]
+    for name in made:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text('#!/bin/sh\necho "$(basename "$0") $@"\n')
+        (directory / name).chmod(0o755)
+    shutil.copy(ROOT / "script" / "quickstart", script)
+    (directory / "bin").mkdir(exist_ok=True)
+    for name in ("basename", "dirname", "readlink", "sed"):
+        (directory / "bin" / name).symlink_to(shutil.which(name) or name)
+    done = subprocess.run(
+        [shutil.which("bash") or "bash", script, *arguments],
+        env={"PATH": str(directory / "bin")}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [line.split() for line in done.stdout.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("programs", "platforms"),
     [
@@ -42,24 +64,30 @@ def test_scripts_are_executable_bash(script: str) -> None:
 def test_the_quickstart_measures_what_this_host_gives_new_guests(
     tmp_path: Path, programs: tuple[str, ...], platforms: str
 ) -> None:
-    script = tmp_path / "script" / "quickstart"
-    made = ["script/install", ".venv/bin/vdisklab", *(f"bin/{name}" for name in programs)]
-    for name in made:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')
-        (tmp_path / name).chmod(0o755)
-    shutil.copy(ROOT / "script" / "quickstart", script)
-    (tmp_path / "bin").mkdir(exist_ok=True)
-    for name in ("dirname", "readlink"):
-        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
-    done = subprocess.run(
-        [shutil.which("bash") or "bash", script, "--blocks", "1"],
-        env={"PATH": str(tmp_path / "bin")}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    command = done.stdout.splitlines()[-1]
-    assert command.startswith("run host raw/default ")
-    assert f" {platforms} --blocks 3 " in command
-    assert command.endswith(" --blocks 1")
+    *_, command = quickstart(tmp_path, "--blocks", "1", programs=programs)
+    text = " ".join(command)
+    assert text.startswith("vdisklab run host raw/default ")
+    assert f" {platforms} --blocks 3 " in text
+    assert text.endswith(" --blocks 1")
+
+
+@pytest.mark.parametrize("arguments", [("--short", "--blocks", "1"), ("--blocks", "1", "--short")])
+def test_the_quickstart_may_be_short_anywhere_on_the_line(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    *_, command = quickstart(tmp_path, *arguments)
+    assert "--short" not in command
+    assert command[-6:] == ["--profile", "short", "--page-cache", "cold", "--blocks", "1"]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--short", "-h")])
+def test_the_quickstart_says_what_it_does_without_installing(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    lines = quickstart(tmp_path, *arguments)
+    assert ["script/quickstart", "[--short]", "[OPTION...]"] in lines
+    assert not [line for line in lines if line[:1] in (["install"], ["vdisklab"])]
+    assert not [line for line in lines if line[:1] == ["set"]]
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -83,6 +111,36 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     extras = project["optional-dependencies"]
     wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["fleet"]}
     assert wanted <= pins("requirements-extras.lock").keys()
+
+
+def required_by(pinned: str, extras: Iterable[str]) -> dict[str, set[str]]:
+    """The packages that an installed package requires here, each with the extras of it."""
+    environments = [{"extra": extra} for extra in ("", *extras)]
+    needed = map(Requirement, metadata.requires(pinned) or ())
+    return {
+        canonicalize_name(need.name): need.extras
+        for need in needed
+        if need.marker is None or any(map(need.marker.evaluate, environments))
+    }
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_whatever_its_packages_require(lock: str) -> None:
+    """pip refuses a package without a hash; the extras go into a finished environment."""
+    held = {canonicalize_name(name) for name in pins(lock)}
+    beside = pins("requirements.lock") if lock == "requirements-extras.lock" else {}
+    held |= {canonicalize_name(name) for name in beside}
+    queue: list[tuple[str, frozenset[str]]] = [(name, frozenset()) for name in sorted(pins(lock))]
+    seen, missing = set(queue), set[str]()
+    while queue:
+        name, extras = queue.pop()
+        for needed, wanted in required_by(name, extras).items():
+            if needed not in held:
+                missing.add(f"{needed}, which {name} requires")
+            elif (step := (needed, frozenset(wanted))) not in seen:
+                seen.add(step)
+                queue.append(step)
+    assert not missing
 
 
 def test_every_dependency_and_the_build_backend_are_pinned() -> None:

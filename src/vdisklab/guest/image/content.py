@@ -95,8 +95,8 @@ class GuestContent:
     def add_programs(self, programs: Sequence[InstalledProgram]) -> None:
         """Adds the programs, their libraries, and busybox applets where no program has that
         name."""
-        early = []
-        late = []
+        early = list[Path]()
+        late = list[Path]()
         for installed in programs:
             self.sources.add(installed.real)
             tree, files = (self.early, early) if installed.program.early else (self.late, late)
