@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # Sourced by the scripts that run inside the lab: checks, each printed on a line, and campaigns whose
 # runs must all be measured under KVM. The script ends with the number of checks that failed.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8
+export PYTHONUNBUFFERED=1
 carried=/vdisklab/files
 failed=0
 campaigns=0

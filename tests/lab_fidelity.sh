@@ -3,7 +3,7 @@
 # KVM, with the disks in memory. Prints its progress, then JSON. The file `options` has the part's own
 # options.
 carried=/vdisklab/files
-export VDISKLAB_PATIENCE=8 PYTHONPATH="$PYTHONPATH:$carried"
+export PYTHONPATH="$PYTHONPATH:$carried"
 mount -t tmpfs tmpfs /mnt
 echo never >/sys/kernel/mm/transparent_hugepage/enabled # by chance one guest would have them
 # shellcheck disable=SC2046

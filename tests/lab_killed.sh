@@ -5,7 +5,7 @@
 # STRIDE (1) leaves out steps, where each takes seconds under emulation; an odd one meets both sides.
 # DISK_STRIDE is that of the stacks on whole disks. STACKS names the stacks, with @N those on N disks.
 # MOMENTS kills each builder so many times more, at any moment: while a program runs, too.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8 STRIDE="${STRIDE:-1}"
+export PYTHONUNBUFFERED=1 STRIDE="${STRIDE:-1}"
 export DISK_STRIDE="${DISK_STRIDE:-3}" MOMENTS="${MOMENTS:-2}"
 export STACKS="${STACKS:-md:level=5 zvol lvm lvmthin md:level=0 zfs:raid=raidz1 luks lvmthin/ext4@4 \
     md:level=1/xfs@2 zvol/ext4@4 zfs:raid=mirror@2 lvm/luks/ext4@2}"

@@ -2,7 +2,7 @@
 # Runs inside the lab (script/test-lab): every host layer on the real kernel, what is refused, and
 # the limit of ZFS's cache. Prints one line for each check; the last line counts what failed.
 # STACKS and DISK_STACKS name others to build on slices and on whole disks; then that is all.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8
+export PYTHONUNBUFFERED=1
 failed=0
 check() { # NAME COMMAND...: runs it and tells
     name="$1"

@@ -2,7 +2,7 @@
 # Runs inside the lab (script/test-lab): the power cut with the disk logged by device-mapper's
 # log-writes, which few kernels have; its controls first, then each client in cache modes that must
 # keep or lose what was promised, then the replay of a loss. The last line counts what was wrong.
-export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE=8
+export PYTHONUNBUFFERED=1
 echo "kernel $(uname -r), $(qemu-storage-daemon --version | head -n 1)"
 cat >/tmp/expected.py <<'P'
 """Prints each verdict of `powercut --format json`, and how many are not what they must be."""

@@ -67,10 +67,11 @@ def run(
     """
     campaigns, search = request.campaigns(), make_search(request)
     console = Console(stderr=True)
+    is_slow = patience() > 1 or ONLY_MEASURE in os.environ
     with open_store(database_url(request.db, create=True)) as store:
         with (
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
-            TerminalProgress(console, each=patience() > 1) as progress,
+            TerminalProgress(console, each=is_slow) as progress,
         ):
             if len(campaigns) > 1:
                 measured = measure_in_turns(

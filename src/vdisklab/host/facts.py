@@ -9,11 +9,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
-from vdisklab.host.command import Host
 from vdisklab.host.programs import QEMU
 from vdisklab.results.model import ZFS_FUSE, Check, HostFacts
+
+if TYPE_CHECKING:
+    from vdisklab.host.command import Host  # which has deadlines, and so asks for facts
 
 SYSTEM = Path("/")
 """The directory with /proc, /sys and /etc; tests use other directories."""

@@ -15,7 +15,7 @@ from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
 from vdisklab.guest.qemu.qmp import Channel, open_channel
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.waiting import PATIENCE, clock_of, patience, wait_until
+from vdisklab.host.waiting import clock_of, patience, wait_until
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -34,7 +34,7 @@ _KEPT_RECORDS = 10
 _MEMORY_HINT = (
     "if its last words are about memory, choose a --lab-memory that fits this host (4 GiB is usual)"
 )
-_PATIENCE_HINT = f"on a slow or busy machine, {PATIENCE}=4 makes all deadlines four times longer"
+_BUSY_HINT = "this machine may be too slow or too busy for a lab: try again when it is idle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class _Deadlines:
             self._monitor.pause(_TRACE_SECONDS)
         except GuestError as error:
             problem += f", and QEMU does not answer either ({error})"
-        raise GuestError(problem, hint=_PATIENCE_HINT)
+        raise GuestError(problem, hint=_BUSY_HINT)
 
 
 def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -> LabEnd:

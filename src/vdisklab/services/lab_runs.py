@@ -16,7 +16,6 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.programs import QEMU
-from vdisklab.host.waiting import patience
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (
@@ -205,9 +204,7 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
         [
             "#!/bin/sh",
             f"echo {identity} >/etc/machine-id",
-            # Guests of an emulated host answer slowly, and very slowly without KVM.
-            f"[ -e /dev/kvm ] && patience={8 * patience():g} || patience={20 * patience():g}",
-            f'export PYTHONUNBUFFERED=1 VDISKLAB_PATIENCE="$patience" {ONLY_MEASURE}=1',
+            f"export PYTHONUNBUFFERED=1 {ONLY_MEASURE}=1",
             *([earlier] if continued else ()),
             f"exec python3 -m vdisklab {shlex.join(words)}",
             "",

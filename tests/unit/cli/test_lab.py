@@ -279,7 +279,7 @@ def test_a_silent_lab_is_given_up(
     assert lab(f"{before}time.sleep(60)") == GuestError.exit_code
     err = capsys.readouterr().err
     assert ("has printed nothing" if before else "did not come up") in err
-    assert "VDISKLAB_PATIENCE" in err
+    assert "try again when it is idle" in err
 
 
 def test_no_room_is_told_before_and_while_it_runs(

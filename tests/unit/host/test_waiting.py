@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -16,7 +17,10 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.waiting import (
     INTERRUPTS,
+    factor_of_machine,
     interrupts_held,
+    longer_deadlines,
+    patience,
     seconds_without_cpu,
     wait_until,
 )
@@ -34,6 +38,36 @@ class FakeClock:
     def sleep(self, seconds: float, /) -> None:
         self.slept.append(seconds)
         self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("cpu", "kvm", "factor"),
+    [
+        ("AMD EPYC 9B14", True, 1.0),
+        ("AMD EPYC 9B14", False, 1.0),
+        ("QEMU TCG CPU version 2.5+", True, 8.0),
+        ("QEMU TCG CPU version 2.5+", False, 20.0),
+    ],
+)
+def test_deadlines_are_longer_on_an_emulated_machine(
+    cpu: str, kvm: bool, factor: float, tmp_path: Path
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"model name\t: {cpu}\n")
+    device = tmp_path / "kvm"
+    if kvm:
+        device.touch()
+    assert factor_of_machine(tmp_path, device) == factor
+
+
+def test_longer_deadlines_multiply_and_end() -> None:
+    usual = patience()
+    with longer_deadlines(4):
+        with contextlib.suppress(KeyError), longer_deadlines(2):
+            assert patience() == 8 * usual
+            raise KeyError
+        assert patience() == 4 * usual
+    assert patience() == usual
 
 
 def test_a_condition_that_holds_costs_no_sleep() -> None:
