@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Leftovers, in_ci, look_around
+from tests.conftest import IMPOSSIBLE_HERE, Leftovers, in_ci, look_around
 from vdisklab.host.ledger import open_ledger
 
 EMPTY = Leftovers()
@@ -106,6 +106,29 @@ def test_what_is_missing_is_skipped_at_home_and_fails_in_ci(tmp_path: Path) -> N
     said = run_suite(tmp_path / "ci", GUEST_TEST, CI="true")
     assert "continuous integration lacks qemu-system-x86_64" in said
     assert "1 error" in said
+
+
+SKIPPED_TESTS = """
+import pytest
+from conftest import IMPOSSIBLE_HERE
+@pytest.mark.skipif(True, reason="no such program")
+def test_program(): pass
+@pytest.mark.parametrize("reason", IMPOSSIBLE_HERE)
+def test_kernel(reason): pytest.skip(reason)
+@pytest.mark.xfail
+def test_wrong(): assert False
+"""
+
+
+def test_a_skip_fails_in_ci_unless_it_is_impossible_there(tmp_path: Path) -> None:
+    for place in ("home", "ci"):
+        (tmp_path / place).mkdir()
+    impossible = len(IMPOSSIBLE_HERE)
+    home = run_suite(tmp_path / "home", SKIPPED_TESTS)
+    assert f"{impossible + 1} skipped, 1 xfailed" in home
+    said = run_suite(tmp_path / "ci", SKIPPED_TESTS, CI="true")
+    assert "continuous integration skips nothing: Skipped: no such program" in said
+    assert f"{impossible} skipped, 1 xfailed, 1 error" in said
 
 
 def test_a_suite_that_leaves_something_fails(tmp_path: Path) -> None:

@@ -113,6 +113,61 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert wanted <= pins("requirements-extras.lock").keys()
 
 
+def script_test(directory: Path, failing: dict[str, int], flaky: bool) -> tuple[int, list[str]]:
+    """The status and last lines of script/test, in whose parts so many tests fail at first."""
+    (directory / "script").mkdir()
+    shutil.copy(ROOT / "script/test", directory / "script/test")
+    for part, count in failing.items():
+        names = "".join(f'  "tests/{part}.py::test_{n}[a]": true,\n' for n in range(count))
+        (directory / f"failing-{part}").write_text(f"{{\n{names[:-2]}\n}}\n")
+    pytest_here = f"""#!/bin/bash
+while [[ "$1" != -o ]]; do shift; done
+part="${{2##*/}}"
+[[ -f "failing-$part" ]] || exit 0
+[[ " $* " != *" --last-failed "* ]] || exit {int(not flaky)}
+mkdir -p ".pytest_cache/$part/v/cache"
+cp "failing-$part" ".pytest_cache/$part/v/cache/lastfailed"
+exit 1
+"""
+    for name in ("ruff", "mypy", "pytest"):
+        program = directory / ".venv/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(pytest_here if name == "pytest" else "#!/bin/sh\n")
+        program.chmod(0o755)
+    install = directory / "script/install"
+    install.write_text("#!/bin/sh\n")
+    install.chmod(0o755)
+    done = subprocess.run(
+        [directory / "script/test"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, [line for line in done.stdout.splitlines() if "flake" in line]
+
+
+@pytest.mark.parametrize(
+    ("failing", "status"), [({}, 0), ({"hosts": 1}, 0), ({"units": 2}, 1), ({"guests": 3}, 1)]
+)
+def test_a_test_that_passes_alone_is_a_flake_and_one_is_allowed(
+    tmp_path: Path, failing: dict[str, int], status: int
+) -> None:
+    ended, flakes = script_test(tmp_path, failing, flaky=True)
+    named = [
+        f"script/test: flake: tests/{part}.py::test_{number}[a]"
+        for part, count in failing.items()
+        for number in range(count)
+    ]
+    assert (ended, flakes) == (status, named if len(named) <= 2 else [])
+
+
+def test_flakes_of_two_parts_fail_the_run(tmp_path: Path) -> None:
+    ended, flakes = script_test(tmp_path, {"hosts": 1, "units": 1}, flaky=True)
+    assert (ended, len(flakes)) == (1, 2)
+
+
+def test_what_fails_alone_too_is_a_failure(tmp_path: Path) -> None:
+    assert script_test(tmp_path, {"hosts": 1}, flaky=False) == (1, [])
+
+
 def required_by(pinned: str, extras: Iterable[str]) -> dict[str, set[str]]:
     """The packages that an installed package requires here, each with the extras of it."""
     environments = [{"extra": extra} for extra in ("", *extras)]
