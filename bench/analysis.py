@@ -1,4 +1,4 @@
-"""Measures how long the analysis takes: 10,000 cells × 10 blocks × 12 measures, at three sizes.
+"""Measures how long the analysis takes: 10,000 cells × 10 rounds × 12 measures, at three sizes.
 
     bench/analysis.py [--cells 2500 5000 10000] [--json FILE]
     bench/analysis.py --beside CHECKOUT [--turns 3] --json FILE
@@ -31,9 +31,9 @@ from vdisklab.analysis.claimfile import Claim, parse_claims
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     drift_diagnostics,
-    first_block_diagnostics,
+    first_round_diagnostics,
 )
-from vdisklab.analysis.observations import Block, MeasureKey, Observations
+from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.paired_ratios import against_baseline
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.summary import summarise
@@ -41,7 +41,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
 ROOT = Path(__file__).parents[1]
-BLOCKS = 10
+ROUNDS = 10
 METRICS = ("iops", "bandwidth", "latency_mean", "latency_p50", "latency_p99", "latency_max")
 
 
@@ -63,16 +63,16 @@ def observations(cells: int) -> Observations:
     ]
     names = tuple(paths[:cells]) + tuple(f"c{number:06d}" for number in range(len(paths), cells))
     level = rng.normal(0, 0.8, cells)
-    drift = np.cumsum(rng.normal(0, 0.15, BLOCKS))
-    logs = level[:, None] + drift + rng.normal(0, 0.05, (len(measures), cells, BLOCKS))
-    measure, cell, block = np.indices(logs.shape, dtype=np.int32)
+    drift = np.cumsum(rng.normal(0, 0.15, ROUNDS))
+    logs = level[:, None] + drift + rng.normal(0, 0.05, (len(measures), cells, ROUNDS))
+    measure, cell, round = np.indices(logs.shape, dtype=np.int32)
     return Observations(
         cell=cell.ravel(),
-        block=block.ravel(),
+        round=round.ravel(),
         measure=measure.ravel(),
         value=np.exp(logs).ravel(),
         cells=tuple(map(MeasuredCell, names)),
-        blocks=tuple(Block("c", number) for number in range(1, BLOCKS + 1)),
+        rounds=tuple(Round("c", number) for number in range(1, ROUNDS + 1)),
         measures=measures,
     )
 
@@ -111,12 +111,12 @@ def measured(cells: int) -> dict[str, Any]:
     asked = time.process_time() - start
     for measure in found.measures:
         drift_diagnostics(found, measure)
-        first_block_diagnostics(found, measure)
+        first_round_diagnostics(found, measure)
         bimodal_diagnostics(found, measure)
     timed("doubts", since)
     return {
         "cells": cells,
-        "blocks": BLOCKS,
+        "blocks": ROUNDS,
         "measures": len(found.measures),
         "values": len(found.value),
         "seconds": asked,

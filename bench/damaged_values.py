@@ -232,10 +232,10 @@ def small_campaign() -> dict[str, Any]:
 
 
 def add_failed(store: Store, campaign: str) -> str:
-    """A run that failed, of a cell that was measured in the other blocks."""
+    """A run that failed, of a cell that was measured in the other rounds."""
     (*_, last) = store.runs(campaign)
     failure = Failure(FailureKind.GUEST, "the guest died")
-    run = replace(last, id="fa11ed", block=last.block + 1, failure=failure, measurements=())
+    run = replace(last, id="fa11ed", round=last.round + 1, failure=failure, measurements=())
     store.add_run(run)
     return run.id
 
@@ -263,7 +263,7 @@ def add_density(store: Store, like: str) -> str:
     )
     store.add_campaign(campaign)
     (first, *_) = store.runs(like)
-    for block, guests in enumerate((1, 2, 3, 2, 3, 2, 3), 1):
+    for round, guests in enumerate((1, 2, 3, 2, 3, 2, 3), 1):
         late = 0.02 if guests == 3 else 0.002
         members = tuple(
             Member(number, 0.0, 100.0, late / 3, late / 4, late, late, 1000, 1000)
@@ -274,7 +274,7 @@ def add_density(store: Store, like: str) -> str:
         measured = replace(first.measurements[-1], group=group)
         store.add_run(
             replace(
-                first, id=f"9e575{block}", campaign=campaign.id, path=path, block=block,
+                first, id=f"9e575{round}", campaign=campaign.id, path=path, round=round,
                 cell=MeasuredCell(path).fingerprint, measurements=(measured,),
             )
         )  # fmt: skip

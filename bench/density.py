@@ -229,7 +229,7 @@ def _one_run(
         file = Path(scratch, "trap.toml")
         file.write_text(profile)
         request = DensityRequest(
-            directory=directory, profile=str(file), guests=(str(guests),), blocks=1, guest_cpus=1,
+            directory=directory, profile=str(file), guests=(str(guests),), rounds=1, guest_cpus=1,
             guest_memory=128 * MIB, size_bytes=16 * MIB, baseline="none", **options,
         )  # fmt: skip
         with open_store(f"sqlite:///{scratch}/trap.sqlite") as store:

@@ -259,7 +259,7 @@ def make_plan(directory: Path, trial: Trial, guest: Path | None = None) -> Campa
     """The campaign of the one cell."""
     jobs = tuple(MeasurementPlan(name, "fio", job) for name, job in JOBS.items())
     request = Request(
-        paths=(PATH,), blocks=1, runtime=trial.runtime, ramp=trial.ramp, size_bytes=SIZE,
+        paths=(PATH,), rounds=1, runtime=trial.runtime, ramp=trial.ramp, size_bytes=SIZE,
         directory=directory, page_cache=PageCacheChoice.WARM, baseline="none", guest_image=guest,
         accelerator=AcceleratorChoice(trial.accelerator), guest_cpus=trial.cpus,
         guest_memory=MEMORY_MIB << 20,

@@ -1,6 +1,6 @@
-"""Measures how long an answer from 200 hosts takes: 200 hosts x 100 cells x 5 blocks.
+"""Measures how long an answer from 200 hosts takes: 200 hosts x 100 cells x 5 rounds.
 
-    bench/fleet_analysis.py [--hosts 200] [--cells 100] [--blocks 5] [--database FILE] [--json FILE]
+    bench/fleet_analysis.py [--hosts 200] [--cells 100] [--rounds 5] [--database FILE] [--json FILE]
 
 Fills an SQLite database with the campaigns of bench/fleet_data.py (unless --database has them),
 then runs `vdisklab rank --hosts all`, `compare` and `recommend` in processes of their own. Prints
@@ -58,16 +58,16 @@ def main() -> int:
     )
     parser.add_argument("--hosts", type=int, default=200)
     parser.add_argument("--cells", type=int, default=100)
-    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--database", type=Path, help="keep the database here, or use this one")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         database = given.database or Path(directory) / "fleet.sqlite"
         answer = {**machine_facts(Path(directory)), "hosts": given.hosts, "cells": given.cells,
-                  "blocks": given.blocks}  # fmt: skip
+                  "blocks": given.rounds}  # fmt: skip
         if not database.exists():
-            answer["samples"] = fill(database, Fleet(given.hosts, given.cells, given.blocks))
+            answer["samples"] = fill(database, Fleet(given.hosts, given.cells, given.rounds))
         answer["database bytes"] = database.stat().st_size
         verbs = (["rank"], ["compare", "raw/none", "qcow2/none"], ["recommend", "--unsafe"])
         answer["verbs"] = [measured(database, list(words)) for words in verbs]

@@ -3,7 +3,7 @@
 Each host measures the cells of a recorded campaign (bench/results/search-disk.json.gz), and made-up
 ones with the same levels if more are wanted. A value is that of a recorded run, drawn at random
 from those of its cell, times what the host does to all cells (5 %), to this cell (3 %) and to a
-block (10 %). What makes a world special is in `Fleet`.
+round (10 %). What makes a world special is in `Fleet`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MEDIA = ("Samsung SSD 840", "WDC WD40EFRX")
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """How many hosts, cells and blocks; `slow` hosts are 40 % slower than others."""
+    """How many hosts, cells and rounds; `slow` hosts are 40 % slower than others."""
 
     hosts: int = 200
     cells: int = 100
-    blocks: int = 5
+    rounds: int = 5
     slow: tuple[int, ...] = (7,)
     seed: int = 1
 
@@ -58,12 +58,12 @@ def campaigns(fleet: Fleet) -> Iterator[tuple[Campaign, list[Run]]]:
         )
         own = rng.normal(0, 0.03, len(by_cell))
         runs: list[Run] = []
-        for block in range(1, fleet.blocks + 1):
+        for round in range(1, fleet.rounds + 1):
             drift = rng.normal(0, 0.10)
             for place, (path, sources) in enumerate(by_cell.items()):
                 source = sources[rng.integers(len(sources))]
                 factor = math.exp(levels[number] + slow + own[place] + drift)
-                runs.append(_run(source, campaign, path, (number, block, place), factor))
+                runs.append(_run(source, campaign, path, (number, round, place), factor))
         yield campaign, runs
 
 
@@ -96,16 +96,16 @@ def _recorded(cells: int) -> tuple[Campaign, dict[str, list[Run]]]:
 def _run(
     source: Run, campaign: Campaign, path: str, place: tuple[int, int, int], factor: float
 ) -> Run:
-    number, block, cell = place
-    started = campaign.started + timedelta(seconds=60 * (block * 1000 + cell))
+    number, round, cell = place
+    started = campaign.started + timedelta(seconds=60 * (round * 1000 + cell))
     return replace(
         source,
-        id=f"{number:04x}{block:02x}{cell:04x}",
+        id=f"{number:04x}{round:02x}{cell:04x}",
         campaign=campaign.id,
         path=path,
         cell=Cell(parse_path(path), source.page_cache).fingerprint if path != source.path
         else source.cell,
-        block=block,
+        round=round,
         position=cell + 1,
         started=started,
         medium=MEDIA[number % 2],
@@ -130,7 +130,7 @@ def _run(
 def fill(file: Path, fleet: Fleet) -> int:
     """Writes the fleet into a new SQLite database, in bulk; returns the number of samples."""
     with open_store(str(file)) as store:
-        store.add_together([campaign for campaign, _ in campaigns(replace(fleet, blocks=0))], [])
+        store.add_together([campaign for campaign, _ in campaigns(replace(fleet, rounds=0))], [])
     engine = sa.create_engine(f"sqlite:///{file}")
     keys, samples = itertools.count(1), 0
     measured_keys = itertools.count(1)

@@ -1,6 +1,6 @@
 """Kills a fleet at random while it measures, and counts what is lost: nothing may be.
 
-    bench/fleet_faults.py [--kills 100] [--hosts 3] [--blocks 60] [--seed 1]
+    bench/fleet_faults.py [--kills 100] [--hosts 3] [--rounds 60] [--seed 1]
 
 Needs root, fio and PostgreSQL's server programs. Starts a PostgreSQL, a scheduler and a worker for
 each host; a host is a mount and network namespace with a machine id, a name and a state directory
@@ -70,7 +70,7 @@ class Trial:
     fleet: Fleet
     server: Server
     hosts: list[str]
-    blocks: int
+    rounds: int
     seen: set[str] = field(default_factory=set)
     faults: Counter[str] = field(default_factory=Counter)
     lost: set[str] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Trial:
         """Gives the command for all hosts."""
         words = ["host", "--profile", str(self.fleet.directory / "profile.toml"), "--dir",
                  str(self.fleet.directory / "work"), "--runtime", "0.1", "--ramp", "0",
-                 "--size", "16M", "--blocks", str(self.blocks)]  # fmt: skip
+                 "--size", "16M", "--rounds", str(self.rounds)]  # fmt: skip
         with (self.fleet.directory / "client.log").open("ab") as log:
             self.client = subprocess.Popen(
                 [sys.executable, "-m", "vdisklab", "fleet", "run", *words,
@@ -121,7 +121,7 @@ class Trial:
                 self.fleet.scheduler() if name == "scheduler" else self.start_worker(name)
         if not self.waits:
             if self.client is not None and self.client.returncode == 0:
-                self.blocks += 20
+                self.rounds += 20
             self.start_client()
 
     def fault(self, rng: random.Random) -> None:
@@ -167,7 +167,7 @@ class Trial:
         return len(now)
 
     def counts(self) -> Counter[tuple[str, int, str]]:
-        """How often each cell of each block of each host is stored as measured."""
+        """How often each cell of each round of each host is stored as measured."""
         engine = sa.create_engine(self.url.replace("postgresql:", "postgresql+psycopg:"))
         query = sa.text(
             "SELECT host.hostname, run.block, run.cell FROM run JOIN campaign ON "
@@ -250,7 +250,7 @@ def trial(given: argparse.Namespace, directory: Path, server: Server) -> dict[st
     prepare(directory, hosts)
     started = time.monotonic()
     with networks(len(hosts)), fleet_in(directory) as fleet:
-        under = Trial(fleet, server, hosts, given.blocks)
+        under = Trial(fleet, server, hosts, given.rounds)
         fleet.listen = f"tls://0.0.0.0:{fleet.port}"
         fleet.scheduler()
         for host in hosts:
@@ -264,7 +264,7 @@ def trial(given: argparse.Namespace, directory: Path, server: Server) -> dict[st
             print(f"{done} faults, {len(under.seen)} runs, {len(under.lost)} lost", file=sys.stderr)
         end = time.monotonic() + 900
         # The client also waits for a host whose worker was the last one to be killed.
-        while under.look() < len(hosts) * under.blocks or under.waits:
+        while under.look() < len(hosts) * under.rounds or under.waits:
             if time.monotonic() > end:
                 break
             if not under.waits:
@@ -278,9 +278,9 @@ def trial(given: argparse.Namespace, directory: Path, server: Server) -> dict[st
         counts = under.counts()
     return {
         "hosts": len(hosts),
-        "blocks": under.blocks,
+        "blocks": under.rounds,
         "faults": dict(under.faults),
-        "expected": len(hosts) * under.blocks,
+        "expected": len(hosts) * under.rounds,
         "stored": len(counts),
         "lost": len(under.lost),
         "twice": sum(count > 1 for count in counts.values()),
@@ -301,7 +301,7 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--hosts", type=int, default=3)
-    parser.add_argument("--blocks", type=int, default=60)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--pause", type=float, nargs=2, default=(1.0, 5.0))
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()

@@ -3,7 +3,7 @@
     bench/fleet_simulations.py [--fleets 1000] [--seed 1] [--only NAME …] [--json FILE]
     bench/fleet_simulations.py --from bench/results/fleet-simulations.json --docs docs/method.md
 
-Draws fleets (cells x hosts x blocks; hosts, cells on hosts, blocks and runs have effects of their
+Draws fleets (cells x hosts x rounds; hosts, cells on hosts, rounds and runs have effects of their
 own) and gives them to the program's functions:
 
 * intervals: the share of 95 % intervals of a ratio over hosts that hold the true one, and of those
@@ -35,7 +35,7 @@ from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers
 from vdisklab.analysis.fleet.host_ranks import may_be_best, rank_over_hosts, separated
 from vdisklab.analysis.fleet.outlier_hosts import find_outliers
-from vdisklab.analysis.observations import Block, Floats, MeasureKey, Observations
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction
 
@@ -55,7 +55,7 @@ SIZES = [(4, 5), (13, 5), (13, 20), (40, 20), (13, 200)]
 """Cells and hosts."""
 
 
-# A world: what is added to cells x hosts x blocks of logarithms. All have a host's own level (5 %),
+# A world: what is added to cells x hosts x rounds of logarithms. All have a host's own level (5 %),
 # its drift (15 %) and noise (5 %), which `drawn` adds.
 
 
@@ -106,11 +106,11 @@ WORLDS: Mapping[str, World] = {
 
 
 def drawn(
-    rng: Rng, world: str, cells: int, hosts: int, blocks: int = 3, *, walk: bool = True
+    rng: Rng, world: str, cells: int, hosts: int, rounds: int = 3, *, walk: bool = True
 ) -> Floats:
     """A fleet without any true difference between cells."""
-    shape = (cells, hosts, blocks)
-    drift = rng.normal(0, 0.15 if walk else 0.10, (1, hosts, blocks))
+    shape = (cells, hosts, rounds)
+    drift = rng.normal(0, 0.15 if walk else 0.10, (1, hosts, rounds))
     answer: Floats = (
         WORLDS[world](rng, shape)
         + rng.normal(0, 0.05, (1, hosts, 1))
@@ -121,22 +121,22 @@ def drawn(
 
 
 def fleet_of(tables: Mapping[MeasureKey, Floats]) -> FleetNumbers:
-    """The fleet with these logarithms, cells x hosts x blocks each; NaN is missing."""
-    cells, hosts, blocks = next(iter(tables.values())).shape
+    """The fleet with these logarithms, cells x hosts x rounds each; NaN is missing."""
+    cells, hosts, rounds = next(iter(tables.values())).shape
     columns: list[tuple[Any, ...]] = []
     for code, logs in enumerate(tables.values()):
-        grid = np.exp(logs.reshape(cells, hosts * blocks))
+        grid = np.exp(logs.reshape(cells, hosts * rounds))
         rows, places = np.nonzero(np.isfinite(grid))
         columns.append((rows, places, np.full(len(rows), code), grid[rows, places]))
     row, place, measure, value = (np.concatenate(each) for each in zip(*columns, strict=True))
     observations = Observations(
         cell=row.astype(np.int32),
-        block=place.astype(np.int32),
+        round=place.astype(np.int32),
         measure=measure.astype(np.int32),
         value=value,
         cells=tuple(cells_named(cells)),
-        blocks=tuple(
-            Block(f"{host:03d}", block) for host in range(hosts) for block in range(blocks)
+        rounds=tuple(
+            Round(f"{host:03d}", round) for host in range(hosts) for round in range(rounds)
         ),
         measures=tuple(tables),
     )
@@ -209,7 +209,7 @@ LEVELS: Mapping[str, tuple[Callable[[Rng, int], Floats], bool, float]] = {
     "heavy tails 2 %, all else a tenth": (heavy_levels(0.02), False, 0.1),
     "log-normal 5 %, blocks wander": (normal_levels(0.05), True, 1),
 }
-"""How hosts' levels differ, whether their blocks wander (by 15 % a block) or scatter (10 %), and by
+"""How hosts' levels differ, whether their rounds wander (by 15 % a round) or scatter (10 %), and by
 what all but the levels is multiplied."""
 
 
@@ -229,7 +229,7 @@ def outliers(rng: Rng, fleets: int) -> Table:
                 search = find_outliers(means, KEYS, groups)
                 outcome["wrong"].append(bool(search.outliers))
                 for kind, speed in (("found", 0.6), ("found 25 %", 0.75)):
-                    value = means.value * np.where(means.block == 0, speed, 1.0)
+                    value = means.value * np.where(means.round == 0, speed, 1.0)
                     search = find_outliers(replace(means, value=value), KEYS, groups)
                     outcome[kind].append("000" in {outlier.host for outlier in search.outliers})
             shares = {kind: np.mean(values) for kind, values in outcome.items()}

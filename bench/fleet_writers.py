@@ -1,6 +1,6 @@
 """200 simulated hosts write at once into one PostgreSQL: rate, lock waits, size.
 
-    bench/fleet_writers.py [--hosts 200] [--cells 20] [--blocks 3] [--processes 4] [--json FILE]
+    bench/fleet_writers.py [--hosts 200] [--cells 20] [--rounds 3] [--processes 4] [--json FILE]
 
 Needs PostgreSQL's server programs. The hosts are threads of a few processes, each with its own
 connection, and store the runs of bench/fleet_data.py through `Store.add_run`, as `vdisklab run`
@@ -71,11 +71,11 @@ def main() -> int:
     )
     parser.add_argument("--hosts", type=int, default=200)
     parser.add_argument("--cells", type=int, default=20)
-    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    fleet = Fleet(given.hosts, given.cells, given.blocks)
+    fleet = Fleet(given.hosts, given.cells, given.rounds)
     with private_server() as server:
         with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET max_connections = 300")
@@ -111,7 +111,7 @@ def main() -> int:
         **machine_facts(Path("/tmp")),  # noqa: S108 - where the server's data are
         "hosts": given.hosts,
         "runs": runs,
-        "expected runs": given.hosts * given.cells * given.blocks,
+        "expected runs": given.hosts * given.cells * given.rounds,
         "samples": samples,
         "seconds": round(seconds, 1),
         "runs per second": round(runs / seconds, 1),

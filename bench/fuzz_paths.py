@@ -121,7 +121,7 @@ def file_parsers() -> Iterable[Parser]:
 _PLAN = """\
 paths = ["{ext4,xfs}/{raw,qcow2}/none", "host"]
 profile = "quick"
-blocks = 5
+rounds = 5
 runtime = "10s"
 ramp = 1.5
 size = "2G"

@@ -3,8 +3,8 @@
     PYTHONPATH=. python bench/killed.py [--kills 25] [--seconds S] [--guests SHARE] [--seed N]
                                         [--dir DIR] [--add bench/results/killed.json]
 
-Each kill starts or continues a campaign of three blocks, waits for a random moment within the time
-that one block takes here, and kills the program. In a quarter of them it kills the guests' QEMU
+Each kill starts or continues a campaign of three rounds, waits for a random moment within the time
+that one round takes here, and kills the program. In a quarter of them it kills the guests' QEMU
 first, and the program within the next half second; it counts as such a kill only if there was a
 guest to kill. The program is a child process that calls the command line's `main` with all modules
 loaded, so that no moment is spent on Python's imports. Afterwards
@@ -52,7 +52,7 @@ from vdisklab.host.syscalls import die_with_parent
 from vdisklab.results.model import Run
 
 HALF_A_SECOND = 0.5
-BLOCKS = 3
+ROUNDS = 3
 # Of the campaigns with guests. A fifth of these moments comes before the first guest runs.
 QEMU_FIRST_SHARE = 0.75
 # 8: cells failed, because their QEMU was killed before, or on a busy machine, where fio may not
@@ -119,8 +119,8 @@ class Killer:
         os.environ |= {"TMPDIR": str(self.temporary), "VDISKLAB_STATE": str(self.lab.state)}
         tempfile.tempdir = None
 
-    def time_a_block(self, kind: Kind) -> None:
-        """Times a whole campaign of one block; the first one also makes the guest's image."""
+    def time_a_round(self, kind: Kind) -> None:
+        """Times a whole campaign of one round; the first one also makes the guest's image."""
         for _ in range(2):
             begin = time.monotonic()
             status = _status(self._start(self.lab.arguments(*PATHS[kind])))
@@ -179,7 +179,7 @@ class Killer:
 
     def _arguments(self, kind: Kind) -> Sequence[str]:
         seed = str(1 + self._campaigns[kind])
-        return (*self.lab.arguments(*PATHS[kind], blocks=BLOCKS), "--seed", seed)
+        return (*self.lab.arguments(*PATHS[kind], rounds=ROUNDS), "--seed", seed)
 
     def _kill(self, kind: Kind, moment: float, process: int, earlier: Mapping[str, Run]) -> None:
         begin = time.monotonic() - moment
@@ -269,7 +269,7 @@ def kill(directory: Path, count: int, guests: float, seed: int, seconds: float) 
     load_all_modules()
     try:
         for kind in (Kind.HOST, Kind.GUEST) if guests else (Kind.HOST,):
-            killer.time_a_block(kind)
+            killer.time_a_round(kind)
         while killer.totals.kills < count and not killer.totals.faults and time.monotonic() < end:
             killer.kill_once(draw_kind(guests, chance))
     finally:

@@ -1,6 +1,6 @@
 """Measures how long a report on many cells takes, from a database on disk to a table in a browser.
 
-    bench/large_report.py [--cells 10000] [--blocks 3] > bench/results/large-report.json
+    bench/large_report.py [--cells 10000] [--rounds 3] > bench/results/large-report.json
 
 Fills an SQLite database with synthetic runs (eight measurements of seven metrics each, with
 evidence, states, commands and seconds). Then runs `vdisklab report --db FILE` in its own process,
@@ -86,13 +86,13 @@ def paths(count: int) -> list[str]:
     return ["host", *itertools.islice(made, count - 1)]
 
 
-def runs(cells: int, blocks: int) -> Iterator[Run]:
-    """Every cell in every block, with drift, noise and seconds."""
+def runs(cells: int, rounds: int) -> Iterator[Run]:
+    """Every cell in every round, with drift, noise and seconds."""
     rng = np.random.default_rng(1)
     named = paths(cells)
     level = rng.normal(18, 0.5, cells)
     clock = START
-    for block in range(1, blocks + 1):
+    for round in range(1, rounds + 1):
         for number, place in enumerate(rng.permutation(cells), 1):
             clock += timedelta(seconds=1)
             path = parse_path(named[place])
@@ -100,8 +100,8 @@ def runs(cells: int, blocks: int) -> Iterator[Run]:
             cell = Cell(path, PageCache.COLD if cached else PageCache.BYPASSED)
             speeds = np.exp(level[place] + rng.normal(0, 0.05, len(NAMES)))
             yield Run(
-                f"{block:02x}{place:06x}", CAMPAIGN.id, cell.fingerprint, named[place],
-                cell.page_cache, block, number,
+                f"{round:02x}{place:06x}", CAMPAIGN.id, cell.fingerprint, named[place],
+                cell.page_cache, round, number,
                 Origin.HOST if path.on_host else Origin.GUEST, clock, 50.0,
                 None if path.on_host else "kvm", "a disk",
                 (Check("O_DIRECT", "on", "on"), Check("write cache", "write back", "write back")),
@@ -139,7 +139,7 @@ def counted(database: Path) -> int:
         return int(connection.execute(query).scalar_one())
 
 
-def fill(file: Path, cells: int, blocks: int) -> None:
+def fill(file: Path, cells: int, rounds: int) -> None:
     """Creates the database."""
     with open_store(str(file)) as store:
         store.add_campaign(CAMPAIGN)
@@ -153,7 +153,7 @@ def fill(file: Path, cells: int, blocks: int) -> None:
         connection.execute(sa.insert(schema.metric), [
             {"name": each.name, "unit": each.unit, "better": each.better} for each in metrics
         ])  # fmt: skip
-        for key, run in enumerate(runs(cells, blocks), 1):
+        for key, run in enumerate(runs(cells, rounds), 1):
             waiting[schema.run].append({"key": key, **rows.run_row(run, campaign)})
             waiting[schema.state_check] += rows.check_rows(run.checks, key)
             for ordinal, one in enumerate(run.measurements):
@@ -212,7 +212,7 @@ def main() -> None:
     """Fills, builds, opens; prints one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cells", type=int, default=10_000)
-    parser.add_argument("--blocks", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chromium", default="/usr/bin/chromium")
     parser.add_argument("--turns", type=int, default=3, help="how often the report is built")
     parser.add_argument("--keep", type=Path, help="leave database and page in this directory, and "
@@ -225,7 +225,7 @@ def main() -> None:
         begun = time.monotonic()
         filled = None
         if not database.exists():
-            fill(database, asked.cells, asked.blocks)
+            fill(database, asked.cells, asked.rounds)
             filled = time.monotonic() - begun
         samples = counted(database)
         built = [build(database, page) for _ in range(asked.turns)]
@@ -234,7 +234,7 @@ def main() -> None:
             "benchmark": "report",
             "machine": facts,
             "cells": asked.cells,
-            "blocks": asked.blocks,
+            "blocks": asked.rounds,
             "samples": samples,
             "database_mebibytes": database.stat().st_size / (1 << 20),
             "filled_seconds": filled,

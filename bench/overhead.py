@@ -7,7 +7,7 @@ Runs real campaigns through the command line into a new database and reads them 
 `outside_program` is a run's wall time minus the wall time of its fio processes. Where the host's
 page cache is used, it includes writing back what fio wrote, before each measurement.
 `measuring_share` is fio's own runtime (without ramp and start-up) over the wall time of the
-blocks, including guests' boots.
+rounds, including guests' boots.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ PATHS = "{raw,qcow2}/{default,none,writeback,writethrough,directsync,unsafe}"
 LONG_PATHS = "raw/{none,writeback}/{virtio,scsi,nvme}"
 
 
-def campaign(directory: Path, paths: str, runtime: float, blocks: int) -> tuple[list[Run], float]:
+def campaign(directory: Path, paths: str, runtime: float, rounds: int) -> tuple[list[Run], float]:
     """All runs of a new campaign, and the wall seconds of the whole command."""
     with tempfile.TemporaryDirectory() as place:
         database = Path(place) / "bench.sqlite"
         begin = time.monotonic()
         with contextlib.redirect_stdout(io.StringIO()):
             status = vdisklab(
-                ["run", paths, "--blocks", str(blocks), "--runtime", str(runtime), "--ramp", "0",
+                ["run", paths, "--rounds", str(rounds), "--runtime", str(runtime), "--ramp", "0",
                  "--size", "128M", "--page-cache", "cold", "--baseline", "none",
                  "--dir", str(directory), "--db", str(database)]
             )  # fmt: skip
@@ -79,8 +79,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def report(directory: Path, paths: str) -> dict[str, Any]:
     """All figures about the overhead, with the facts of the machine."""
     facts = machine_facts(directory)
-    short, _ = campaign(directory, paths, runtime=0.5, blocks=3)
-    long, wall = campaign(directory, LONG_PATHS, runtime=5, blocks=1)
+    short, _ = campaign(directory, paths, runtime=0.5, rounds=3)
+    long, wall = campaign(directory, LONG_PATHS, runtime=5, rounds=1)
     plugged = [run for run in (*short, *long) if run.origin is Origin.GUEST]
     starts = [
         (m.wall_seconds or 0.0) - m.measured_seconds

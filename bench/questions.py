@@ -105,23 +105,23 @@ def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str,
 
 
 def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, Any]:
-    """For reads and writes A/B within blocks, both medians in IOPS, and bytes at the device."""
+    """For reads and writes A/B within rounds, both medians in IOPS, and bytes at the device."""
     found: dict[str, Any] = {}
     for key in one.observations.used:
         if key.metric == "bandwidth" and key in other.observations.used:
             iops = MeasureKey(key.name, key.direction, "iops")
-            a, b = _blocks(one, pair.a, iops), _blocks(other, pair.b, iops)
+            a, b = _rounds(one, pair.a, iops), _rounds(other, pair.b, iops)
             pairs = min(len(a), len(b))  # of two campaigns, which were measured in turns
             rate = MeasureKey(key.name, key.direction, pair.metric)
             (ratio,) = paired_ratios(
-                _blocks(one, pair.a, rate)[:pairs], _blocks(other, pair.b, rate)[:pairs]
+                _rounds(one, pair.a, rate)[:pairs], _rounds(other, pair.b, rate)[:pairs]
             )
             found[key.direction.value] = {
                 "blocks": ratio.pairs,
                 "ratio": ratio.ratio,
                 "low": ratio.low,
                 "high": ratio.high,
-                "blocks_needed": ratio.blocks_needed,
+                "blocks_needed": ratio.rounds_needed,
                 "iops_a": float(np.nanmedian(a)),
                 "iops_b": float(np.nanmedian(b)),
                 "device_bytes_a": _device_bytes(store, one, pair.a, key.name),
@@ -130,8 +130,8 @@ def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, 
     return found
 
 
-def _blocks(loaded: Loaded, path: str, key: MeasureKey) -> Floats:
-    """The values of a path, one for each block."""
+def _rounds(loaded: Loaded, path: str, key: MeasureKey) -> Floats:
+    """The values of a path, one for each round."""
     (cell, *_) = find_cells(loaded.observations, path)
     values: Floats = loaded.observations.grid(key)[loaded.observations.place[cell]]
     return values
@@ -207,7 +207,7 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
         "label": label,
         "date": campaign.started.isoformat(timespec="seconds"),
         "host": {key: str(value) for key, value in asdict(campaign.host).items() if key != "more"},
-        "blocks": loaded.blocks,
+        "blocks": loaded.rounds,
         "emulated": loaded.caveats.emulated,
     }
 

@@ -10,10 +10,10 @@ export-data`; by default bench/results/search-*.json.gz). An answer is right whe
 the true best by at most the margin. There are three kinds of true best:
 
 * simulated: the true values are known. Truth, drift and noise are drawn anew for each replay.
-* recorded: the cell with the best mean logarithm over the recorded blocks. A replay takes the
-  blocks in a random order, so measuring everything is right by definition. A method that measures
-  some cells gets the block that these have met least.
-* redrawn: the means of the recorded blocks are taken as the exact truth, and a replay draws blocks
+* recorded: the cell with the best mean logarithm over the recorded rounds. A replay takes the
+  rounds in a random order, so measuring everything is right by definition. A method that measures
+  some cells gets the round that these have met least.
+* redrawn: the means of the recorded rounds are taken as the exact truth, and a replay draws rounds
   from them with replacement (bootstrap, Efron 1979).
 
 One process; --replays is the number for the cheapest campaigns, others take fewer (the table says
@@ -57,20 +57,20 @@ from vdisklab.results.model import Run
 RESULTS = Path(__file__).parent / "results"
 MARKS = ("<!-- bench/search.py -->", "<!-- end of bench/search.py -->")
 DRIFT = 0.15
-"""Standard deviation of the random walk over one full block, and of the slope inside it."""
+"""Standard deviation of the random walk over one full round, and of the slope inside it."""
 
 Rows = npt.NDArray[np.int64]
 
 
 class Trial(Protocol):
-    """One replay of a campaign, measured block by block."""
+    """One replay of a campaign, measured round by round."""
 
     @property
     def truth(self) -> Floats:
         """The true goodness of each cell (logarithms)."""
 
-    def block(self, rows: Rows) -> Floats:
-        """One more block: the goodness of these cells."""
+    def round(self, rows: Rows) -> Floats:
+        """One more round: the goodness of these cells."""
 
 
 class World(Protocol):
@@ -87,7 +87,7 @@ class Campaign:
     name: str
     world: World
     levels: Levels
-    blocks: int
+    rounds: int
     part: float = 1.0
 
 
@@ -109,12 +109,12 @@ def searching(budget: float, *, every_cell: bool = False) -> Method:
     def search(campaign: Campaign, model: PathModel, trial: Trial, rules: Rules) -> Answer:
         rules = replace(rules, every_cell=every_cell)
         cells = len(campaign.levels)
-        allowed = budget * cells * campaign.blocks
+        allowed = budget * cells * campaign.rounds
         logs, spent = np.empty((cells, 0)), 0
         rows = first_cells(campaign.levels, allowed)
         while True:
             logs = np.column_stack([logs, np.full(cells, np.nan)])
-            logs[list(rows), -1] = trial.block(np.array(rows))
+            logs[list(rows), -1] = trial.round(np.array(rows))
             spent += len(rows)
             state = search_state(model, logs, rules)
             rows = next_cells(state, spent, allowed - spent)
@@ -125,14 +125,14 @@ def searching(budget: float, *, every_cell: bool = False) -> Method:
 
 
 def eliminating(budget: float) -> Method:
-    """The predecessor: every cell in three blocks, then only those that may be the best."""
+    """The predecessor: every cell in three rounds, then only those that may be the best."""
 
     def search(campaign: Campaign, _model: PathModel, trial: Trial, rules: Rules) -> Answer:
-        limit = math.inf if budget == 1 else budget * len(campaign.levels) * campaign.blocks
+        limit = math.inf if budget == 1 else budget * len(campaign.levels) * campaign.rounds
         row, runs = eliminate(
-            lambda rows: trial.block(np.array(rows)),
+            lambda rows: trial.round(np.array(rows)),
             len(campaign.levels),
-            campaign.blocks,
+            campaign.rounds,
             rules.margin,
             limit,
         )
@@ -144,26 +144,26 @@ def eliminating(budget: float) -> Method:
 def halving(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rules) -> Answer:
     """Plain sequential halving (Karnin et al. 2013) with a quarter of the exhaustive runs.
 
-    Rounds share the budget evenly, each with one block at least.
+    Halvings share the budget evenly, each with one round at least.
     """
     cells = np.arange(len(campaign.levels))
-    budget = len(cells) * campaign.blocks // 4
-    rounds = math.ceil(math.log2(len(cells)))
-    total, blocks, spent = np.zeros(len(cells)), 0, 0
+    budget = len(cells) * campaign.rounds // 4
+    halvings = math.ceil(math.log2(len(cells)))
+    total, rounds, spent = np.zeros(len(cells)), 0, 0
     while len(cells) > 1 and (not spent or spent + len(cells) <= budget):
-        for _ in range(max(1, (budget - spent) // (rounds * len(cells)))):
-            values = trial.block(cells)
+        for _ in range(max(1, (budget - spent) // (halvings * len(cells)))):
+            values = trial.round(cells)
             total[cells] += values - values.mean()
-            blocks, spent = blocks + 1, spent + len(cells)
+            rounds, spent = rounds + 1, spent + len(cells)
         cells = cells[np.argsort(-total[cells], kind="stable")[: math.ceil(len(cells) / 2)]]
     return Answer(int(cells[0]), spent)
 
 
 def exhaustive(campaign: Campaign, _model: PathModel, trial: Trial, _rules: Rules) -> Answer:
-    """All cells in all blocks: what the data can tell at most."""
+    """All cells in all rounds: what the data can tell at most."""
     cells = np.arange(len(campaign.levels))
-    total = np.sum([trial.block(cells) for _ in range(campaign.blocks)], axis=0)
-    return Answer(int(np.argmax(total)), len(cells) * campaign.blocks)
+    total = np.sum([trial.round(cells) for _ in range(campaign.rounds)], axis=0)
+    return Answer(int(np.argmax(total)), len(cells) * campaign.rounds)
 
 
 FEW = 24
@@ -201,11 +201,11 @@ def replay(
             trial = campaign.world.trial(np.random.default_rng([seed, turn]))
             answer = method(campaign, model, trial, Rules(margin=margin))
             answers.append((answer, float(trial.truth.max() - trial.truth[answer.row])))
-        methods[name] = _summary(answers, len(campaign.levels) * campaign.blocks, margin)
+        methods[name] = _summary(answers, len(campaign.levels) * campaign.rounds, margin)
     return {
         "campaign": campaign.name,
         "cells": len(campaign.levels),
-        "blocks": campaign.blocks,
+        "blocks": campaign.rounds,
         "replays": count,
         "cpu_seconds": round(time.process_time() - began, 1),
         "methods": methods,
@@ -231,7 +231,7 @@ def _summary(
 
 @dataclass
 class _RecordedTrial:
-    """`used` counts how often each cell's value of each recorded block was given."""
+    """`used` counts how often each cell's value of each recorded round was given."""
 
     logs: Floats
     order: npt.NDArray[np.int64]
@@ -243,14 +243,14 @@ class _RecordedTrial:
         means: Floats = self.logs.mean(axis=1)
         return means
 
-    def block(self, rows: Rows) -> Floats:
+    def round(self, rows: Rows) -> Floats:
         column = self._least_used(rows) if len(self.order) else self.rng.integers(len(self.logs.T))
         self.used[rows, column] += 1
         values: Floats = self.logs[rows, column]
         return values
 
     def _least_used(self, rows: Rows) -> int:
-        """The recorded block that these cells have met least; of several the first in the order.
+        """The recorded round that these cells have met least; of several the first in the order.
 
         A value that is given again looks like a measurement without noise.
         """
@@ -260,22 +260,22 @@ class _RecordedTrial:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recorded blocks in a random order, or drawn with replacement.
+    """Recorded rounds in a random order, or drawn with replacement.
 
-    A cell gets a recorded value again only when a block has no new ones for the cells in it.
+    A cell gets a recorded value again only when a round has no new ones for the cells in it.
     """
 
     logs: Floats
     redrawn: bool
 
     def trial(self, rng: np.random.Generator) -> Trial:
-        """The truth is each cell's mean over the recorded blocks."""
+        """The truth is each cell's mean over the recorded rounds."""
         order = np.empty(0, np.int64) if self.redrawn else rng.permutation(self.logs.shape[1])
         return _RecordedTrial(self.logs, order, rng, np.zeros(self.logs.shape, np.int64))
 
 
 def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
-    """A recorded campaign, replayed and redrawn: its cells with every block only.
+    """A recorded campaign, replayed and redrawn: its cells with every round only.
 
     Raises ValueError for one that has no such cell.
     """
@@ -283,7 +283,7 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
     logs = goodness(observations, measure)
     whole = np.isfinite(logs).all(axis=1)
     if not whole.any():
-        raise ValueError(f"{file} has no cell with {measure} in every block")
+        raise ValueError(f"{file} has no cell with {measure} in every round")
     levels = factor_levels([observations.cells[row] for row in np.flatnonzero(whole)])
     logs = logs[whole]
     part = 0.34 if _noise(logs) < 0.1 else 0.1  # in noise a search measures almost everything
@@ -295,7 +295,7 @@ def recorded(file: Path, measure: MeasureKey) -> list[Campaign]:
 
 
 def _noise(logs: Floats) -> float:
-    """The median over cells of a run's standard deviation beside its block."""
+    """The median over cells of a run's standard deviation beside its round."""
     residual = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
     return float(np.median(residual.std(axis=1, ddof=1)))
 
@@ -308,7 +308,7 @@ class _SimulatedTrial:
     rng: np.random.Generator
     level: float = 0.0
 
-    def block(self, rows: Rows) -> Floats:
+    def round(self, rows: Rows) -> Floats:
         count = len(rows)
         step = DRIFT * math.sqrt(count / len(self.truth))
         self.level += self.rng.normal(0, step)
@@ -341,7 +341,7 @@ class Kind:
     unequal: float = 0.0
     twins: bool = False
     exception: float = 0.0
-    blocks: int = 8
+    rounds: int = 8
     part: float = 1.0
 
     @property
@@ -414,18 +414,18 @@ def measures_of(file: Path) -> list[MeasureKey]:
 
 
 def _runs(file: Path) -> list[Run]:
-    """The guests' runs of a recorded campaign, without blocks that an interruption cut short."""
+    """The guests' runs of a recorded campaign, without rounds that an interruption cut short."""
     exported = read_export(file.read_bytes(), name=str(file))
     runs = [run for whole in exported.campaigns for run in whole.runs]
     cells = {run.cell for run in runs}
-    tried = Counter(block for block, _ in {(run.block, run.cell) for run in runs})
-    return [run for run in runs if tried[run.block] == len(cells) and not run.measured_cell.on_host]
+    tried = Counter(round for round, _ in {(run.round, run.cell) for run in runs})
+    return [run for run in runs if tried[run.round] == len(cells) and not run.measured_cell.on_host]
 
 
 def tables(results: dict[str, Any]) -> str:
     """Everything that a document of results says, as Markdown."""
     lines = [
-        f"| campaign (cells × blocks, replays) | {' | '.join(METHODS)} |",
+        f"| campaign (cells × rounds, replays) | {' | '.join(METHODS)} |",
         "|---|" + "---|" * len(METHODS),
     ]
     for row in results["campaigns"]:
@@ -477,7 +477,7 @@ def with_tables(page: str, results: dict[str, Any]) -> str:
 def campaigns(files: Sequence[Path]) -> list[Campaign]:
     """Simulated and recorded ones."""
     simulated = [
-        Campaign(kind.name, kind, kind.levels, kind.blocks, kind.part) for kind in _kinds()
+        Campaign(kind.name, kind, kind.levels, kind.rounds, kind.part) for kind in _kinds()
     ]
     return simulated + [
         campaign

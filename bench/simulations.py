@@ -3,7 +3,7 @@
     bench/simulations.py [--campaigns 1000] [--seed 1] [--only NAME …] [--json FILE]
     bench/simulations.py --from bench/results/simulations.json --docs docs/method.md
 
-Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the program's functions:
+Draws campaigns (cells x rounds; rounds drift by 15 %) and gives them to the program's functions:
 
 * best: two cells are equal, the others far worse. Wrong: one of the two is not in the set of the
   cells that may be the best. Also for Hsu's plain method: one common noise, no further rule.
@@ -16,7 +16,7 @@ Draws campaigns (cells x blocks; blocks drift by 15 %) and gives them to the pro
 * reach: the lead that `BestSet.shows` states is given to the best of a campaign.
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
-* alarms: the share of steady campaigns with a finding of drift or of a slow first block.
+* alarms: the share of steady campaigns with a finding of drift or of a slow first round.
 * modes: the 99.99 % quantile of the distance of two groups in normal noise (500 cells a campaign),
   and the share of cells beyond the program's limit.
 
@@ -44,9 +44,9 @@ import vdisklab.analysis.pair_noise as pair_noise_module
 from pages import simulation_options, with_tables
 from vdisklab.analysis.additive import Fit, Usable, fit
 from vdisklab.analysis.best import BestSet, beaten, best_set, critical, dunnett
-from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_block_diagnostics
+from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_round_diagnostics
 from vdisklab.analysis.intervals import Interval, median_interval
-from vdisklab.analysis.observations import Block, Floats, MeasureKey, from_numbers
+from vdisklab.analysis.observations import Floats, MeasureKey, Round, from_numbers
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.rank_intervals import separate
@@ -57,10 +57,10 @@ Rng = np.random.Generator
 Table = list[dict[str, Any]]
 Noise = Callable[[Rng, tuple[int, int, int]], Floats]
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
-SIZES = [(cells, blocks) for cells in (4, 13) for blocks in (3, 5, 10)] + [(40, 3), (40, 5)]
+SIZES = [(cells, rounds) for cells in (4, 13) for rounds in (3, 5, 10)] + [(40, 3), (40, 5)]
 
 
-# Noise: campaigns x cells x blocks of logarithms with a standard deviation of about 0.05.
+# Noise: campaigns x cells x rounds of logarithms with a standard deviation of about 0.05.
 
 
 def equal(rng: Rng, shape: tuple[int, int, int]) -> Floats:
@@ -97,11 +97,11 @@ def half_noisier(rng: Rng, shape: tuple[int, int, int]) -> Floats:
 
 
 def families(shared: float, own: float) -> Noise:
-    """Two families of cells; each has a block effect of its own. The first two cells differ."""
+    """Two families of cells; each has a round effect of its own. The first two cells differ."""
 
     def noise(rng: Rng, shape: tuple[int, int, int]) -> Floats:
-        campaigns, cells, blocks = shape
-        effect = rng.normal(0, shared, (campaigns, 2, blocks))[:, np.arange(cells) % 2]
+        campaigns, cells, rounds = shape
+        effect = rng.normal(0, shared, (campaigns, 2, rounds))[:, np.arange(cells) % 2]
         answer: Floats = effect + rng.normal(0, own, shape)
         return answer
 
@@ -119,14 +119,14 @@ def _apart(cells: int) -> list[int]:
 
 def in_time(rng: Rng, shape: tuple[int, int, int]) -> Floats:
     """AR(1) along the runs in their random order, with a correlation of 0.9 to the next run."""
-    campaigns, cells, blocks = shape
-    steps = rng.normal(0, 1, (campaigns, cells * blocks))
+    campaigns, cells, rounds = shape
+    steps = rng.normal(0, 1, (campaigns, cells * rounds))
     level = np.empty_like(steps)
     level[:, 0] = steps[:, 0]
     for run in range(1, steps.shape[1]):
         level[:, run] = 0.9 * level[:, run - 1] + np.sqrt(1 - 0.81) * steps[:, run]
-    order = np.argsort(rng.random((campaigns, blocks, cells)), axis=2)
-    placed = np.take_along_axis(level.reshape(campaigns, blocks, cells), order, axis=2)
+    order = np.argsort(rng.random((campaigns, rounds, cells)), axis=2)
+    placed = np.take_along_axis(level.reshape(campaigns, rounds, cells), order, axis=2)
     answer: Floats = 0.1 * placed.transpose(0, 2, 1) + rng.normal(0, 0.03, shape)
     return answer
 
@@ -147,10 +147,10 @@ WORLDS: Mapping[str, Noise] = {
 }
 
 
-def drawn(rng: Rng, noise: Noise, truth: Floats, campaigns: int, blocks: int) -> Floats:
-    """Campaigns of cells with these true logarithms, and drifting blocks."""
-    drift = np.cumsum(rng.normal(0, 0.15, (campaigns, 1, blocks)), axis=2)
-    answer: Floats = truth[:, None] + noise(rng, (campaigns, len(truth), blocks)) + drift
+def drawn(rng: Rng, noise: Noise, truth: Floats, campaigns: int, rounds: int) -> Floats:
+    """Campaigns of cells with these true logarithms, and drifting rounds."""
+    drift = np.cumsum(rng.normal(0, 0.15, (campaigns, 1, rounds)), axis=2)
+    answer: Floats = truth[:, None] + noise(rng, (campaigns, len(truth), rounds)) + drift
     return answer
 
 
@@ -193,24 +193,24 @@ def _plain_limit(others: int, freedom: int) -> float:
 
 def left_out_plainly(logs: Floats) -> npt.NDArray[np.bool_]:
     """By cell, whether Hsu's plain method leaves it out: one common noise, no further rule."""
-    cells, blocks = logs.shape
+    cells, rounds = logs.shape
     effect = logs.mean(axis=1)
     residual = logs - effect[:, None] - logs.mean(axis=0) + logs.mean()
-    freedom = (cells - 1) * (blocks - 1)
-    error = np.sqrt(2 * (residual**2).sum() / freedom / blocks)
+    freedom = (cells - 1) * (rounds - 1)
+    error = np.sqrt(2 * (residual**2).sum() / freedom / rounds)
     answer: npt.NDArray[np.bool_] = effect.max() - effect > _plain_limit(cells - 1, freedom) * error
     return answer
 
 
 def _two_leaders(
-    rng: Rng, world: str, cells: int, blocks: int, campaigns: int
+    rng: Rng, world: str, cells: int, rounds: int, campaigns: int
 ) -> dict[str, float | str | int]:
     """How often one of two equal leaders is missing from the set, and from Hsu's plain one."""
     truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
-    every = drawn(rng, WORLDS[world], truth, campaigns, blocks)
+    every = drawn(rng, WORLDS[world], truth, campaigns, rounds)
     return {
         "world": world,
-        "size": f"{cells} × {blocks}",
+        "size": f"{cells} × {rounds}",
         "campaigns": campaigns,
         "wrong": float(np.mean([left_out(logs)[:2].any() for logs in every])),
         "plain": float(np.mean([left_out_plainly(logs)[:2].any() for logs in every])),
@@ -234,7 +234,7 @@ WORST = (
 
 def worst_errors(rng: Rng, campaigns: int) -> Table:
     """The worst entries of `best_errors` again, with five times as many campaigns."""
-    return [_two_leaders(rng, name, cells, blocks, 5 * campaigns) for name, cells, blocks in WORST]
+    return [_two_leaders(rng, name, cells, rounds, 5 * campaigns) for name, cells, rounds in WORST]
 
 
 def third_noisier(rng: Rng, shape: tuple[int, int, int]) -> Floats:
@@ -264,12 +264,12 @@ def alike_errors(rng: Rng, campaigns: int) -> Table:
     is left out if it is better than the others by next to nothing."""
     rows = []
     for name, noise in ALIKE.items():
-        for cells, blocks in ((4, 3), (13, 3), (13, 5), (13, 10), (40, 3), (40, 5)):
-            every = drawn(rng, noise, np.zeros(cells), campaigns, blocks)
+        for cells, rounds in ((4, 3), (13, 3), (13, 5), (13, 10), (40, 3), (40, 5)):
+            every = drawn(rng, noise, np.zeros(cells), campaigns, rounds)
             out = np.array([left_out(logs) for logs in every])
             rows.append({
                 "world": name,
-                "size": f"{cells} × {blocks}",
+                "size": f"{cells} × {rounds}",
                 "wrong": float(out.mean()),
                 "alone": float((out.sum(axis=1) == cells - 1).mean()),
                 "plain": float(np.mean([left_out_plainly(logs).mean() for logs in every])),
@@ -279,16 +279,16 @@ def alike_errors(rng: Rng, campaigns: int) -> Table:
 
 def rank_errors(rng: Rng, campaigns: int) -> Table:
     """Equal cells: how often ranks show any difference, and how often so without a finding that
-    cells share block effects ("silent")."""
+    cells share round effects ("silent")."""
     rows = []
     for name, noise in WORLDS.items():
-        for cells, blocks in SIZES:
+        for cells, rounds in SIZES:
             wrong, silent = [], []
-            for logs in drawn(rng, noise, np.zeros(cells), campaigns, blocks):
+            for logs in drawn(rng, noise, np.zeros(cells), campaigns, rounds):
                 model = model_of(logs)
                 wrong.append(separate(model.effect, model, 0.05)[0].sum() > 0)
                 silent.append(wrong[-1] and not pair_noise(model, np.arange(cells)).shared)
-            size = f"{cells} × {blocks}"
+            size = f"{cells} × {rounds}"
             rows.append({"world": name, "size": size, "wrong": np.mean(wrong),
                          "silent": np.mean(silent)})  # fmt: skip
     return rows
@@ -334,17 +334,17 @@ def other_rules(rng: Rng, campaigns: int, names: Sequence[str] = tuple(RULES)) -
             critical.cache_clear()
             same = np.random.default_rng(seed)
             for world in HARSH:
-                for cells, blocks in ((4, 3), (13, 3), (13, 5)):
+                for cells, rounds in ((4, 3), (13, 3), (13, 5)):
                     truth = np.where(np.arange(cells) < 2, 0.0, -5.0)
-                    every = drawn(same, WORLDS[world], truth, campaigns, blocks)
+                    every = drawn(same, WORLDS[world], truth, campaigns, rounds)
                     wrong = [left_out(logs)[:2].any() for logs in every]
-                    errors[f"{world}, {cells} × {blocks}"] = float(np.mean(wrong))
+                    errors[f"{world}, {cells} × {rounds}"] = float(np.mean(wrong))
             alone = {
-                f"power {blocks}": np.mean([
-                    (left_out(one_leader(same, 0.10, 0.30, blocks)) == OTHERS).all()
+                f"power {rounds}": np.mean([
+                    (left_out(one_leader(same, 0.10, 0.30, rounds)) == OTHERS).all()
                     for _ in range(campaigns)
                 ])
-                for blocks in (3, 5)
+                for rounds in (3, 5)
             }  # fmt: skip
         worst = max(errors, key=lambda key: errors[key])
         rows.append({"rules": name, "wrong": errors[worst], "where": worst, **alone})
@@ -359,15 +359,15 @@ def bound(rng: Rng, campaigns: int) -> Table:
     (10 %), the lead, and how much noisier one may be (2, 3 or 5 times: the least of the three).
     """
     rows = []
-    for blocks in (3, 5):
+    for rounds in (3, 5):
         for lead in LEADS:
-            powers = [_likelihood_power(rng, 200 * campaigns, blocks, lead, k) for k in (2, 3, 5)]
-            rows.append({"blocks": blocks, "lead": lead, "power": min(powers)})
+            powers = [_likelihood_power(rng, 200 * campaigns, rounds, lead, k) for k in (2, 3, 5)]
+            rows.append({"blocks": rounds, "lead": lead, "power": min(powers)})
     return rows
 
 
-def _likelihood_power(rng: Rng, draws: int, blocks: int, lead: float, noisier: float) -> float:
-    freedom, ahead = blocks - 1, np.log1p(lead) / 0.1 * np.sqrt(blocks)
+def _likelihood_power(rng: Rng, draws: int, rounds: int, lead: float, noisier: float) -> float:
+    freedom, ahead = rounds - 1, np.log1p(lead) / 0.1 * np.sqrt(rounds)
 
     def sample(first: float, mean: float) -> tuple[Floats, Floats, Floats]:
         """The difference of two means and both variances, in units of the noise."""
@@ -404,11 +404,11 @@ LEADS = (0.10, 0.20, 0.30, 0.50)
 OTHERS = np.arange(13) > 0
 
 
-def one_leader(rng: Rng, noise: float, lead: float, blocks: int) -> Floats:
+def one_leader(rng: Rng, noise: float, lead: float, rounds: int) -> Floats:
     """A campaign of 13 cells of which the first is the best by this lead."""
     steps = [0, *np.sort(rng.exponential(0.35, 11))]
     truth = np.array([0, *(-np.log1p(lead) - np.cumsum(steps))])
-    logs: Floats = drawn(rng, of_size(noise), truth, 1, blocks)[0]
+    logs: Floats = drawn(rng, of_size(noise), truth, 1, rounds)[0]
     return logs
 
 
@@ -418,10 +418,10 @@ def power(rng: Rng, campaigns: int) -> Table:
     rows = []
     for noise in NOISES:
         for lead in LEADS:
-            for blocks in (3, 5, 10):
+            for rounds in (3, 5, 10):
                 alone, ranked, plain, size = [], [], [], []
                 for _ in range(campaigns):
-                    logs = one_leader(rng, noise, lead, blocks)
+                    logs = one_leader(rng, noise, lead, rounds)
                     model, out = model_of(logs), left_out(logs)
                     alone.append(out.sum() == 12 and not out[0])
                     ranked.append(separate(model.effect, model, 0.05)[1][0] == 12)
@@ -432,7 +432,7 @@ def power(rng: Rng, campaigns: int) -> Table:
                     {
                         "noise": noise,
                         "lead": lead,
-                        "blocks": blocks,
+                        "blocks": rounds,
                         "alone": np.mean(alone),
                         "rank 1": np.mean(ranked),
                         "plain": np.mean(plain),
@@ -443,15 +443,15 @@ def power(rng: Rng, campaigns: int) -> Table:
 
 
 def reach(rng: Rng, campaigns: int) -> Table:
-    """How often the lead is shown that a typical campaign says its blocks show."""
+    """How often the lead is shown that a typical campaign says its rounds show."""
     rows = []
-    for cells, blocks in SIZES:
-        probe = drawn(rng, equal, np.zeros(cells), 50, blocks) * 2  # 10 %
+    for cells, rounds in SIZES:
+        probe = drawn(rng, equal, np.zeros(cells), 50, rounds) * 2  # 10 %
         stated = float(np.median([set_of(logs).shows or 0.0 for logs in probe]))
         truth = np.where(np.arange(cells) == 1, -np.log1p(stated), -5.0)
         truth[0] = 0.0
-        shown = [set_of(logs).alone for logs in drawn(rng, of_size(0.1), truth, campaigns, blocks)]
-        rows.append({"size": f"{cells} × {blocks}", "lead": stated, "shown": np.mean(shown)})
+        shown = [set_of(logs).alone for logs in drawn(rng, of_size(0.1), truth, campaigns, rounds)]
+        rows.append({"size": f"{cells} × {rounds}", "lead": stated, "shown": np.mean(shown)})
     return rows
 
 
@@ -468,13 +468,13 @@ MEDIANS: Mapping[str, tuple[Callable[[Rng, tuple[int, int]], Floats], float]] = 
 def medians(rng: Rng, campaigns: int) -> Table:
     """Coverage of the median's interval, and of the bootstrap's."""
     rows = []
-    for blocks in (3, 4, 5, 6, 7, 8, 10, 20):
+    for rounds in (3, 4, 5, 6, 7, 8, 10, 20):
         for name, (draw, truth) in MEDIANS.items():
-            grid = draw(rng, (20 * campaigns, blocks))
+            grid = draw(rng, (20 * campaigns, rounds))
             few = grid[: 2 * campaigns]
             rows.append(
                 {
-                    "blocks": blocks,
+                    "blocks": rounds,
                     "distribution": name,
                     "ours": _covered(median_interval(grid), truth),
                     "bootstrap": _covered(bootstrap_interval(few, resamples=499), truth),
@@ -484,7 +484,7 @@ def medians(rng: Rng, campaigns: int) -> Table:
 
 
 def bootstrap_interval(grid: Floats, *, resamples: int) -> Interval:
-    """Percentile bootstrap of the median over blocks (Efron 1979): for comparison.
+    """Percentile bootstrap of the median over rounds (Efron 1979): for comparison.
 
     At n = 3 it covers 75 %, at n = 7 still only 88 %. It is deterministic, and a row's result does
     not depend on the other rows. Memory grows with rows x resamples.
@@ -506,17 +506,17 @@ def _covered(interval: tuple[Floats, Floats], truth: float) -> float:
 
 
 def ratios(rng: Rng, campaigns: int) -> Table:
-    """Coverage of ratios within blocks, with noise that lasts and with rounded values."""
+    """Coverage of ratios within rounds, with noise that lasts and with rounded values."""
     rows = []
     for name, apart in (
         ("noise that lasts (AR 0.9)", None),
         ("rounded", 0.0),
         ("rounded, 8 % apart", 0.08),
     ):
-        for blocks in (3, 5, 10):
+        for rounds in (3, 5, 10):
             shift = 0.3 if apart is None else apart
             noise = in_time if apart is None else of_size(0.03)
-            logs = drawn(rng, noise, np.array([shift, 0.0, 0.0, 0.0]), campaigns, blocks)
+            logs = drawn(rng, noise, np.array([shift, 0.0, 0.0, 0.0]), campaigns, rounds)
             values = np.exp(logs)
             if apart is not None:
                 values = np.round(values * 5 / np.exp(logs.mean(axis=(1, 2)))[:, None, None])
@@ -524,26 +524,26 @@ def ratios(rng: Rng, campaigns: int) -> Table:
             for a, b in values[:, :2]:
                 (ratio,) = paired_ratios(a, b, forecast=False)
                 held.append((ratio.low or 0) <= np.exp(shift) <= (ratio.high or np.inf))
-            rows.append({"world": name, "blocks": blocks, "held": np.mean(held)})
+            rows.append({"world": name, "blocks": rounds, "held": np.mean(held)})
     return rows
 
 
 def alarms(rng: Rng, campaigns: int) -> Table:
-    """Steady campaigns of 6 blocks with a finding that says otherwise."""
+    """Steady campaigns of 6 rounds with a finding that says otherwise."""
     drift = first = 0
     for logs in 0.05 * rng.normal(0, 1, (campaigns, 6, 6)) + 0.1 * rng.normal(
         0, 1, (campaigns, 1, 6)
     ):
         data = from_numbers(
             {
-                (cell, Block("c", block), IOPS): float(np.exp(logs[row, block]))
+                (cell, Round("c", round), IOPS): float(np.exp(logs[row, round]))
                 for row, cell in enumerate(_cells(6))
-                for block in range(6)
+                for round in range(6)
             }
         )
         drift += bool(drift_diagnostics(data, IOPS))
-        first += bool(first_block_diagnostics(data, IOPS))
-    return [{"drift": drift / campaigns, "slow first block": first / campaigns}]
+        first += bool(first_round_diagnostics(data, IOPS))
+    return [{"drift": drift / campaigns, "slow first round": first / campaigns}]
 
 
 @dataclass(frozen=True)
@@ -573,7 +573,7 @@ def _by_size(rows: Table) -> str:
         for row in rows
     }
     return _markdown(
-        ["cells × blocks", *sizes],
+        ["cells × rounds", *sizes],
         [[world, *(wrong[world, size] for size in sizes)] for world in worlds],
     )
 
@@ -585,18 +585,18 @@ def _power(rows: Table) -> str:
         for row in rows
     }
     return _markdown(
-        ["noise, blocks", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
+        ["noise, rounds", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
         [
-            [f"{100 * noise:.0f} %, {blocks}", *(shown[noise, lead, blocks] for lead in LEADS)]
+            [f"{100 * noise:.0f} %, {rounds}", *(shown[noise, lead, rounds] for lead in LEADS)]
             for noise in NOISES
-            for blocks in (3, 5, 10)
+            for rounds in (3, 5, 10)
         ],
     )
 
 
 def _worst(rows: Table) -> str:
     return _markdown(
-        ["world", "cells × blocks", "campaigns", "wrong", "standard error", "plain"],
+        ["world", "cells × rounds", "campaigns", "wrong", "standard error", "plain"],
         [
             [
                 row["world"],
@@ -613,10 +613,10 @@ def _worst(rows: Table) -> str:
 
 def _rules(rows: Table) -> str:
     return _markdown(
-        ["rules", "wrong at most", "where", "named alone, 3 blocks", "5 blocks"],
+        ["rules", "wrong at most", "where", "named alone, 3 rounds", "5 rounds"],
         [
             [row["rules"], _percent(row["wrong"]), row["where"]]
-            + [f"{100 * row[f'power {blocks}']:.0f}" for blocks in (3, 5)]
+            + [f"{100 * row[f'power {rounds}']:.0f}" for rounds in (3, 5)]
             for row in rows
         ],
     )
@@ -648,14 +648,14 @@ def _modes(rows: Table) -> str:
 def _bound(rows: Table) -> str:
     power = {(row["blocks"], row["lead"]): f"{100 * row['power']:.0f}" for row in rows}
     return _markdown(
-        ["blocks", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
-        [[str(blocks), *(power[blocks, lead] for lead in LEADS)] for blocks in (3, 5)],
+        ["rounds", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
+        [[str(rounds), *(power[rounds, lead] for lead in LEADS)] for rounds in (3, 5)],
     )
 
 
 def _reach(rows: Table) -> str:
     return _markdown(
-        ["cells × blocks", "stated lead", "shown"],
+        ["cells × rounds", "stated lead", "shown"],
         [[row["size"], f"{100 * row['lead']:.0f} %", _percent(row["shown"])] for row in rows],
     )
 
@@ -667,21 +667,21 @@ def _medians(rows: Table) -> str:
         for row in rows
     }
     return _markdown(
-        ["blocks", *MEDIANS],
+        ["rounds", *MEDIANS],
         [
-            [str(blocks), *(shown[blocks, name] for name in MEDIANS)]
-            for blocks in dict.fromkeys(row["blocks"] for row in rows)
+            [str(rounds), *(shown[rounds, name] for name in MEDIANS)]
+            for rounds in dict.fromkeys(row["blocks"] for row in rows)
         ],
     )
 
 
 def _ratios(rows: Table) -> str:
     worlds = dict.fromkeys(row["world"] for row in rows)
-    blocks = dict.fromkeys(row["blocks"] for row in rows)
+    rounds = dict.fromkeys(row["blocks"] for row in rows)
     held = {(row["world"], row["blocks"]): _percent(row["held"]) for row in rows}
     return _markdown(
-        ["world", *(f"{count} blocks" for count in blocks)],
-        [[world, *(held[world, count] for count in blocks)] for world in worlds],
+        ["world", *(f"{count} rounds" for count in rounds)],
+        [[world, *(held[world, count] for count in rounds)] for world in worlds],
     )
 
 

@@ -14,7 +14,7 @@ exec %s "$@"\n' "$(command -v qemu-system-x86_64)" >"$work/bin/qemu-system-x86_6
 chmod +x "$work/bin/qemu-system-x86_64"
 # `doctor` tests KVM with the cached kernel, which the first campaign with a guest downloads.
 .venv/bin/vdisklab run raw/writeback --dir "$work" --db "$work/first.sqlite" --profile tests/lab_proof.toml \
-    --blocks 1 --size 16M --runtime 1 --ramp 0 --baseline none >"$work/first" 2>&1 ||
+    --rounds 1 --size 16M --runtime 1 --ramp 0 --baseline none >"$work/first" 2>&1 ||
     { cat "$work/first"; exit 1; }
 said() { # NAME: doctor's lines on KVM, with a new trial
     mkdir --parents "$work/$1/cache"

@@ -70,5 +70,5 @@ inside man -l /tmp/pip/share/man/man1/vdisklab.1 | grep -q 'vdisklab recommend'
 say "pip and pipx: $(du -sm "$root/tmp/pip" | cut -f 1) MB in the environment of the wheel"
 
 inside sh -c 'mkdir /tmp/work && cd /tmp/work && /srv/vdisklab/.venv/bin/vdisklab run --here \
-    --dir /tmp/work --blocks 1 --runtime 1 --size 16M --db ../b.sqlite'
+    --dir /tmp/work --rounds 1 --runtime 1 --size 16M --db ../b.sqlite'
 say "the report is written, and a measurement without a guest was made"

@@ -76,19 +76,19 @@ class Lab:
         )
 
     def arguments(
-        self, *paths: str, blocks: int = 1, runtime: str = "200ms", profile: str = "short"
+        self, *paths: str, rounds: int = 1, runtime: str = "200ms", profile: str = "short"
     ) -> Sequence[str]:
         return (
             "run", *paths, "--profile", str(self.directory / f"{profile}.toml"),
-            "--baseline", "none", "--page-cache", "cold", "--blocks", str(blocks),
+            "--baseline", "none", "--page-cache", "cold", "--rounds", str(rounds),
             "--runtime", runtime, "--ramp", "0", "--size", "32M", "--accelerator", "tcg",
             "--dir", str(self.work),
             "--db", str(self.database),
         )  # fmt: skip
 
-    def run(self, *paths: str, blocks: int = 1) -> tuple[int, str]:
+    def run(self, *paths: str, rounds: int = 1) -> tuple[int, str]:
         """Exit status and what was printed."""
-        with self.start(*self.arguments(*paths, blocks=blocks)) as process:
+        with self.start(*self.arguments(*paths, rounds=rounds)) as process:
             printed, _ = process.communicate(timeout=300)
         return process.returncode, printed
 

@@ -18,7 +18,7 @@ indented() { sed 's/^/  /' /tmp/output; }
 campaign() { # DATABASE RUNS WORDS...
     database="$1" runs="$2"
     shift 2
-    python3 -m vdisklab run "$@" --blocks 1 --baseline none --dir /work --db "$database" &&
+    python3 -m vdisklab run "$@" --rounds 1 --baseline none --dir /work --db "$database" &&
         python3 "$carried/lab_under_kvm.py" "$database" "$runs" >/tmp/cells
 }
 measured() { # NAME RUNS WORDS...: a campaign whose RUNS runs must all be measured under KVM

@@ -4,7 +4,7 @@
 . /vdisklab/files/lab_checks.sh
 killed() { # a campaign of four runs is killed after the first, cleaned up, and continued
     # shellcheck disable=SC2086
-    set -- raw/none raw/writeback qcow2/none raw/none/scsi $short --blocks 1 --baseline none \
+    set -- raw/none raw/writeback qcow2/none raw/none/scsi $short --rounds 1 --baseline none \
         --dir /work --db /work/killed.sqlite
     python3 -m vdisklab run "$@" --stream /work/killed.jsonl >/tmp/first 2>&1 &
     process=$!

@@ -86,7 +86,7 @@ refused() { # WORDS COMMAND...: must end with a sentence that has these words an
     grep -q '^hint: \|^ *hint' /tmp/refusal || { echo "no way out:"; cat /tmp/refusal; return 1; }
     ! grep -q 'Traceback\|this is a bug' /tmp/refusal
 }
-run() { python3 -m vdisklab run "$@" --size 32M --blocks 1 --baseline none --dir /work; }
+run() { python3 -m vdisklab run "$@" --size 32M --rounds 1 --baseline none --dir /work; }
 set -- $disks
 : >/tmp/refusals
 mkfs.ext4 -q "$1" && mkdir -p /mnt/used && mount "$1" /mnt/used
@@ -100,7 +100,7 @@ check "  and keeps its volume" test -b /dev/taken/v
 vgremove --quiet --yes --force taken >/dev/null && pvremove --quiet --yes "$2" >/dev/null
 check "listed twice is refused" refused "one device\|listed twice" run md:level=1/none --on "$1" --on "$(readlink -f "$1")"
 check "too small is refused" refused "but needs" \
-    python3 -m vdisklab run lvm/none --on "$1" --size 8G --blocks 1 --baseline none --dir /work
+    python3 -m vdisklab run lvm/none --on "$1" --size 8G --rounds 1 --baseline none --dir /work
 blockdev --setro "$1"
 check "read-only is refused" refused "read-only" run lvm/none --on "$1"
 blockdev --setrw "$1"

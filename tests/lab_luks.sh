@@ -51,7 +51,7 @@ refused() { # WORDS COMMAND...: must end with one sentence that has these words 
     cat /tmp/refusal
     grep -q "$words" /tmp/refusal && grep -q '^hint: ' /tmp/refusal && ! grep -q Traceback /tmp/refusal
 }
-run() { python3 -m vdisklab run "$@" --size 32M --blocks 1 --baseline none --dir /work; }
+run() { python3 -m vdisklab run "$@" --size 32M --rounds 1 --baseline none --dir /work; }
 check "luks on a directory" refused "needs a block device below" run ext4/luks/none
 indented
 check "luks on luks" refused "encrypts everything twice" run luks/luks/none

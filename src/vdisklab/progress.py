@@ -22,11 +22,11 @@ class CampaignStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A cell begins in a block (both counted from 1); `blocks` is None if a search decides."""
+    """A cell begins in a round (both counted from 1); `rounds` is None if a search decides."""
 
     cell: str
-    block: int
-    blocks: int | None
+    round: int
+    rounds: int | None
     position: int
     runs: int
 

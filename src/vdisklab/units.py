@@ -81,7 +81,7 @@ def format_duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 block`, `3 blocks`; the noun's plural ends in -s."""
+    """`1 round`, `3 rounds`; the noun's plural ends in -s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 

@@ -90,9 +90,9 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
 
 
 def test_what_is_measured_is_kept_and_the_same_command_continues(lab: Lab) -> None:
-    runs = lab.stop_and_continue(signal.SIGINT, lab.arguments("raw/{writeback,unsafe}", blocks=2))
-    assert sorted((run.block, run.path) for run in runs) == [
-        (block, f"raw/{mode}") for block in (1, 2) for mode in ("unsafe", "writeback")
+    runs = lab.stop_and_continue(signal.SIGINT, lab.arguments("raw/{writeback,unsafe}", rounds=2))
+    assert sorted((run.round, run.path) for run in runs) == [
+        (round, f"raw/{mode}") for round in (1, 2) for mode in ("unsafe", "writeback")
     ]
 
 

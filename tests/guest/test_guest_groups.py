@@ -91,7 +91,7 @@ def test_the_run_fails_and_says_why(
     profile = lab.directory / "open.toml"
     profile.write_text(_PROFILE)
     request = DensityRequest(
-        paths=("raw/none",), profile=str(profile), guests=("2",), blocks=1, runtime=2.0, ramp=0.5,
+        paths=("raw/none",), profile=str(profile), guests=("2",), rounds=1, runtime=2.0, ramp=0.5,
         size_bytes=32 * MIB, guest_memory=128 * MIB, guest_cpus=1, directory=lab.work,
         baseline="none",
     )  # fmt: skip

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.guest
 
 
 def run(lab: Lab, *arguments: str) -> str:
-    """What a campaign of one block printed that measured all its cells."""
+    """What a campaign of one round printed that measured all its cells."""
     words = (
-        "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--blocks", "1",
+        "run", *arguments, "--baseline", "none", "--page-cache", "cold", "--rounds", "1",
         "--accelerator", "tcg", "--dir", str(lab.work), "--db", str(lab.database),
     )  # fmt: skip
     with lab.start(*words) as process:

@@ -30,10 +30,10 @@ def test_what_is_measured_is_kept_and_the_same_command_continues(
     lab: Lab, stopped_by: signal.Signals
 ) -> None:
     runs = lab.stop_and_continue(
-        stopped_by, lab.arguments("{,ext4/}host", blocks=2, runtime="300ms")
+        stopped_by, lab.arguments("{,ext4/}host", rounds=2, runtime="300ms")
     )
-    assert sorted((run.block, run.path) for run in runs) == [
-        (block, path) for block in (1, 2) for path in ("ext4/host", "host")
+    assert sorted((run.round, run.path) for run in runs) == [
+        (round, path) for round in (1, 2) for path in ("ext4/host", "host")
     ]
 
 
@@ -52,7 +52,7 @@ def test_a_cell_that_fails_is_recorded_and_the_campaign_goes_on(
     )
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", str(fake.parent), prepend=":")
-    status, printed = lab.run("{,ext4/}host", blocks=2)
+    status, printed = lab.run("{,ext4/}host", rounds=2)
     assert status == 8, printed
     runs = lab.runs()
     assert len(runs) == 4
@@ -75,12 +75,12 @@ def test_a_profile_without_scores_is_measured_all_the_same(lab: Lab) -> None:
 
 
 def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) -> None:
-    places = [lab.work / name for name in ("local", "block")]
+    places = [lab.work / name for name in ("local", "round")]
     for place in places:
         place.mkdir()
     arguments = (
         "run", "--here", *(word for place in places for word in ("--dir", str(place))),
-        "--profile", str(lab.directory / "short.toml"), "--blocks", "2", "--runtime", "200ms",
+        "--profile", str(lab.directory / "short.toml"), "--rounds", "2", "--runtime", "200ms",
         "--ramp", "0", "--size", "16M", "--db", str(lab.database),
     )  # fmt: skip
     with lab.start(*arguments) as process:
@@ -93,7 +93,7 @@ def test_two_directories_are_measured_in_turns_and_shown_side_by_side(lab: Lab) 
     runs = sorted(lab.runs(), key=lambda run: run.started)
     first, second = runs[0].campaign, runs[1].campaign
     assert first != second
-    assert [(run.campaign, run.block) for run in runs] == [
+    assert [(run.campaign, run.round) for run in runs] == [
         (first, 1), (second, 1), (first, 2), (second, 2),
     ]  # fmt: skip
 

@@ -64,20 +64,20 @@ def quickstart(directory: Path, *arguments: str, programs: tuple[str, ...] = ())
 def test_the_quickstart_measures_what_this_host_gives_new_guests(
     tmp_path: Path, programs: tuple[str, ...], platforms: str
 ) -> None:
-    *_, command = quickstart(tmp_path, "--blocks", "1", programs=programs)
+    *_, command = quickstart(tmp_path, "--rounds", "1", programs=programs)
     text = " ".join(command)
     assert text.startswith("vdisklab run host raw/default ")
-    assert f" {platforms} --blocks 3 " in text
-    assert text.endswith(" --blocks 1")
+    assert f" {platforms} --rounds 3 " in text
+    assert text.endswith(" --rounds 1")
 
 
-@pytest.mark.parametrize("arguments", [("--short", "--blocks", "1"), ("--blocks", "1", "--short")])
+@pytest.mark.parametrize("arguments", [("--short", "--rounds", "1"), ("--rounds", "1", "--short")])
 def test_the_quickstart_may_be_short_anywhere_on_the_line(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     *_, command = quickstart(tmp_path, *arguments)
     assert "--short" not in command
-    assert command[-6:] == ["--profile", "short", "--page-cache", "cold", "--blocks", "1"]
+    assert command[-6:] == ["--profile", "short", "--page-cache", "cold", "--rounds", "1"]
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--short", "-h")])

@@ -53,13 +53,13 @@ def test_each_figure_of_the_page_is_recorded() -> None:
     assert set(FIGURE.findall(PAGE)) <= known
 
 
-def test_the_blocks_that_would_decide_are_those_of_the_record() -> None:
+def test_the_rounds_that_would_decide_are_those_of_the_record() -> None:
     claimed = {
-        (number, int(blocks))
+        (number, int(rounds))
         for number, row in rows().items()
-        for blocks in re.findall(r"need about (\d+) blocks|, (?:reads|writes) about (\d+)", row)
-        for blocks in blocks
-        if blocks
+        for rounds in re.findall(r"need about (\d+) rounds|, (?:reads|writes) about (\d+)", row)
+        for rounds in rounds
+        if rounds
     }
     known = {
         (number, pair[direction]["blocks_needed"])

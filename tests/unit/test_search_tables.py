@@ -29,7 +29,7 @@ def test_a_page_without_marks_is_left_alone() -> None:
         BENCH["with_tables"]("# Nothing", {"campaigns": []})
 
 
-def test_recorded_replays_name_the_best_of_all_blocks_and_redrawn_ones_need_not() -> None:
+def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not() -> None:
     """The benchmark in a small form, on noise: a search can only be as good as its data."""
     logs = np.random.default_rng(1).normal(0, 0.3, (12, 8))
     levels = np.array(list(itertools.product(range(3), range(2), range(2))))
@@ -47,7 +47,7 @@ def test_recorded_replays_name_the_best_of_all_blocks_and_redrawn_ones_need_not(
 
 def test_a_structured_world_is_searched_in_a_fraction_of_the_time() -> None:
     kind = BENCH["Kind"]("additive", (3, 2, 5, 2))
-    campaign = BENCH["Campaign"]("additive", kind, kind.levels, kind.blocks)
+    campaign = BENCH["Campaign"]("additive", kind, kind.levels, kind.rounds)
     methods = BENCH["replay"](campaign, 5, 0.03, 1)["methods"]
     assert methods["search"]["right"] >= 0.8
     assert methods["search"]["time_mean"] <= 0.12 < methods["elimination"]["time_mean"]

@@ -1,8 +1,8 @@
-"""Cells and blocks as an additive model of the logarithms: what a cell adds, how noisy it is.
+"""Cells and rounds as an additive model of the logarithms: what a cell adds, how noisy it is.
 
-    log value = cell + block + noise of that cell          (a randomised complete block design)
+    log value = cell + round + noise of that cell          (a randomised complete block design)
 
-The block term removes drift that affects all cells of a block equally. Noise may differ from cell
+The round term removes drift that affects all cells of a round equally. Noise may differ from cell
 to cell: a warm page cache is steadier than a disk.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.distributions import digamma, t_isf, tetragamma, trigamma
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
 
 PRECISION = 1e-9
@@ -28,7 +28,7 @@ class Fit:
 
     `error` is the standard error of the effect: that of a difference between two cells is
     sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance. `residual` has the
-    cells' values without effects and blocks, cells x blocks, NaN where missing. `resolution` is how
+    cells' values without effects and rounds, cells x rounds, NaN where missing. `resolution` is how
     far the effect may be off because values are rounded.
     """
 
@@ -42,9 +42,9 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """Which cells can be compared: those with enough blocks that are linked by common blocks.
+    """Which cells can be compared: those with enough rounds that are linked by common rounds.
 
-    `few` have too few blocks, `apart` were never measured in the same block as the others.
+    `few` have too few rounds, `apart` were never measured in the same round as the others.
     """
 
     rows: npt.NDArray[np.intp]
@@ -54,9 +54,9 @@ class Usable:
 
 
 def usable(logs: Floats) -> Usable:
-    """Drops blocks with one cell and cells with too few blocks until none is left.
+    """Drops rounds with one cell and cells with too few rounds until none is left.
 
-    If groups of cells have no block in common, only the largest stays (if equal, the first).
+    If groups of cells have no round in common, only the largest stays (if equal, the first).
     """
     measured = np.isfinite(logs)
     rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
@@ -64,7 +64,7 @@ def usable(logs: Floats) -> Usable:
     while True:
         inner = measured & rows[:, None] & columns
         next_columns = inner.sum(axis=0) >= 2
-        next_rows = (inner & next_columns).sum(axis=1) >= MIN_BLOCKS
+        next_rows = (inner & next_columns).sum(axis=1) >= MIN_ROUNDS
         if (next_rows == rows).all() and (next_columns == columns).all():
             break
         rows, columns = next_rows, next_columns
@@ -72,28 +72,28 @@ def usable(logs: Floats) -> Usable:
     kept_rows, kept_columns = np.flatnonzero(rows), np.flatnonzero(columns)
     if not len(kept_rows):
         return Usable(kept_rows, kept_columns, few, kept_rows)
-    group, block_group = _groups(measured[np.ix_(kept_rows, kept_columns)])
+    group, round_group = _groups(measured[np.ix_(kept_rows, kept_columns)])
     largest = int(np.argmax(np.bincount(group)))
     return Usable(
         rows=kept_rows[group == largest],
-        columns=kept_columns[block_group == largest],
+        columns=kept_columns[round_group == largest],
         few=few,
         apart=kept_rows[group != largest],
     )
 
 
 def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The number of each cell's and each block's group: a value connects its cell and its block.
+    """The number of each cell's and each round's group: a value connects its cell and its round.
 
     Groups are numbered in the order of their first cells."""
-    cells, blocks = measured.shape
-    label, of_block = np.arange(cells), np.zeros(blocks, dtype=np.intp)
+    cells, rounds = measured.shape
+    label, of_round = np.arange(cells), np.zeros(rounds, dtype=np.intp)
     while True:
-        of_block = np.where(measured, label[:, None], cells).min(axis=0)
-        lower = np.where(measured, of_block, cells).min(axis=1)
+        of_round = np.where(measured, label[:, None], cells).min(axis=0)
+        lower = np.where(measured, of_round, cells).min(axis=1)
         if (lower == label).all():
             names, group = np.unique(label, return_inverse=True)
-            return group.reshape(-1), np.searchsorted(names, of_block)
+            return group.reshape(-1), np.searchsorted(names, of_round)
         label = lower
 
 
@@ -106,7 +106,7 @@ def fit(
     """Least squares of the additive model over the usable cells; exact with missing values too.
 
     Values that are not `known` stand for something worse (`Observations.ranked_logs`). They say
-    nothing about their block, so its effect comes from the others if these link all blocks.
+    nothing about their round, so its effect comes from the others if these link all rounds.
 
     A standard error is never so small that a test at 5 % or less shows a difference of two cells
     that is smaller than their `resolution` together (`Observations.resolution`).
@@ -114,18 +114,18 @@ def fit(
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     measured = np.isfinite(table)
     count = measured.sum(axis=1)
-    block = block_effects(table, measured)
+    round = round_effects(table, measured)
     if known is not None and (measured & ~known[np.ix_(chosen.rows, chosen.columns)]).any():
         certain = np.where(known[np.ix_(chosen.rows, chosen.columns)], table, np.nan)
         linked = usable(certain)
         if len(linked.columns) == table.shape[1]:
             certain = certain[linked.rows]
-            block = block_effects(certain, np.isfinite(certain))
-    adjusted = np.where(measured, table - block, 0.0)
+            round = round_effects(certain, np.isfinite(certain))
+    adjusted = np.where(measured, table - round, 0.0)
     effect = adjusted.sum(axis=1) / count
     residual = np.where(measured, adjusted - effect[:, None], 0.0)
     cells = len(table)
-    # Subtracting the block's mean also removed 1/cells of the noise.
+    # Subtracting the round's mean also removed 1/cells of the noise.
     correction = cells / (cells - 1) if cells > 1 else 1.0
     variance = correction * (residual**2).sum(axis=1) / (count - 1)
     total = float(measured.sum() - cells - (measured.shape[1] - 1))
@@ -137,10 +137,10 @@ def fit(
     return Fit(chosen.rows, effect, error, freedom, residual, half)
 
 
-def block_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
-    """The effect of each block, with mean zero: the normal equations after eliminating the cells.
+def round_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
+    """The effect of each round, with mean zero: the normal equations after eliminating the cells.
 
-    One equation per block, so the cost is cells x blocks^2, however many values are missing.
+    One equation per round, so the cost is cells x rounds^2, however many values are missing.
     """
     weight = measured.astype(np.float64)
     count = weight.sum(axis=1)
@@ -155,7 +155,7 @@ def block_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:
 def moderate(variance: Floats, freedom: Floats, total: float) -> tuple[Floats, Floats]:
     """The cells' variances, moderated by those of all cells, and their degrees of freedom.
 
-    Three blocks say little about one cell's noise, but a dozen cells together show how noisy
+    Three rounds say little about one cell's noise, but a dozen cells together show how noisy
     cells usually are. Method: empirical Bayes of Smyth (Statistical Applications in Genetics and
     Molecular Biology 3, 2004). Variances scatter around a common one, which counts like `prior`
     degrees of freedom; both are estimated from the logarithms of the variances. One difference

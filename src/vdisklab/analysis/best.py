@@ -1,6 +1,6 @@
 """Which cells may be the best: multiple comparisons with the best.
 
-The question has c - 1 comparisons, not the c(c - 1)/2 of a full ranking, so it needs fewer blocks.
+The question has c - 1 comparisons, not the c(c - 1)/2 of a full ranking, so it needs fewer rounds.
 Sources: Gupta, Technometrics 7, 1965 (the subset that holds the best); Hsu, Annals of Statistics
 12, 1984, and Multiple Comparisons, 1996, chapter 4 (the same with the best chosen by the data).
 """
@@ -17,27 +17,27 @@ import numpy.typing as npt
 
 from vdisklab.analysis.additive import Fit
 from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey
-from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_blocks, pair_noise
+from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 PLANNED_POWER = 0.93
 """Power when all cells have the same noise. In simulations, 74 to 92 % of such leads were shown: by
-chance, a cell can look noisier, or cells can look as if they shared block effects
+chance, a cell can look noisier, or cells can look as if they shared round effects
 (`bench/simulations.py`).
 """
 
-MOST_BLOCKS = 1000
+MOST_ROUNDS = 1000
 
 KEPT_BACK = 0.35
-"""Share of the allowed error that is not spent on Dunnett's test with three blocks, for noise that
-`pair_noise` cannot detect; divided by `more_blocks`."""
+"""Share of the allowed error that is not spent on Dunnett's test with three rounds, for noise that
+`pair_noise` cannot detect; divided by `more_rounds`."""
 
 KEPT_BACK_OF_TWO = 1.0
-"""The same for the test of two cells, divided by the blocks - 1. If one of two is noisier and the
+"""The same for the test of two cells, divided by the rounds - 1. If one of two is noisier and the
 cells are few, this is the test that decides, and it needs the larger reserve."""
 
 CHALLENGERS = 24
@@ -54,9 +54,9 @@ class BestSet:
     mean. `p` is the one-sided p-value of the leader's lead over it, adjusted for the number of
     competitors. It is above `alpha` unless the leader is alone.
 
-    `noise` is the standard deviation of the logarithm of a competitor's run within its block;
-    `blocks` is the median number of blocks of a competitor. `shared` is the share of the noise that
-    comes from competitors being fast and slow in the same blocks (0 if that may be chance).
+    `noise` is the standard deviation of the logarithm of a competitor's run within its round;
+    `rounds` is the median number of rounds of a competitor. `shared` is the share of the noise that
+    comes from competitors being fast and slow in the same rounds (0 if that may be chance).
     `resolution` is the smallest difference of two leaders that their rounded values can show.
     """
 
@@ -67,7 +67,7 @@ class BestSet:
     runner_up: MeasuredCell | None
     p: float | None
     noise: float
-    blocks: int
+    rounds: int
     shared: float = 0.0
     resolution: float = 0.0
 
@@ -88,17 +88,17 @@ class BestSet:
 
     @property
     def shows(self) -> float | None:
-        """The smallest lead (0.25: 25 %) that these blocks show at this noise (in 74 to 92 %
+        """The smallest lead (0.25: 25 %) that these rounds show at this noise (in 74 to 92 %
         of simulated campaigns)."""
         if self.competitors < 2:
             return None
-        return math.expm1(min(self._least_lead(self.blocks), 700.0))  # e ** 710 overflows
+        return math.expm1(min(self._least_lead(self.rounds), 700.0))  # e ** 710 overflows
 
-    def blocks_for(self, lead: float) -> int | None:
-        """The number of blocks that show this lead as in `shows`; None above 1000."""
-        if self.competitors < 2 or self._least_lead(MOST_BLOCKS) > math.log1p(lead):
+    def rounds_for(self, lead: float) -> int | None:
+        """The number of rounds that show this lead as in `shows`; None above 1000."""
+        if self.competitors < 2 or self._least_lead(MOST_ROUNDS) > math.log1p(lead):
             return None
-        low, high = MIN_BLOCKS, MOST_BLOCKS
+        low, high = MIN_ROUNDS, MOST_ROUNDS
         while low < high:
             middle = (low + high) // 2
             if self._least_lead(middle) <= math.log1p(lead):
@@ -107,13 +107,13 @@ class BestSet:
                 low = middle + 1
         return low
 
-    def _least_lead(self, blocks: int) -> float:
-        """The smallest difference of logarithms that this many blocks show (sample size of a
+    def _least_lead(self, rounds: int) -> float:
+        """The smallest difference of logarithms that this many rounds show (sample size of a
         t-test)."""
-        freedom = common_freedom(self.competitors, blocks)
-        limit = critical(self.alpha, self.competitors - 1, freedom, blocks)
+        freedom = common_freedom(self.competitors, rounds)
+        limit = critical(self.alpha, self.competitors - 1, freedom, rounds)
         lead = (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise
-        return max(lead * math.sqrt(2 / blocks), self.resolution)
+        return max(lead * math.sqrt(2 / rounds), self.resolution)
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
@@ -168,7 +168,7 @@ def best_set(
         runner_up=cells[first[1]] if len(first) > 1 else None,
         p=_p_of_the_lead(goodness, noise, first),
         noise=math.sqrt(float(np.median(noise.variance))),
-        blocks=noise.blocks,
+        rounds=noise.rounds,
         shared=noise.shared,
         resolution=float(noise.resolution[first].sum()),
     )
@@ -197,7 +197,7 @@ def ahead(
     error, freedom = noise.between(one, other)
     unique, index = np.unique(freedom, return_inverse=True)
     others = len(goodness) - 1
-    limits = np.array([critical(alpha, others, int(count), noise.blocks) for count in unique])
+    limits = np.array([critical(alpha, others, int(count), noise.rounds) for count in unique])
     shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
     return np.asarray(shown)
 
@@ -209,10 +209,10 @@ def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: npt.NDArray[np.int
     one, other = first[:1], first[1:]
     error, freedom = noise.between(one, other)
     lead = float((goodness[one] - goodness[other])[0] / error[0])
-    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]), noise.blocks)
+    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]), noise.rounds)
 
 
-def p_of_lead(lead: float, others: int, freedom: int, blocks: int) -> float:
+def p_of_lead(lead: float, others: int, freedom: int, rounds: int) -> float:
     """The adjusted p-value of a lead of `lead` standard errors over one of `others` cells.
 
     It is the larger of two p-values. Dunnett's test (Journal of the American Statistical
@@ -220,20 +220,20 @@ def p_of_lead(lead: float, others: int, freedom: int, blocks: int) -> float:
     chance. A two-sided t-test is needed where two cells tie (Gutmann & Maymin, Annals of Statistics
     15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """
-    any_other = dunnett(lead, others, freedom) / (1 - KEPT_BACK / more_blocks(blocks))
-    of_two = 2 * float(t_sf(lead, freedom)) / (1 - KEPT_BACK_OF_TWO / (blocks - 1))
+    any_other = dunnett(lead, others, freedom) / (1 - KEPT_BACK / more_rounds(rounds))
+    of_two = 2 * float(t_sf(lead, freedom)) / (1 - KEPT_BACK_OF_TWO / (rounds - 1))
     return min(1.0, max(any_other, of_two))
 
 
 @lru_cache(maxsize=4096)
-def critical(alpha: float, others: int, freedom: int, blocks: int) -> float:
+def critical(alpha: float, others: int, freedom: int, rounds: int) -> float:
     """The lead in standard errors whose adjusted p-value is `alpha`."""
     low, high = 0.0, 1.0
-    while p_of_lead(high, others, freedom, blocks) > alpha:
+    while p_of_lead(high, others, freedom, rounds) > alpha:
         low, high = high, 2 * high
     for _ in range(24):
         middle = (low + high) / 2
-        shown = p_of_lead(middle, others, freedom, blocks) <= alpha
+        shown = p_of_lead(middle, others, freedom, rounds) <= alpha
         low, high = (low, middle) if shown else (middle, high)
     return high
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.rank_intervals import Ranking, rank
@@ -148,12 +148,12 @@ def _by_value(
 ) -> list[MeasuredCell]:
     """A list of the only cell that can be best without a rank; empty if there are several.
 
-    It is the only cell with enough blocks for a rank, or the only one with the measure.
+    It is the only cell with enough rounds for a rank, or the only one with the measure.
     """
     grid = narrowed(observations, cells)
-    blocks = np.isfinite(grid.grid(measure)).sum(axis=1)
-    measured = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count]
-    enough = [cell for cell, count in zip(grid.cells, blocks, strict=True) if count >= MIN_BLOCKS]
+    rounds = np.isfinite(grid.grid(measure)).sum(axis=1)
+    measured = [cell for cell, count in zip(grid.cells, rounds, strict=True) if count]
+    enough = [cell for cell, count in zip(grid.cells, rounds, strict=True) if count >= MIN_ROUNDS]
     return next(
         (cells_of_rank for cells_of_rank in (enough, measured) if len(cells_of_rank) == 1), []
     )
@@ -179,7 +179,7 @@ def _price(
 def ratio_of(
     observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
 ) -> Ratio:
-    """How many times as good `a` is as `b`, within blocks; above 1 always means better."""
+    """How many times as good `a` is as `b`, within rounds; above 1 always means better."""
     both = narrowed(observations, (a, b))
     grid = both.grid(measure)
     first, second = (grid[both.place[cell]] for cell in (a, b))

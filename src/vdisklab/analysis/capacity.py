@@ -45,10 +45,10 @@ Outcomes = Mapping[int, Sequence[bool]]
 
 
 def next_steps(outcomes: Outcomes, most: int, repeats: int = REPEATS) -> tuple[int, ...]:
-    """The numbers of guests to measure in the next block; none when the answer is there.
+    """The numbers of guests to measure in the next round; none when the answer is there.
 
     First they are doubled until a step fails, then halved between; then the numbers on both sides
-    of the limit are repeated, each once in a block.
+    of the limit are repeated, each once in a round.
     """
     passing, failing = _bracket(outcomes)
     if not outcomes:

@@ -1,7 +1,7 @@
 """Does a claim hold here? Tests the paired ratio of two sets of cells against the stated range.
 
-In each block that has every pair of the claim in every measure, the logarithms of left/right are
-averaged. The means of the blocks give Student's t interval. There is one number per block, so
+In each round that has every pair of the claim in every measure, the logarithms of left/right are
+averaged. The means of the rounds give Student's t interval. There is one number per round, so
 pairs that share a cell, or measures that are nearly the same number, do not count twice. Rounding
 errors may all have the same sign, so they are averaged as they are.
 """
@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
     Observations,
 )
-from vdisklab.analysis.paired_ratios import PRECISION, blocks_needed, holm
+from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import Origin
@@ -65,21 +65,21 @@ class ClaimAnswer:
     """A claim and its verdict; a field without numbers is None, never NaN.
 
     `ratio` is left/right with its 95 % interval for this claim alone. `p_adjusted` is corrected
-    for all claims answered together (Holm) and decides. `more_blocks` are needed to decide with
-    80 % power; None if the claim is decided, or if 1000 blocks would not do. `missing` are the
+    for all claims answered together (Holm) and decides. `more_rounds` are needed to decide with
+    80 % power; None if the claim is decided, or if 1000 rounds would not do. `missing` are the
     cells to measure together, in one campaign: all cells of the claim, or none. `failures` says
     why earlier attempts to measure them failed.
     """
 
     claim: Claim
     verdict: ClaimVerdict
-    blocks: int = 0
+    rounds: int = 0
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     p: float | None = None
     p_adjusted: float | None = None
-    more_blocks: int | None = None
+    more_rounds: int | None = None
     void: Void | None = None
     missing: tuple[Cell, ...] = ()
     failures: tuple[str, ...] = ()
@@ -106,8 +106,8 @@ def judge_claims(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _BlockRatios:
-    """The mean log ratio of each complete block; `resolution` is how far their mean may be off
+class _RoundRatios:
+    """The mean log ratio of each complete round; `resolution` is how far their mean may be off
     because values are rounded. With a `zero` the ratio has no digits to show."""
 
     logs: Floats
@@ -133,7 +133,7 @@ class _BlockRatios:
 
 
 class _Grids:
-    """The logarithms of each measure as cells x blocks, computed once."""
+    """The logarithms of each measure as cells x rounds, computed once."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
@@ -142,7 +142,7 @@ class _Grids:
         self._resolutions: dict[MeasureKey, Floats] = {}
 
     def row(self, cell: Cell, measure: MeasureKey) -> Floats | None:
-        """The cell's logarithms by block; None if it has no value of the measure."""
+        """The cell's logarithms by round; None if it has no value of the measure."""
         measure = self._observations.stored_as(measure)
         if measure not in self._logs:
             self._logs[measure] = self._observations.logs(measure)
@@ -160,10 +160,10 @@ class _Grids:
         return float(self._resolutions[measure][self._rows[cell.measured]])
 
     def zeros(self, cell: Cell, measure: MeasureKey) -> npt.NDArray[np.bool_]:
-        """By block, True for a zero of a quantity that has no step: a run that did nothing."""
+        """By round, True for a zero of a quantity that has no step: a run that did nothing."""
         measure = self._observations.stored_as(measure)
         if measure.quantity.step is not None:
-            return np.zeros(len(self._observations.blocks), dtype=np.bool_)
+            return np.zeros(len(self._observations.rounds), dtype=np.bool_)
         zero: npt.NDArray[np.bool_] = (
             self._observations.grid(measure)[self._rows[cell.measured]] == 0
         )
@@ -181,14 +181,14 @@ def _measured(
     voids: Mapping[MeasuredCell, set[Void]],
     failed: Mapping[MeasuredCell, str],
     alpha: float,
-) -> tuple[ClaimAnswer, _BlockRatios]:
-    """The claim with its ratio, still undecided, and the ratios of its complete blocks."""
-    nothing = _BlockRatios(np.array([], dtype=np.float64), 0.0)
+) -> tuple[ClaimAnswer, _RoundRatios]:
+    """The claim with its ratio, still undecided, and the ratios of its complete rounds."""
+    nothing = _RoundRatios(np.array([], dtype=np.float64), 0.0)
     missing = _missing(claim, grids)
     void = _void(claim, voids)
-    ratios = nothing if missing else _whole_blocks(claim, grids)
-    blocks = len(ratios.logs)
-    if not blocks:
+    ratios = nothing if missing else _whole_rounds(claim, grids)
+    rounds = len(ratios.logs)
+    if not rounds:
         lacking = missing or claim.cells
         failures = tuple(failed[cell.measured] for cell in lacking if cell.measured in failed)
         failures += _without_number(claim, grids)
@@ -197,12 +197,12 @@ def _measured(
     answer = ClaimAnswer(
         claim,
         ClaimVerdict.INCONCLUSIVE,
-        blocks=blocks,
+        rounds=rounds,
         ratio=None if ratios.zero else math.exp(ratios.mean),
-        more_blocks=max(1, MIN_BLOCKS - blocks),
+        more_rounds=max(1, MIN_ROUNDS - rounds),
         void=void,
     )
-    if blocks < MIN_BLOCKS:
+    if rounds < MIN_ROUNDS:
         return answer, ratios
     error = ratios.error(alpha)
     half = float(t_isf(alpha / 2, ratios.freedom)) * error
@@ -215,7 +215,7 @@ def _measured(
 
 
 def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
-    """The cells to measure: all of the claim if one is missing, as a ratio needs a common block."""
+    """The cells to measure: all of the claim if one is missing, as a ratio needs a common round."""
     lacks = any(grids.row(cell, key) is None for cell in claim.cells for key in claim.measures)
     return claim.cells if lacks else ()
 
@@ -230,8 +230,8 @@ def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
     )
 
 
-def _whole_blocks(claim: Claim, grids: _Grids) -> _BlockRatios:
-    """The mean log ratio of each block that has all cells of the claim."""
+def _whole_rounds(claim: Claim, grids: _Grids) -> _RoundRatios:
+    """The mean log ratio of each round that has all cells of the claim."""
     ratios: list[Floats] = []
     resolutions: list[float] = []
     zeros: list[npt.NDArray[np.bool_]] = []
@@ -245,7 +245,7 @@ def _whole_blocks(claim: Claim, grids: _Grids) -> _BlockRatios:
     means: Floats = np.mean(np.array(ratios), axis=0)  # NaN wherever a part is missing
     whole = np.isfinite(means)
     zero = bool(np.any(np.array(zeros)[:, whole]))
-    return _BlockRatios(means[whole], float(np.mean(resolutions)), zero)
+    return _RoundRatios(means[whole], float(np.mean(resolutions)), zero)
 
 
 def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:
@@ -277,21 +277,21 @@ def _log(bound: float) -> float:
 
 
 def _decided(
-    answer: ClaimAnswer, ratios: _BlockRatios, adjusted: float, alpha: float, tests: int
+    answer: ClaimAnswer, ratios: _RoundRatios, adjusted: float, alpha: float, tests: int
 ) -> ClaimAnswer:
     claim = answer.claim
     within = _log(claim.low) <= ratios.mean <= _log(claim.high)
     if adjusted <= alpha:
         verdict = ClaimVerdict.HOLDS if within else ClaimVerdict.FAILS
-        return replace(answer, verdict=verdict, p_adjusted=adjusted, more_blocks=None)
+        return replace(answer, verdict=verdict, p_adjusted=adjusted, more_rounds=None)
     nearest = min(abs(ratios.mean - _log(end)) for end in (claim.low, claim.high))
     needed = float(
-        blocks_needed(np.array([nearest]), np.array([ratios.deviation]), alpha / tests)[0]
+        rounds_needed(np.array([nearest]), np.array([ratios.deviation]), alpha / tests)[0]
     )
-    # What rounding hides, no number of blocks shows.
+    # What rounding hides, no number of rounds shows.
     possible = math.isfinite(needed) and nearest > ratios.resolution
-    more = max(1, int(needed) - answer.blocks) if possible else None
-    return replace(answer, p_adjusted=adjusted, more_blocks=more)
+    more = max(1, int(needed) - answer.rounds) if possible else None
+    return replace(answer, p_adjusted=adjusted, more_rounds=more)
 
 
 _VOID_UNDER: Mapping[str | None, Void] = {

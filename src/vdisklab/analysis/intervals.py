@@ -1,6 +1,6 @@
-"""Intervals for a median from few blocks, vectorised over cells. `docs/method.md` has the coverage.
+"""Intervals for a median from few rounds, vectorised over cells. `docs/method.md` has the coverage.
 
-Rows are cells, columns are blocks, NaN is a missing value. Every function returns (low, high) for
+Rows are cells, columns are rounds, NaN is a missing value. Every function returns (low, high) for
 each row, NaN where there is no interval.
 """
 
@@ -12,8 +12,8 @@ from vdisklab.analysis.distributions import fair_binomial_cdf, t_isf
 from vdisklab.analysis.observations import POSITIVE, Floats, logarithms, rounded_to
 from vdisklab.results.model import Metric
 
-MIN_BLOCKS = 3
-"""Minimum number of blocks for an interval, a verdict or a rank."""
+MIN_ROUNDS = 3
+"""Minimum number of rounds for an interval, a verdict or a rank."""
 
 ORDER_STATISTICS_FROM = 6
 """The smallest n whose full range covers the median with 95 %: 1 - 2 * 0.5**n >= 0.95."""
@@ -27,17 +27,17 @@ def median_interval(
     quantity: Metric = POSITIVE,
     resolution: Floats | None = None,
 ) -> Interval:
-    """The interval that vdisklab shows: order statistics from 6 blocks on, log-t for 3 to 5.
+    """The interval that vdisklab shows: order statistics from 6 rounds on, log-t for 3 to 5.
 
-    With 3 to 5 blocks, no interval from order statistics can reach 95 % (the range of three
+    With 3 to 5 rounds, no interval from order statistics can reach 95 % (the range of three
     values covers the median with 75 %), so a log-normal distribution is assumed. An interval is
     never narrower than the last digit of the values or the step of the metric, or than what
     the logarithmic `resolution` of computed values makes of their median.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level, quantity)
-    low = np.where(count >= MIN_BLOCKS, few_low, np.nan)
-    high = np.where(count >= MIN_BLOCKS, few_high, np.nan)
+    low = np.where(count >= MIN_ROUNDS, few_low, np.nan)
+    high = np.where(count >= MIN_ROUNDS, few_high, np.nan)
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
     half: Floats | float = max(rounded_to(grid), quantity.step or 0.0) / 2

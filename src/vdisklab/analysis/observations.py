@@ -1,4 +1,4 @@
-"""The input of all analysis: one number per cell, block and measure, as columns in numpy arrays."""
+"""The input of all analysis: one number per cell, round and measure, as columns in numpy arrays."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class MeasureKey:
         return f"{self.name}/{self.direction}/{self.metric}"
 
 
-class Block(NamedTuple):
-    """One block of one campaign, by its number from 1."""
+class Round(NamedTuple):
+    """One round of one campaign, by its number from 1."""
 
     campaign: str
     number: int
@@ -73,44 +73,44 @@ class Block(NamedTuple):
 class Observations:
     """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
-    The `blocks` of each campaign are in the order of measurement. Values are in the metric's SI
-    unit. `too_slow` has the cells whose measurement did not end in time in a block: their
+    The `rounds` of each campaign are in the order of measurement. Values are in the metric's SI
+    unit. `too_slow` has the cells whose measurement did not end in time in a round: their
     values are unknown, but worse than those of the cells that ended. `parts` are the measures from
     which others were computed, with their weights in the logarithm.
     """
 
     cell: Codes
-    block: Codes
+    round: Codes
     measure: Codes
     value: Floats
     cells: tuple[MeasuredCell, ...]
-    blocks: tuple[Block, ...]
+    rounds: tuple[Round, ...]
     measures: tuple[MeasureKey, ...]
-    too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
+    too_slow: tuple[tuple[MeasuredCell, Round], ...] = ()
     parts: Mapping[MeasureKey, Mapping[MeasureKey, float]] = field(default_factory=dict)
     place: Mapping[MeasuredCell, int] = field(init=False, repr=False)
     """The index of each cell in `cells`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", {cell: at for at, cell in enumerate(self.cells)})
-        if len({len(self.cell), len(self.block), len(self.measure), len(self.value)}) != 1:
+        if len({len(self.cell), len(self.round), len(self.measure), len(self.value)}) != 1:
             raise ValueError("the columns differ in length")
 
     def grid(self, measure: MeasureKey) -> Floats:
-        """Values as cells x blocks, NaN where nothing was measured.
+        """Values as cells x rounds, NaN where nothing was measured.
 
-        Raises ValueError when a cell has two values in one block: a block has one run of each
+        Raises ValueError when a cell has two values in one round: a round has one run of each
         cell, and the result must not depend on the order of the rows.
         """
-        shape = (len(self.cells), len(self.blocks))
+        shape = (len(self.cells), len(self.rounds))
         grid = np.full(shape, np.nan)
         if measure not in self.measures:
             return grid
         rows = np.flatnonzero(self.measure == self.measures.index(measure))
-        place = self.cell[rows].astype(np.int64) * shape[1] + self.block[rows]
+        place = self.cell[rows].astype(np.int64) * shape[1] + self.round[rows]
         if np.bincount(place, minlength=1).max(initial=0) > 1:
             raise DatabaseError(
-                f"the database is damaged: it has two values of {measure} for one cell in a block",
+                f"the database is damaged: it has two values of {measure} for one cell in a round",
                 hint="restore the database, or measure again into another one with --db",
             )
         grid.ravel()[place] = self.value[rows]
@@ -142,8 +142,8 @@ class Observations:
         return sum((weight * self.resolution(part) for part, weight in parts.items()), zero)
 
     def ranked_logs(self, measure: MeasureKey) -> Floats:
-        """The logarithms for ranks: a cell that was too slow has its block's worst value, and a
-        rate of zero has half of its block's lowest other rate.
+        """The logarithms for ranks: a cell that was too slow has its round's worst value, and a
+        rate of zero has half of its round's lowest other rate.
 
         The true value of the former is censored: worse than what ended in time. The worst measured
         value is the mildest number that says so, and a missing one would say nothing. A zero is
@@ -158,9 +158,9 @@ class Observations:
             lowest = np.where(measured & ~zero, logs, np.inf).min(axis=0)
             stands_for = np.where(np.isfinite(lowest), lowest - math.log(2), math.log(SMALLEST))
             logs = np.where(zero, stands_for, logs)
-        column_of = {block: column for column, block in enumerate(self.blocks)}
-        for cell, block in self.too_slow:
-            row, column = self.place.get(cell), column_of.get(block)
+        column_of = {round: column for column, round in enumerate(self.rounds)}
+        for cell, round in self.too_slow:
+            row, column = self.place.get(cell), column_of.get(round)
             if row is None or column is None or not measured[:, column].any():
                 continue
             if not measured[row, column]:
@@ -173,10 +173,10 @@ class Observations:
         counts = np.bincount(self.measure, minlength=len(self.measures))
         return tuple(itertools.compress(self.measures, counts))
 
-    def blocks_of(self) -> npt.NDArray[np.int64]:
-        """The number of blocks with any value of each cell."""
-        pairs = np.unique(self.cell.astype(np.int64) * max(1, len(self.blocks)) + self.block)
-        return np.bincount(pairs // max(1, len(self.blocks)), minlength=len(self.cells))
+    def rounds_of(self) -> npt.NDArray[np.int64]:
+        """The number of rounds with any value of each cell."""
+        pairs = np.unique(self.cell.astype(np.int64) * max(1, len(self.rounds)) + self.round)
+        return np.bincount(pairs // max(1, len(self.rounds)), minlength=len(self.cells))
 
 
 def observe(runs: Iterable[Run]) -> Observations:
@@ -185,38 +185,38 @@ def observe(runs: Iterable[Run]) -> Observations:
     A failed run may have samples from before the failure. They are left out, because the state
     of that cell is unknown. Values that are not finite are left out too.
     """
-    latest: dict[tuple[MeasuredCell, Block], Run] = {}
+    latest: dict[tuple[MeasuredCell, Round], Run] = {}
     for run in runs:
         if run.failure is None:
-            key = (run.measured_cell, Block(run.campaign, run.block))
+            key = (run.measured_cell, Round(run.campaign, run.round))
             known = latest.get(key)
             if known is None or (known.started, known.id) < (run.started, run.id):
                 latest[key] = run
-    numbers: dict[tuple[MeasuredCell, Block, MeasureKey], float] = {}
-    for (cell, block), run in latest.items():
+    numbers: dict[tuple[MeasuredCell, Round, MeasureKey], float] = {}
+    for (cell, round), run in latest.items():
         for measurement in run.measurements:
             for sample in measurement.samples:
                 if math.isfinite(sample.value):
                     measure = MeasureKey(measurement.name, sample.direction, sample.metric)
-                    numbers[cell, block, measure] = sample.value
+                    numbers[cell, round, measure] = sample.value
     return from_numbers(numbers)
 
 
-def from_numbers(numbers: Mapping[tuple[MeasuredCell, Block, MeasureKey], float]) -> Observations:
-    """Observations of (cell, block, measure) -> value, with sorted vocabularies."""
+def from_numbers(numbers: Mapping[tuple[MeasuredCell, Round, MeasureKey], float]) -> Observations:
+    """Observations of (cell, round, measure) -> value, with sorted vocabularies."""
     cells = tuple(sorted({cell for cell, _, _ in numbers}))
-    blocks = tuple(sorted({block for _, block, _ in numbers}))
+    rounds = tuple(sorted({round for _, round, _ in numbers}))
     measures = tuple(sorted({measure for _, _, measure in numbers}))
     cell_code = {cell: code for code, cell in enumerate(cells)}
-    block_code = {block: code for code, block in enumerate(blocks)}
+    round_code = {round: code for code, round in enumerate(rounds)}
     measure_code = {measure: code for code, measure in enumerate(measures)}
     return Observations(
         cell=np.array([cell_code[cell] for cell, _, _ in numbers], dtype=np.int32),
-        block=np.array([block_code[block] for _, block, _ in numbers], dtype=np.int32),
+        round=np.array([round_code[round] for _, round, _ in numbers], dtype=np.int32),
         measure=np.array([measure_code[measure] for _, _, measure in numbers], dtype=np.int32),
         value=np.array(list(numbers.values()), dtype=np.float64),
         cells=cells,
-        blocks=blocks,
+        rounds=rounds,
         measures=measures,
     )
 
@@ -231,7 +231,7 @@ def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Obser
     return replace(
         observations,
         cell=new[observations.cell][rows],
-        block=observations.block[rows],
+        round=observations.round[rows],
         measure=observations.measure[rows],
         value=observations.value[rows],
         cells=tuple(observations.cells[place] for place in places),
@@ -244,13 +244,13 @@ def with_grid(
     grid: Floats,
     parts: Mapping[MeasureKey, float] | None = None,
 ) -> Observations:
-    """The observations with one more measure, given as cells x blocks, and its parts if any."""
+    """The observations with one more measure, given as cells x rounds, and its parts if any."""
     rows, columns = np.nonzero(np.isfinite(grid))
     code = np.full(len(rows), len(observations.measures), dtype=np.int32)
     return replace(
         observations,
         cell=np.concatenate([observations.cell, rows.astype(np.int32)]),
-        block=np.concatenate([observations.block, columns.astype(np.int32)]),
+        round=np.concatenate([observations.round, columns.astype(np.int32)]),
         measure=np.concatenate([observations.measure, code]),
         value=np.concatenate([observations.value, grid[rows, columns]]),
         measures=(*observations.measures, key),
@@ -259,9 +259,9 @@ def with_grid(
 
 
 def with_too_slow(
-    observations: Observations, too_slow: Iterable[tuple[MeasuredCell, Block]]
+    observations: Observations, too_slow: Iterable[tuple[MeasuredCell, Round]]
 ) -> Observations:
-    """The observations with cells that were too slow in some blocks, perhaps in all of them."""
+    """The observations with cells that were too slow in some rounds, perhaps in all of them."""
     known = tuple(sorted(set(too_slow)))
     cells = tuple(sorted({*observations.cells, *(cell for cell, _ in known)}))
     row_of = {cell: row for row, cell in enumerate(cells)}
@@ -279,12 +279,12 @@ def collect(
 ) -> Observations:
     """Observations from database rows; the result does not depend on the order of the runs.
 
-    A run is `(key, campaign, path, page-cache state, block)`. A row of `measurements` has a key, an
+    A run is `(key, campaign, path, page-cache state, round)`. A row of `measurements` has a key, an
     index into `names` and the run's key; a row of `samples` has a measurement's key, an index into
     `quantities` (direction and metric), and a value. All three ascend by their keys, which are
     exact in a float up to 2**53, and finite values. A sample takes 20 bytes.
     """
-    run_keys, campaign_of, paths, states, block_numbers = (
+    run_keys, campaign_of, paths, states, round_numbers = (
         zip(*runs, strict=True) if runs else ((),) * 5
     )
     cells_of_runs = [
@@ -298,24 +298,24 @@ def collect(
     measure, measures = _measures(
         measurements[inner, 1].astype(np.int64), names, samples[:, 1].astype(np.int64), quantities
     )
-    width = max(block_numbers, default=0) + 1
+    width = max(round_numbers, default=0) + 1
     place_of = {campaign: place * width for place, campaign in enumerate(campaigns)}
     places = np.array(
         [
-            place_of[campaign] + block
-            for campaign, block in zip(campaign_of, block_numbers, strict=True)
+            place_of[campaign] + round
+            for campaign, round in zip(campaign_of, round_numbers, strict=True)
         ],
         np.int64,
     )[outer]
     used = np.flatnonzero(np.bincount(places))  # faster than sorting millions
     return Observations(
         cell=np.array([row_of[cell] for cell in cells_of_runs], np.int32)[outer],
-        block=np.searchsorted(used, places).astype(np.int32),
+        round=np.searchsorted(used, places).astype(np.int32),
         measure=measure,
         value=np.ascontiguousarray(samples[:, 2]),
         cells=cells,
-        blocks=tuple(
-            Block(campaigns[place], number)
+        rounds=tuple(
+            Round(campaigns[place], number)
             for place, number in (divmod(code, width) for code in used.tolist())
         ),
         measures=measures,

@@ -1,8 +1,8 @@
 """Estimates the noise of the difference of two cells, and avoids estimates that are too low.
 
-Three blocks say little about one cell's noise, so all cells share one estimate, unless the data
+Three rounds say little about one cell's noise, so all cells share one estimate, unless the data
 contradict that in one of two ways: a cell is noisier than the others, or cells are fast and slow in
-the same blocks (the paths on one pool, or with one bus). The limits were chosen by simulation
+the same rounds (the paths on one pool, or with one bus). The limits were chosen by simulation
 (`bench/simulations.py`): with equal noise the test keeps its power, and in both other cases at most
 about 5 % of the answers are wrong.
 """
@@ -27,11 +27,11 @@ MUCH_NOISIER = 0.01
 
 SHARED = 0.15
 """If residuals point the same way by chance with less than this probability, divided by
-`more_blocks`, cells are taken to share block effects. In three blocks a test at 5 % overlooks such
-effects; in more blocks it does not, and a false alarm costs the degrees of freedom."""
+`more_rounds`, cells are taken to share round effects. In three rounds a test at 5 % overlooks such
+effects; in more rounds it does not, and a false alarm costs the degrees of freedom."""
 
 CLEARLY = 0.05
-"""Below this probability, a finding says that cells share block effects."""
+"""Below this probability, a finding says that cells share round effects."""
 
 SHARED_PART = 0.2
 """A shared effect decides the degrees of freedom if it is more than this part of the variance."""
@@ -39,10 +39,10 @@ SHARED_PART = 0.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise:
-    """For each cell: its variance, that variance's degrees of freedom, its number of blocks, and
+    """For each cell: its variance, that variance's degrees of freedom, its number of rounds, and
     its `load`, and its `resolution` (`Fit`).
 
-    The load is the cell's part in the shared block effect (a standard deviation of logarithms, 0
+    The load is the cell's part in the shared round effect (a standard deviation of logarithms, 0
     without such an effect); `rest` is the variance that the effect leaves. `shared` is the share of
     the variance that is shared, 0 if that may be chance.
     """
@@ -56,8 +56,8 @@ class PairNoise:
     shared: float
 
     @property
-    def blocks(self) -> int:
-        """The median number of blocks of a cell."""
+    def rounds(self) -> int:
+        """The median number of rounds of a cell."""
         return int(np.median(self.count))
 
     def between(
@@ -89,7 +89,7 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     count = seen.sum(axis=1).astype(np.float64)
     fitted = len(model.rows)
     left = np.nansum(residual**2, axis=1) / (count - 1)
-    # The fit of the blocks has also removed one cell's share of the noise.
+    # The fit of the rounds has also removed one cell's share of the noise.
     own = np.maximum(left * (fitted / (fitted - 1) if fitted > 1 else 1.0), PRECISION**2)
     common, noisy = _common(own, count - 1)
     variance = own_or_common(np.maximum(own, _unequal(left)), common, count - 1)
@@ -98,30 +98,30 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     residual = residual[:, seen.any(axis=0)]
     load, rest, p = _shared(residual)
     share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / own.sum()))
-    if p > SHARED / more_blocks(residual.shape[1]):
+    if p > SHARED / more_rounds(residual.shape[1]):
         load = np.zeros(len(places))
     return PairNoise(variance, freedom, count, load, model.resolution[places], rest, share)
 
 
-def common_freedom(cells: int, blocks: int) -> int:
+def common_freedom(cells: int, rounds: int) -> int:
     """The degrees of freedom of the variance that the cells have in common.
 
-    Fewer than (cells - 1) x (blocks - 1): those of two cells, at most half of all, are left out for
+    Fewer than (cells - 1) x (rounds - 1): those of two cells, at most half of all, are left out for
     a noisy cell and a shared effect that are too small for a test.
     """
-    return max(blocks - 1, int(max((cells - 1) / 2, cells - 3) * (blocks - 1)))
+    return max(rounds - 1, int(max((cells - 1) / 2, cells - 3) * (rounds - 1)))
 
 
-def more_blocks(blocks: int) -> float:
-    """The divisor of precautions made for three blocks: 1 for three, 3 for four, 36 for ten."""
-    return max(1.0, (blocks - 1) * (blocks - 2) / 2)
+def more_rounds(rounds: int) -> float:
+    """The divisor of precautions made for three rounds: 1 for three, 3 for four, 36 for ten."""
+    return max(1.0, (rounds - 1) * (rounds - 2) / 2)
 
 
 def _unequal(left: Floats) -> Floats:
     """The cells' variances, if those `left` after the fit are unequal (Grubbs, Journal of the
     American Statistical Association 43, 1948).
 
-    The mean of the cells is subtracted in each block. So a noisy cell looks less noisy than it is,
+    The mean of the cells is subtracted in each round. So a noisy cell looks less noisy than it is,
     and the others noisier, the more so the fewer cells there are.
     """
     cells = len(left)
@@ -163,31 +163,31 @@ def _common(own: Floats, freedom: Floats) -> tuple[float, npt.NDArray[np.bool_]]
 
 
 def _shared(residual: Floats) -> tuple[Floats, float, float]:
-    """Each cell's load of a shared block effect, the variance that is left, and the test's p-value.
+    """Each cell's load of a shared round effect, the variance that is left, and the test's p-value.
 
     The loads are 0 where the p-value is too high for both SHARED and CLEARLY.
 
     Independent residuals point in all directions equally often, however noisy a cell is. Bingham's
     test of that (Annals of Statistics 2, 1974) needs only directions. The effect is the first
     singular vector (an additive main effect and one multiplicative interaction: Gollob,
-    Psychometrika 33, 1968). Cells that miss a block are used for neither, but get a load.
+    Psychometrika 33, 1968). Cells that miss a round are used for neither, but get a load.
     """
     nothing = np.zeros(len(residual))
     whole = np.isfinite(residual).all(axis=1)
     table = residual[whole]
-    cells, blocks = table.shape
+    cells, rounds = table.shape
     length = np.sqrt((table**2).sum(axis=1, keepdims=True))
     moving = length[:, 0] > PRECISION
-    steps = blocks - 1
+    steps = rounds - 1
     if moving.sum() < 3 or steps < 2:
         return nothing, 0.0, 1.0
     direction = table[moving] / length[moving]
     spread = direction.T @ direction / len(direction)
     statistic = len(direction) * steps * (steps + 2) / 2 * (float((spread**2).sum()) - 1 / steps)
     p = chi2_sf(statistic, steps * (steps + 1) / 2 - 1)
-    if p > max(SHARED / more_blocks(blocks), CLEARLY):
+    if p > max(SHARED / more_rounds(rounds), CLEARLY):
         return nothing, 0.0, p
-    # The eigenvectors of a matrix of blocks: the SVD of a table of many cells takes longer.
+    # The eigenvectors of a matrix of rounds: the SVD of a table of many cells takes longer.
     squares, effects = np.linalg.eigh(table.T @ table)
     effect = effects[:, -1]
     seen = np.isfinite(residual)

@@ -1,4 +1,4 @@
-"""Compares two cells within blocks: their ratio, and whether the difference is shown."""
+"""Compares two cells within rounds: their ratio, and whether the difference is shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 
 from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import (
     POSITIVE,
     Floats,
@@ -27,16 +27,16 @@ from vdisklab.results.model import Better, Direction, Metric
 PRECISION = 1e-9
 """Lower limit of a log ratio's standard deviation; anything smaller is rounding."""
 
-MOST_BLOCKS = 1000
-"""Maximum number of blocks in a forecast; with more, there is none."""
+MOST_ROUNDS = 1000
+"""Maximum number of rounds in a forecast; with more, there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A / B within blocks; a field is None if there are too few pairs for it, never NaN.
+    """A / B within rounds; a field is None if there are too few pairs for it, never NaN.
 
     `ratio` is exp(mean of the log ratios). Its interval and `p` come from Student's t on the log
-    ratios and need three pairs. `blocks_needed` is the total number of blocks that would show a
+    ratios and need three pairs. `rounds_needed` is the total number of rounds that would show a
     difference of this size with a power of 80 %. A zero of a quantity without a step makes the
     ratio 0 if it is A's, and unknown if it is B's; there is no interval then, but `p` and
     `a_is_more` say which is better.
@@ -47,7 +47,7 @@ class Ratio:
     low: float | None = None
     high: float | None = None
     p: float | None = None
-    blocks_needed: int | None = None
+    rounds_needed: int | None = None
     a_is_more: bool = False
 
 
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
     A_LIKELY = "a-likely-better"  # the interval excludes 1, but the corrected p-value is too large
     B_LIKELY = "b-likely-better"
     NONE_SHOWN = "no-difference-shown"
-    TOO_FEW = "too-few-blocks"
+    TOO_FEW = "too-few-rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ def paired_ratios(
     forecast: bool = True,
     resolution: Floats | None = None,
 ) -> list[Ratio]:
-    """For each row the ratio of `a` to `b` (cells x blocks, or one row against many).
+    """For each row the ratio of `a` to `b` (cells x rounds, or one row against many).
 
     With logarithms, A/B and B/A are each other's inverse, and drift that slows both by the same
     share cancels (a two-sample t-test would count that drift as noise). An interval is never
     narrower than the `resolution` of the two values together (logarithmic; None: that of these
-    values), and no number of blocks shows a smaller difference.
+    values), and no number of rounds shows a smaller difference.
     """
     a, b = np.atleast_2d(a), np.atleast_2d(b)
     logs_a, logs_b = logarithms(a, quantity), logarithms(b, quantity)
@@ -109,17 +109,17 @@ def paired_ratios(
         half = quantile * error
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
-    needed = blocks_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
+    needed = rounds_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
     needed = np.where(np.abs(mean) > resolution, needed, np.nan)
-    low, high, p = np.where(pairs >= MIN_BLOCKS, (low, high, p), np.nan)
+    low, high, p = np.where(pairs >= MIN_ROUNDS, (low, high, p), np.nan)
     if quantity.step is None:
         zero_a, zero_b = (((grid == 0) & np.isfinite(logs)).any(axis=1) for grid in (a, b))
         ratio = np.where(zero_b, np.nan, np.where(zero_a, 0.0, ratio))
         low, high, needed = np.where(zero_a | zero_b, np.nan, (low, high, needed))
     numbers = [_or_none(column) for column in (ratio, low, high, p, needed)]
     return [
-        Ratio(count, of_means, least, most, chance, None if blocks is None else int(blocks), more)
-        for count, more, of_means, least, most, chance, blocks in zip(
+        Ratio(count, of_means, least, most, chance, None if rounds is None else int(rounds), more)
+        for count, more, of_means, least, most, chance, rounds in zip(
             pairs.tolist(), (mean > 0).tolist(), *numbers, strict=True
         )
     ]
@@ -130,13 +130,13 @@ def _or_none(values: Floats) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
-def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 0.8) -> Floats:
+def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 0.8) -> Floats:
     """The least n with |mean| >= (t_alpha/2 + t_power) * deviation / sqrt(n); NaN above 1000.
 
     The usual sample size of a paired t-test (Cohen 1988), with t instead of normal quantiles.
     It takes the observed difference for the true one, so it is a hint, not a promise.
     """
-    counts = np.unique(np.geomspace(MIN_BLOCKS, MOST_BLOCKS, 200).astype(int))
+    counts = np.unique(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int))
     quantiles = t_isf(alpha / 2, counts - 1) + t_isf(1 - power, counts - 1)
     least = quantiles / np.sqrt(counts)  # falls with n, so -least is sorted
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -147,25 +147,25 @@ def blocks_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
 
 
 def one_of(ratio: Ratio, tests: int, alpha: float = 0.05) -> Ratio:
-    """A ratio that this many tests together did not show, with the blocks that would show it.
+    """A ratio that this many tests together did not show, with the rounds that would show it.
 
-    Each test gets alpha / tests (Bonferroni), and there must be more blocks than there are. The
+    Each test gets alpha / tests (Bonferroni), and there must be more rounds than there are. The
     deviation is that of the ratio's 95 % interval.
     """
     if (
         ratio.ratio is None
         or ratio.low is None
         or ratio.high is None
-        or ratio.blocks_needed is None
+        or ratio.rounds_needed is None
     ):
         return ratio
     half = math.log(ratio.high / ratio.low) / 2
     deviation = half / float(t_isf(0.025, ratio.pairs - 1)) * math.sqrt(ratio.pairs)
-    (needed,) = blocks_needed(
+    (needed,) = rounds_needed(
         np.array([math.log(ratio.ratio)]), np.array([max(deviation, PRECISION)]), alpha / tests
     )
     known = max(int(needed), ratio.pairs + 1) if math.isfinite(needed) else None
-    return replace(ratio, blocks_needed=known)
+    return replace(ratio, rounds_needed=known)
 
 
 def holm(p: Floats) -> Floats:
@@ -262,7 +262,7 @@ def main_measures(measures: Iterable[MeasureKey]) -> set[MeasureKey]:
 def against_baseline(
     observations: Observations, measure: MeasureKey, baseline: MeasuredCell, level: float = 0.95
 ) -> dict[MeasuredCell, Ratio]:
-    """Each cell's ratio to the baseline within blocks, for the cells that share a block with it.
+    """Each cell's ratio to the baseline within rounds, for the cells that share a round with it.
 
     The intervals are for each cell alone; `rank` shows which cells differ.
     """
@@ -287,7 +287,7 @@ def against_baseline(
 
 
 def _too_few(ratio: Ratio) -> bool:
-    return ratio.pairs < MIN_BLOCKS
+    return ratio.pairs < MIN_ROUNDS
 
 
 def _verdict(measure: MeasureKey, ratio: Ratio, p: float | None, alpha: float) -> Verdict:

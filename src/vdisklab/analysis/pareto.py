@@ -13,10 +13,10 @@ from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import CHALLENGERS, ahead, competitors
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import (
-    Block,
     Floats,
     MeasureKey,
     Observations,
+    Round,
     narrowed,
     with_grid,
 )
@@ -54,7 +54,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The cells by their standing. `left_out` lack a measure in three blocks.
+    """The cells by their standing. `left_out` lack a measure in three rounds.
 
     With confidence 1 - `alpha`, a cell that truly no other beats in all is not called beaten.
     """
@@ -72,7 +72,7 @@ class Front:
 def pareto_front(
     observations: Observations, measures: Sequence[MeasureKey], alpha: float = 0.05
 ) -> Front:
-    """The standing of the competitors that have all measures in three blocks.
+    """The standing of the competitors that have all measures in three rounds.
 
     One cell beats another in all measures only if it does in each, so each is tested at the full
     level (intersection-union test: Berger, Technometrics 24, 1982), corrected for the number of
@@ -184,7 +184,7 @@ def _shown(
 
 
 def add_metric_mean(observations: Observations, metric: str) -> tuple[Observations, MeasureKey]:
-    """Adds the geometric mean of all measures of a metric, in the blocks that have all of them.
+    """Adds the geometric mean of all measures of a metric, in the rounds that have all of them.
 
     With a zero among them it is zero, unless the metric has a step.
     """
@@ -202,11 +202,11 @@ def add_cpu(
     observations: Observations, runs: Iterable[RunTally], cells: Mapping[str, MeasuredCell]
 ) -> Observations:
     """Adds the host's CPU seconds per operation of each run; `cells` are by fingerprint."""
-    grid = np.full((len(observations.cells), len(observations.blocks)), np.nan)
-    column_of: Mapping[Block, int] = {block: at for at, block in enumerate(observations.blocks)}
+    grid = np.full((len(observations.cells), len(observations.rounds)), np.nan)
+    column_of: Mapping[Round, int] = {round: at for at, round in enumerate(observations.rounds)}
     for run in runs:
         row = observations.place.get(cells[run.cell])
-        column = column_of.get(Block(run.campaign, run.block))
+        column = column_of.get(Round(run.campaign, run.round))
         if run.operations and row is not None and column is not None:
             grid[row, column] = run.cpu_seconds / run.operations
     return with_grid(observations, CPU, grid)

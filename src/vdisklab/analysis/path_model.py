@@ -3,14 +3,14 @@
 A Gaussian process over the factors of paths (Rasmussen & Williams, Gaussian Processes for Machine
 Learning, 2006). A value is
 
-    logarithm = factors + pairs of factors + cell + block + noise
+    logarithm = factors + pairs of factors + cell + round + noise
 
 where each factor has an effect for each of its levels, each pair of factors one for each pair of
 levels, and each cell one of its own. Nobody knows beforehand how much paths have in common, so the
 prior is a mixture of shares of the variance (`SHARES`), weighted by their marginal likelihoods.
 The scale is integrated out, so the model has no unit and assumes no size of the noise.
 
-Factors, pairs and blocks are a regression with a normal prior, which is solved in the space of its
+Factors, pairs and rounds are a regression with a normal prior, which is solved in the space of its
 coefficients, so time grows linearly with the runs. Matrices of runs x runs would need their cube.
 """
 
@@ -41,8 +41,8 @@ SHARES: Floats = np.array(
 )
 """Variances of factors, pairs and cells, which add up to 1, and of the noise relative to them."""
 
-BLOCK_VARIANCE = 300.0
-"""Large, so that a block's level is estimated from its own runs alone: drift has no limit."""
+ROUND_VARIANCE = 300.0
+"""Large, so that a round's level is estimated from its own runs alone: drift has no limit."""
 
 STAGES = (60, 400)
 IMPROBABLE = 1e-3
@@ -58,17 +58,17 @@ PRIOR_VARIANCE = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Measured values, by block: the row of the cell, the block (from 0), and the logarithm."""
+    """Measured values, by round: the row of the cell, the round (from 0), and the logarithm."""
 
     cell: Indices
-    block: Indices
+    round: Indices
     value: Floats
 
     @classmethod
     def of(cls, logs: Floats) -> Self:
-        """The runs of a matrix of cells x blocks, without blocks that have none."""
-        block, cell = np.nonzero(np.isfinite(logs.T))
-        return cls(cell, np.unique(block, return_inverse=True)[1], logs[cell, block])
+        """The runs of a matrix of cells x rounds, without rounds that have none."""
+        round, cell = np.nonzero(np.isfinite(logs.T))
+        return cls(cell, np.unique(round, return_inverse=True)[1], logs[cell, round])
 
 
 class PathModel:
@@ -105,10 +105,10 @@ class PathModel:
         of_factors = np.sqrt(factors) * rng.normal(size=(self._factors.width, count))
         of_pairs = np.sqrt(pairs) * rng.normal(size=(self._pairs.width, count))
         of_cells = np.sqrt(own) * rng.normal(size=(self.cells, count))
-        error = math.sqrt(BLOCK_VARIANCE) * rng.normal(size=(int(runs.block.max()) + 1, count))
+        error = math.sqrt(ROUND_VARIANCE) * rng.normal(size=(int(runs.round.max()) + 1, count))
         at_runs, pairs_at_runs = self._factors.rows(runs.cell), self._pairs.rows(runs.cell)
         missed = target[:, None] / scale - at_runs @ of_factors - pairs_at_runs @ of_pairs
-        missed -= of_cells[runs.cell] + error[runs.block]
+        missed -= of_cells[runs.cell] + error[runs.round]
         missed -= np.sqrt(noise) * rng.normal(size=missed.shape)
         for share in np.unique(chosen):
             mine = chosen == share
@@ -122,11 +122,11 @@ class PathModel:
 
     def sums(self, runs: Runs, target: Floats, size: int) -> RunSums:
         """The sums over the first runs, `size` at most."""
-        cell, block = runs.cell[:size], runs.block[:size]
+        cell, round = runs.cell[:size], runs.round[:size]
         return RunSums(
             self._factors.rows(cell),
             self._pairs.rows(cell),
-            _OneHot.of([block], size).rows(np.arange(len(block))),
+            _OneHot.of([round], size).rows(np.arange(len(round))),
             cell,
             target[:size],
         )
@@ -188,7 +188,7 @@ def _pair(one: Indices, other: Indices) -> Indices:
 class RunSums:
     """Sums of squares and products over some runs; each share's likelihood follows from them.
 
-    The covariance of the runs is that of the regression's features (factors, pairs, blocks) plus
+    The covariance of the runs is that of the regression's features (factors, pairs, rounds) plus
     that of noise and cells, which is easily inverted: equal for all runs of a cell. Its inverse and
     determinant follow from Woodbury's identity (Rasmussen & Williams, appendix A.3).
     """
@@ -197,14 +197,14 @@ class RunSums:
         self,
         factors: Floats,
         pairs: Floats,
-        blocks: Floats,
+        rounds: Floats,
         cell: Indices,
         target: Floats,
     ) -> None:
         if pairs.shape[1] > len(target):  # as many features as runs have the same covariance
             pairs = np.linalg.qr(pairs.T).R.T
-        parts = (factors, pairs, blocks)
-        self.degrees = PRIOR_RUNS + len(target) - blocks.shape[1]
+        parts = (factors, pairs, rounds)
+        self.degrees = PRIOR_RUNS + len(target) - rounds.shape[1]
         self._kind = np.repeat(np.arange(len(parts)), [part.shape[1] for part in parts])
         self._features = np.hstack(parts)
         _, cell, times = np.unique(cell, return_inverse=True, return_counts=True)
@@ -272,8 +272,8 @@ def _squared(columns: Floats) -> Floats:
 
 
 def _variances(shares: Floats) -> Floats:
-    """The variances of factors, pairs and blocks for each share."""
-    return np.column_stack([shares[:, :2], np.full(len(shares), BLOCK_VARIANCE)])
+    """The variances of factors, pairs and rounds for each share."""
+    return np.column_stack([shares[:, :2], np.full(len(shares), ROUND_VARIANCE)])
 
 
 def _weights(data: Sequence[RunSums]) -> tuple[Floats, Floats]:

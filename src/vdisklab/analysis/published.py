@@ -22,7 +22,7 @@ from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
 from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
 from vdisklab.errors import PlanError
@@ -286,7 +286,7 @@ class Shape(StrEnum):
 
     AGREES = "agrees"
     DIFFERS = "differs"
-    TOO_FEW = "too-few-blocks"
+    TOO_FEW = "too-few-rounds"
     NOT_MEASURED = "not-measured"
 
 
@@ -322,7 +322,7 @@ def compare_shape(
     """Compares the numbers of a series that have a path and a measure with the user's.
 
     A published number has no interval, so it is tested as a fixed ratio against the ratios measured
-    here within blocks (Student's t on logarithms), corrected for the number of rows (Holm).
+    here within rounds (Student's t on logarithms), corrected for the number of rows (Holm).
     """
     first = tables[0]
     assert first.baseline is not None  # noqa: S101 - find_series chose it
@@ -376,7 +376,7 @@ def _row(
 def _log_ratios(
     number: PublishedNumber, cell: Cell, base: Cell, observations: Observations
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Log ratios within blocks; empty when one of the two was not measured."""
+    """Log ratios within rounds; empty when one of the two was not measured."""
     names = (cell.measured, base.measured)
     if number.measure is None or any(name not in observations.place for name in names):
         return np.array([], dtype=np.float64)
@@ -387,7 +387,7 @@ def _log_ratios(
 
 def _p_value(row: ShapeRow, observations: Observations, base: Cell) -> float | None:
     logs = _log_ratios(row.number, row.cell, base, observations)
-    if len(logs) < MIN_BLOCKS:
+    if len(logs) < MIN_ROUNDS:
         return None
     error = max(float(logs.std(ddof=1)), PRECISION) / math.sqrt(len(logs))
     assert row.number.measure is not None  # noqa: S101 - it has log ratios

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from vdisklab.analysis.additive import Fit, fit, usable
 from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.intervals import MIN_BLOCKS
-from vdisklab.analysis.observations import Block, Floats, MeasureKey, Observations, narrowed
+from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round, narrowed
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
 
@@ -20,8 +20,8 @@ from vdisklab.results.model import Better
 class Unranked(StrEnum):
     """Why a cell has no rank."""
 
-    TOO_FEW_BLOCKS = "too-few-blocks"
-    NO_COMMON_BLOCK = "no-common-block"
+    TOO_FEW_ROUNDS = "too-few-rounds"
+    NO_COMMON_ROUND = "no-common-round"
     NOTHING_TO_COMPARE = "nothing-to-compare"
 
 
@@ -29,11 +29,11 @@ class Unranked(StrEnum):
 class Ranked:
     """One cell's rank: between `best` and `worst` (from 1), with joint confidence.
 
-    `effect` is the mean logarithm without the block effects; rows are ordered by it.
+    `effect` is the mean logarithm without the round effects; rows are ordered by it.
     """
 
     cell: MeasuredCell
-    blocks: int
+    rounds: int
     best: int
     worst: int
     effect: float
@@ -49,7 +49,7 @@ class WithoutRank:
     """A cell that was measured but cannot be ranked."""
 
     cell: MeasuredCell
-    blocks: int
+    rounds: int
     reason: Unranked
 
 
@@ -65,8 +65,8 @@ class Ranking:
     separated: int
     best: BestSet | None = None
     """Which cells may be the best; None without ranked competitors."""
-    too_slow: tuple[tuple[MeasuredCell, Block], ...] = ()
-    """The cells that got their block's worst value, because they did not end in time."""
+    too_slow: tuple[tuple[MeasuredCell, Round], ...] = ()
+    """The cells that got their round's worst value, because they did not end in time."""
 
     @property
     def inconclusive(self) -> bool:
@@ -75,7 +75,7 @@ class Ranking:
 
 
 def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -> Ranking:
-    """Ranks all cells that have the measure in three blocks or more.
+    """Ranks all cells that have the measure in three rounds or more.
 
     Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
     family-wise error of `alpha` after Holm. A cell's best rank follows all cells shown to be
@@ -86,8 +86,8 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     logs = observations.ranked_logs(measure)
     count = np.isfinite(observations.grid(measure)).sum(axis=1)
     chosen = usable(logs)
-    unranked = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]
-    unranked += [(row, Unranked.NO_COMMON_BLOCK) for row in chosen.apart]
+    unranked = [(row, Unranked.TOO_FEW_ROUNDS) for row in chosen.few]
+    unranked += [(row, Unranked.NO_COMMON_ROUND) for row in chosen.apart]
     if not len(chosen.rows):
         unranked = [(row, _alone(count, int(row), reason)) for row, reason in unranked]
     missing = tuple(
@@ -106,8 +106,8 @@ def rank(observations: Observations, measure: MeasureKey, alpha: float = 0.05) -
     places = model.rows[order]
     columns = (places, count[places], better[order], worse[order], model.effect[order])
     rows = tuple(
-        Ranked(observations.cells[row], blocks, 1 + ahead, cells - behind, effect)
-        for row, blocks, ahead, behind, effect in zip(
+        Ranked(observations.cells[row], rounds, 1 + ahead, cells - behind, effect)
+        for row, rounds, ahead, behind, effect in zip(
             *(column.tolist() for column in columns), strict=True
         )
     )
@@ -150,10 +150,10 @@ def _best(
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
-    """Why no cell could be ranked: too few blocks, or only one cell."""
-    if count[row] < MIN_BLOCKS:
-        return Unranked.TOO_FEW_BLOCKS
-    only = int((count >= MIN_BLOCKS).sum()) == 1
+    """Why no cell could be ranked: too few rounds, or only one cell."""
+    if count[row] < MIN_ROUNDS:
+        return Unranked.TOO_FEW_ROUNDS
+    only = int((count >= MIN_ROUNDS).sum()) == 1
     return Unranked.NOTHING_TO_COMPARE if only else reason
 
 

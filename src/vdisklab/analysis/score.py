@@ -5,8 +5,8 @@
     overall        = (weighted read + weighted write) / 2
 
 On the baseline, small random reads therefore weigh as much as large sequential ones. Both are
-bandwidths in B/s, and so is the score. k comes from the baseline in the same block. So the score
-is the baseline's sequential bandwidth times the mean of two ratios within a block, and drift
+bandwidths in B/s, and so is the score. k comes from the baseline in the same round. So the score
+is the baseline's sequential bandwidth times the mean of two ratios within a round, and drift
 cancels as in every other comparison.
 
 A profile without these four measurements has one score instead: the geometric mean of the ratios
@@ -113,9 +113,9 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 class NoScore:
     """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
 
-    `baseline_zero` are those that are zero at the baseline in every block: a ratio to them is
-    unknown. `zero` are the parts of a mix that leave it unknown in some blocks, as they are zero
-    there. If all are empty, cell and baseline were never measured in the same block. `score` is
+    `baseline_zero` are those that are zero at the baseline in every round: a ratio to them is
+    unknown. `zero` are the parts of a mix that leave it unknown in some rounds, as they are zero
+    there. If all are empty, cell and baseline were never measured in the same round. `score` is
     the name of the score's metric.
     """
 
@@ -164,9 +164,9 @@ def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) 
 def add_scores(
     observations: Observations, baseline: MeasuredCell, roles: RoleSet | None = None
 ) -> Scored:
-    """Adds the scores, per cell and block, as three more measures.
+    """Adds the scores, per cell and round, as three more measures.
 
-    A score needs all its roles of cell and baseline in the same block. Without numbers of the
+    A score needs all its roles of cell and baseline in the same round. Without numbers of the
     baseline no cell has a score. If a role was not measured at all, the mean of all rates is
     added.
     """
@@ -262,12 +262,12 @@ def _missing(
 def _zero_in(
     grids: Mapping[Role, Floats], roles: Sequence[Role], row: int | None
 ) -> tuple[Role, ...]:
-    """The roles whose rate is zero in every block in which this cell was measured."""
+    """The roles whose rate is zero in every round in which this cell was measured."""
     return tuple(role for role in roles if row is not None and not (grids[role][row] > 0).any())
 
 
 def _any(grid: Floats) -> npt.NDArray[np.bool_]:
-    """For each cell, True if it was measured in any block."""
+    """For each cell, True if it was measured in any round."""
     return np.asarray(np.isfinite(grid).any(axis=1))
 
 
@@ -283,7 +283,7 @@ def add_mix(
 ) -> Observations:
     """Adds a weighted mix as one more measure, `key`; only cells with all its parts have it.
 
-        mix = product of (value / baseline in the same block) ** (weight / sum of weights)
+        mix = product of (value / baseline in the same round) ** (weight / sum of weights)
 
     The order of this weighted geometric mean of ratios depends neither on units nor on the
     baseline (Fleming & Wallace, Communications of the ACM 29, 1986). Where less is better, the
@@ -295,7 +295,7 @@ def add_mix(
     """
     row = observations.place[baseline]
     total = sum(weights.values())
-    mixed = np.zeros((len(observations.cells), len(observations.blocks)))
+    mixed = np.zeros((len(observations.cells), len(observations.rounds)))
     is_zero = np.zeros(mixed.shape, dtype=np.bool_)
     for measure, weight in weights.items():
         logs = observations.logs(measure)
@@ -314,7 +314,7 @@ def add_mix(
 def without_mix(
     observations: Observations, baseline: MeasuredCell, weights: Iterable[MeasureKey]
 ) -> tuple[NoScore, ...]:
-    """The cells for which `add_mix` gives no number, in any block or where a measure is zero."""
+    """The cells for which `add_mix` gives no number, in any round or where a measure is zero."""
     has_mix, row = _any(observations.grid(MIX)), observations.place[baseline]
     lacking: list[list[str]] = [[] for _ in observations.cells]
     zero: list[list[str]] = [[] for _ in observations.cells]

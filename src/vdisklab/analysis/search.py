@@ -1,16 +1,16 @@
 """Finds the best path with few runs: which cells to measure next, and when to stop.
 
-The first block is a balanced fraction of the cells. After each block the model of `path_model`
+The first round is a balanced fraction of the cells. After each round the model of `path_model`
 says how probable it is that the leader is the best within the margin; if that is not enough, the
-next block measures the leader and the cells that were best in random draws of the model (Thompson
+next round measures the leader and the cells that were best in random draws of the model (Thompson
 sampling: Russo et al., A Tutorial on Thompson Sampling, 2018; the leader is always among them as
 in Russo's top-two sampling, Operations Research 68, 2020). At the end the leader and its rivals are
-measured in three blocks, and compared without the model.
+measured in three rounds, and compared without the model.
 
 Pure: values in, the next cells out. The same values give the same answer, so an interrupted search
 continues from the database.
 
-Matrices are cells x blocks of logarithms, negated for latencies so that more is better; NaN where
+Matrices are cells x rounds of logarithms, negated for latencies so that more is better; NaN where
 nothing was measured. Cells are named by their rows.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel, Runs
 from vdisklab.path.cell import MeasuredCell
@@ -42,11 +42,11 @@ RIVAL_CHANCE = 0.005
 """A cell is a rival if it is better by more than the margin with this probability."""
 
 PER_PARAMETER = 2
-"""Runs of the first block for each level of a factor that the model has to estimate."""
+"""Runs of the first round for each level of a factor that the model has to estimate."""
 
-SMALLEST_BLOCK = 6
+SMALLEST_ROUND = 6
 GROWTH = 6
-"""A block after the first has SMALLEST_BLOCK cells, or 1/GROWTH of the runs so far if more."""
+"""A round after the first has SMALLEST_ROUND cells, or 1/GROWTH of the runs so far if more."""
 
 HOPELESS = 100.0
 """Values that are worse than the best by this factor or more count as equally bad."""
@@ -58,9 +58,9 @@ ATTEMPTS = 3
 class Ended(StrEnum):
     """Why a search is over."""
 
-    FOUND = "found"  # probably the best, and no rival is shown to be better in three blocks
+    FOUND = "found"  # probably the best, and no rival is shown to be better in three rounds
     OUT_OF_BUDGET = "out-of-budget"
-    OUT_OF_BLOCKS = "out-of-blocks"
+    OUT_OF_ROUNDS = "out-of-rounds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class LeaderComparison:
-    """The leader compared with its rivals in at least three blocks each, without the model.
+    """The leader compared with its rivals in at least three rounds each, without the model.
 
     Rivals are shown to be `worse`, may be better by no more than the margin (`near`), or
     `undecided`: better by up to the share `gap`, 0 without undecided rivals. `contradicts` is True
@@ -94,7 +94,7 @@ class LeaderComparison:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The state after some blocks. `leader`, `rivals` and `challengers` are rows.
+    """The state after some rounds. `leader`, `rivals` and `challengers` are rows.
 
     `probability` is that of no cell being better than the leader by more than the margin.
     `rivals` are those that most probably are. `challengers` are the cells to measure next, if the
@@ -128,7 +128,7 @@ class Outcome:
     """The result of a search.
 
     With `probability` no path is better than `best` by more than `margin`. `best` was then compared
-    with `rivals` other cells without the model (0 if there were too few blocks): those in `as_good`
+    with `rivals` other cells without the model (0 if there were too few rounds): those in `as_good`
     are better by at most `margin`, those in `undecided` may be better by up to `gap`. Of the
     `cells` that compete, `measured` have numbers and `failed` were given up. `step` is the metric's
     step if the margin is that step. `predicted` is True if `best` was not measured itself.
@@ -141,7 +141,7 @@ class Outcome:
     undecided: tuple[MeasuredCell, ...]
     gap: float
     ended: Ended
-    blocks: int
+    rounds: int
     margin: float
     cells: int
     measured: int
@@ -156,7 +156,7 @@ class Outcome:
 
 
 def first_cells(levels: Levels, affordable: float) -> tuple[int, ...]:
-    """The cells of the first block: each level of each factor about equally often.
+    """The cells of the first round: each level of each factor about equally often.
 
     PER_PARAMETER for each parameter of the factors, but at most half of the `affordable` runs,
     and at least two; none if not even these are affordable.
@@ -181,13 +181,13 @@ def first_cells(levels: Levels, affordable: float) -> tuple[int, ...]:
 def search_state(
     model: PathModel, logs: Floats, rules: Rules, failed: Collection[int] = ()
 ) -> SearchState:
-    """The state after the measured blocks. `failed` cells cannot be the answer.
+    """The state after the measured rounds. `failed` cells cannot be the answer.
 
     Raises ValueError when nothing was measured.
     """
     runs = Runs.of(logs)
     if not len(runs.value):
-        raise ValueError("no block has been measured yet")
+        raise ValueError("no round has been measured yet")
     draws = model.draws(runs, DRAWS, np.random.default_rng(len(runs.value)))
     draws[list(failed)] = -math.inf
     margin = math.log1p(rules.margin)
@@ -197,9 +197,9 @@ def search_state(
     competing = [row for row in order if row != leader and row not in failed]
     rivals = [row for row in competing[:RIVALS] if better[row] >= RIVAL_CHANCE] or competing[:1]
     winners = dict.fromkeys(draws.argmax(axis=0).tolist())
-    first = max(SMALLEST_BLOCK, len(winners), int((better > 0).sum()))
+    first = max(SMALLEST_ROUND, len(winners), int((better > 0).sum()))
     counts = np.isfinite(logs).sum(axis=1)
-    lacking = np.maximum(0, MIN_BLOCKS - counts[[leader, *rivals]])
+    lacking = np.maximum(0, MIN_ROUNDS - counts[[leader, *rivals]])
     unmeasured = (row for row in competing if not counts[row]) if rules.every_cell else ()
     return SearchState(
         leader=leader,
@@ -220,7 +220,7 @@ def compare(
 ) -> LeaderComparison | None:
     """The leader against each rival by t-tests at the level alpha, divided by their number.
 
-    None if they have too few blocks in common with others.
+    None if they have too few rounds in common with others.
     """
     chosen = usable(logs)
     place = {row: at for at, row in enumerate(chosen.rows.tolist())}
@@ -249,7 +249,7 @@ def compare(
 
 
 def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, ...]:
-    """The cells of the next block after `runs` runs; none when the search is over.
+    """The cells of the next round after `runs` runs; none when the search is over.
 
     Leader and rivals if the leader is probably good enough, or if the `affordable` runs suffice
     for nothing else; otherwise the leader and the cells that may be the best. Cells that must be
@@ -263,7 +263,7 @@ def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, .
         return finalists[: int(min(affordable, len(finalists)))]
     if state.probable:
         return (state.leader, *state.unmeasured[: int(min(spare - 1, len(state.unmeasured)))])
-    size = int(min(max(SMALLEST_BLOCK, runs // GROWTH), spare))
+    size = int(min(max(SMALLEST_ROUND, runs // GROWTH), spare))
     return (state.leader, *state.challengers[: size - 1])
 
 
@@ -282,7 +282,7 @@ def given_up(levels: Levels, tried: Collection[int], failed: Collection[int]) ->
 
 
 def goodness(observations: Observations, measure: MeasureKey) -> Floats:
-    """Logarithms in which more is better, cells x blocks.
+    """Logarithms in which more is better, cells x rounds.
 
     Values that are HOPELESS times as bad as the best are set to that: how bad they are does not
     matter, and a cell that did nothing at all would be infinitely bad.

@@ -18,17 +18,17 @@ from vdisklab.path.cell import MeasuredCell
 class IntervalMethod(StrEnum):
     """Where an interval comes from."""
 
-    LOG_T = "log-t"  # 3 to 5 blocks: assumes that values are log-normal
-    ORDER_STATISTICS = "order-statistics"  # 6 blocks and more: no assumption
+    LOG_T = "log-t"  # 3 to 5 rounds: assumes that values are log-normal
+    ORDER_STATISTICS = "order-statistics"  # 6 rounds and more: no assumption
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Median over blocks in the metric's SI unit; no interval below three blocks."""
+    """Median over rounds in the metric's SI unit; no interval below three rounds."""
 
     cell: MeasuredCell
     measure: MeasureKey
-    blocks: int
+    rounds: int
     median: float
     low: float | None
     high: float | None
@@ -40,52 +40,52 @@ class Summaries(Mapping[MeasuredCell, Summary]):
     """The summaries of one measure by cell, created on access.
 
     A report on ten thousand cells has half a million summaries and shows a few hundred as text.
-    The arrays have one value for each of `cells`, at the index in `place`: NaN, or no blocks, where
+    The arrays have one value for each of `cells`, at the index in `place`: NaN, or no rounds, where
     nothing was measured.
     """
 
     measure: MeasureKey
     cells: tuple[MeasuredCell, ...]
     place: Mapping[MeasuredCell, int]
-    blocks: npt.NDArray[np.intp]
+    rounds: npt.NDArray[np.intp]
     median: Floats
     low: Floats
     high: Floats
 
     def __getitem__(self, cell: MeasuredCell) -> Summary:
         at = self.place[cell]
-        blocks, low = int(self.blocks[at]), known(self.low, at)
-        if not blocks:
+        rounds, low = int(self.rounds[at]), known(self.low, at)
+        if not rounds:
             raise KeyError(cell)
         return Summary(
             cell=cell,
             measure=self.measure,
-            blocks=blocks,
+            rounds=rounds,
             median=float(self.median[at]),
             low=low,
             high=known(self.high, at),
-            method=None if low is None else _method(blocks),
+            method=None if low is None else _method(rounds),
         )
 
     def __contains__(self, cell: object) -> bool:
         at = self.place.get(cell) if isinstance(cell, MeasuredCell) else None
-        return at is not None and bool(self.blocks[at])
+        return at is not None and bool(self.rounds[at])
 
     def __iter__(self) -> Iterator[MeasuredCell]:
-        return (self.cells[at] for at in np.flatnonzero(self.blocks).tolist())
+        return (self.cells[at] for at in np.flatnonzero(self.rounds).tolist())
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self.blocks))
+        return int(np.count_nonzero(self.rounds))
 
 
 def summarise(observations: Observations, measure: MeasureKey, level: float = 0.95) -> Summaries:
     """The summary of each cell that has values of the measure."""
     grid = observations.grid(measure)
-    blocks = np.isfinite(grid).sum(axis=1)
-    rows = np.flatnonzero(blocks)
+    rounds = np.isfinite(grid).sum(axis=1)
+    rows = np.flatnonzero(rounds)
     median, low, high = (np.full(len(grid), np.nan) for _ in range(3))
     if len(rows):
-        median[rows] = _medians(grid[rows], blocks[rows])
+        median[rows] = _medians(grid[rows], rounds[rows])
         low[rows], high[rows] = (
             _finite_or_nan(value)
             for value in median_interval(
@@ -95,7 +95,7 @@ def summarise(observations: Observations, measure: MeasureKey, level: float = 0.
                 observations.resolution(measure)[rows] if measure in observations.parts else None,
             )
         )
-    return Summaries(measure, observations.cells, observations.place, blocks, median, low, high)
+    return Summaries(measure, observations.cells, observations.place, rounds, median, low, high)
 
 
 def _medians(grid: Floats, counts: npt.NDArray[np.intp]) -> Floats:
@@ -117,7 +117,7 @@ def known(values: Floats, place: int) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _method(blocks: int) -> IntervalMethod:
-    if blocks >= ORDER_STATISTICS_FROM:
+def _method(rounds: int) -> IntervalMethod:
+    if rounds >= ORDER_STATISTICS_FROM:
         return IntervalMethod.ORDER_STATISTICS
     return IntervalMethod.LOG_T

@@ -112,7 +112,7 @@ STALL_BELOW = 0.1
 class BandwidthSeries:
     """One run's measurement over time: `values` are bytes per second in intervals of `interval` s.
 
-    `run` names campaign and block.
+    `run` names campaign and round.
     """
 
     cell: MeasuredCell
@@ -149,7 +149,7 @@ def bandwidth_series(
     return tuple(
         BandwidthSeries(
             cells[series.cell],
-            f"{series.campaign}/{series.block:04d}",
+            f"{series.campaign}/{series.round:04d}",
             series.measurement,
             series.series.direction,
             series.series.interval,

@@ -43,7 +43,7 @@ Packages = Mapping[str, PackageSet]
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What was read back, run and measured of a cell in one block."""
+    """What was read back, run and measured of a cell in one round."""
 
     checks: tuple[Check, ...] = ()
     commands: tuple[str, ...] = ()

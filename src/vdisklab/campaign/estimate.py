@@ -54,7 +54,7 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
 
 
 def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
-    """Guests that one run boots for itself; guests that cells share are counted per block."""
+    """Guests that one run boots for itself; guests that cells share are counted per round."""
     if cell.path.on_host or plan.profile.boots:
         return 0
     if not cell.path.attachment.bus.hot_pluggable:
@@ -133,10 +133,10 @@ def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
     """Seconds that the remaining runs are likely to take, with building and booting."""
     if not slots:
         return 0.0
-    blocks = len({slot.block for slot in slots})
+    rounds = len({slot.round for slot in slots})
     seconds = run_seconds(plan)
     measuring = sum(seconds(slot.cell) for slot in slots)
-    guests = blocks * max(1, len(plan.qemus)) * largest_group(plan)
+    guests = rounds * max(1, len(plan.qemus)) * largest_group(plan)
     return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
 
 

@@ -1,4 +1,4 @@
-"""Measures one cell in one block: stack → image → disk → guest → state → measurements → result.
+"""Measures one cell in one round: stack → image → disk → guest → state → measurements → result.
 
 A cell of a profile that boots is measured by booting QEMU from its disk.
 """

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.estimate import run_seconds
 from vdisklab.campaign.measure_cell import measure_boots, measure_cell
-from vdisklab.campaign.schedule import Slot, block_order, schedule
+from vdisklab.campaign.schedule import Slot, round_order, schedule
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import (
     DirtyHostError,
@@ -45,10 +45,10 @@ def campaign_runs(
 ) -> Generator[Run, None, None]:
     """Measures the unfinished slots, and yields each run as soon as it is complete.
 
-    Each block boots new guests. A cell that fails becomes a run with its reason, and the campaign
+    Each round boots new guests. A cell that fails becomes a run with its reason, and the campaign
     goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.
     """
-    yield from _measured(context, tag, schedule(context.plan, finished), context.plan.blocks)
+    yield from _measured(context, tag, schedule(context.plan, finished), context.plan.rounds)
 
 
 def chosen_runs(
@@ -60,25 +60,25 @@ def chosen_runs(
     *,
     renew: bool = True,
 ) -> Generator[Run, None, None]:
-    """Like `campaign_runs`, but `choose` selects the cells of each block.
+    """Like `campaign_runs`, but `choose` selects the cells of each round.
 
-    It is called after the runs of the block before have been consumed. An empty selection ends the
-    campaign, and so does a block in which runs are left out because they do not fit into the
-    `limit`. Unless `renew`, all blocks use the same guests.
+    It is called after the runs of the round before have been consumed. An empty selection ends the
+    campaign, and so does a round in which runs are left out because they do not fit into the
+    `limit`. Unless `renew`, all rounds use the same guests.
     """
     slots = chosen_slots(context.plan, finished, choose, limit, context.progress)
     yield from _measured(context, tag, slots, None, renew=renew)
 
 
 Choose = Callable[[int], Collection[str]]
-"""(block, from 1) -> the fingerprints of the cells to measure in it."""
+"""(round, from 1) -> the fingerprints of the cells to measure in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
     """`left` returns the seconds that a search still has.
 
-    Time is kept for the `needed` cells (fingerprints): without them, a block's numbers are useless.
+    Time is kept for the `needed` cells (fingerprints): without them, a round's numbers are useless.
     """
 
     left: Callable[[], float]
@@ -102,14 +102,14 @@ def chosen_slots(
     The next one is asked for when a run has ended. How long it takes follows from those before.
     """
     pace = _Pace(run_seconds(plan))
-    for block in itertools.count(1):
-        chosen = choose(block)
+    for round in itertools.count(1):
+        chosen = choose(round)
         if not chosen:
             return
         slots = [
-            Slot(block, position, cell)
-            for position, cell in enumerate(block_order(plan, block), 1)
-            if cell.fingerprint in chosen and (block, cell.fingerprint) not in finished
+            Slot(round, position, cell)
+            for position, cell in enumerate(round_order(plan, round), 1)
+            if cell.fingerprint in chosen and (round, cell.fingerprint) not in finished
         ]
         left_out = 0
         for place, slot in enumerate(slots):
@@ -123,7 +123,7 @@ def chosen_slots(
             yield slot
             pace.add(slot.cell, clock.monotonic() - begun, first=place == 0)
         if left_out:
-            runs = f"{left_out} of the {counted(len(slots), 'run')} of block {block}"
+            runs = f"{left_out} of the {counted(len(slots), 'run')} of round {round}"
             progress(Note(f"the budget is used up: {runs} would not end in time"))
             return
 
@@ -131,7 +131,7 @@ def chosen_slots(
 class _Pace:
     """How long runs are likely to take: their estimates, corrected by the runs so far.
 
-    The first run of a block boots a guest, so it says nothing about the others.
+    The first run of a round boots a guest, so it says nothing about the others.
     """
 
     def __init__(self, estimate: Callable[[Cell], float]) -> None:
@@ -156,18 +156,18 @@ def _measured(
     context: CampaignContext,
     tag: RunTag,
     slots: Iterable[Slot],
-    blocks: int | None,
+    rounds: int | None,
     *,
     renew: bool = True,
 ) -> Generator[Run, None, None]:
-    block = 0
+    round = 0
     total = len(context.plan.cells)
     for slot in slots:
-        if slot.block != block:
+        if slot.round != round:
             if renew:
                 context.guests.renew()
-            block = slot.block
-        context.progress(RunStarted(slot.cell.label, slot.block, blocks, slot.position, total))
+            round = slot.round
+        context.progress(RunStarted(slot.cell.label, slot.round, rounds, slot.position, total))
         run = _run(context, tag, slot)
         yield run
         # The caller has stored it: a run that was reported is there even after SIGKILL.
@@ -186,7 +186,7 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
         cell=slot.cell.fingerprint,
         path=slot.cell.path.canonical,
         page_cache=slot.cell.page_cache,
-        block=slot.block,
+        round=slot.round,
         position=slot.position,
         origin=Origin.HOST if on_host else Origin.GUEST,
         started=started,

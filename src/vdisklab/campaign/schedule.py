@@ -1,4 +1,4 @@
-"""The order of a campaign: every cell once in each block, at random, and repeatable."""
+"""The order of a campaign: every cell once in each round, at random, and repeatable."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vdisklab.workload.registry import workload_for
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One run to do: a cell and its place in a block. Both numbers count from 1."""
+    """One run to do: a cell and its place in a round. Both numbers count from 1."""
 
-    block: int
+    round: int
     position: int
     cell: Cell
 
 
-def block_order(plan: CampaignPlan, block: int) -> tuple[Cell, ...]:
-    """The cells of one block in random order, which depends on the plan and the block alone.
+def round_order(plan: CampaignPlan, round: int) -> tuple[Cell, ...]:
+    """The cells of one round in random order, which depends on the plan and the round alone.
 
-    If stacks take turns on the user's devices, each is built once per block: the cells of one stack
+    If stacks take turns on the user's devices, each is built once per round: the cells of one stack
     follow each other, in random order, and so do the stacks.
     """
     cells = list(plan.cells)
-    random.Random(f"{plan.seed}/{block}").shuffle(cells)  # noqa: S311 - no secret
+    random.Random(f"{plan.seed}/{round}").shuffle(cells)  # noqa: S311 - no secret
     if not takes_turns(plan):
         return tuple(cells)
     # the place of a stack is that of its first cell; sorting keeps the order within a stack
@@ -47,11 +47,11 @@ def _device_stack(plan: CampaignPlan, cell: Cell) -> Stack | None:
 
 
 def schedule(plan: CampaignPlan, finished: Collection[tuple[int, str]] = ()) -> Iterator[Slot]:
-    """The runs to do, block by block; `finished` holds (block, cell fingerprint)."""
-    for block in range(1, plan.blocks + 1):
-        for position, cell in enumerate(block_order(plan, block), 1):
-            if (block, cell.fingerprint) not in finished:
-                yield Slot(block, position, cell)
+    """The runs to do, round by round; `finished` holds (round, cell fingerprint)."""
+    for round in range(1, plan.rounds + 1):
+        for position, cell in enumerate(round_order(plan, round), 1):
+            if (round, cell.fingerprint) not in finished:
+                yield Slot(round, position, cell)
 
 
 AttachGroups = tuple[tuple[bool, tuple[MeasurementPlan, ...]], ...]

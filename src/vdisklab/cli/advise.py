@@ -34,8 +34,8 @@ from vdisklab.services.disk_groups import group_disks
 from vdisklab.services.existing_guests import read_disks, read_host
 from vdisklab.services.measure import Measured, measure
 
-SHORT = Request(profile="short", blocks=5)
-"""What is measured without a profile: minutes, in more blocks than `short` has, because one
+SHORT = Request(profile="short", rounds=5)
+"""What is measured without a profile: minutes, in more rounds than `short` has, because one
 of many paths shall stand out."""
 
 
@@ -45,7 +45,7 @@ of many paths shall stand out."""
     "directory",
     "disk",
     "profile",
-    "blocks",
+    "rounds",
     "runtime",
     "ramp",
     "size_bytes",
@@ -83,7 +83,7 @@ def advise(
 
     It answers from stored measurements of the disk's path and its neighbours, which differ in one
     segment. Without them it prints what to measure, how long that takes, and the command.
-    Unless you name a profile, it measures `short` in five blocks. Guests, images and
+    Unless you name a profile, it measures `short` in five rounds. Guests, images and
     configurations are only read.
 
     Examples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
@@ -111,6 +112,9 @@ def _parameters(rows: Iterable[SettingRow], *, whole: bool) -> Iterator[inspect.
     for row in rows:
         if row.flag or row.name == "paths":
             yield _parameter(row.name, row.kind.flag, _option(row, row.panel if whole else None))
+        if row.formerly:
+            earlier = typer.Option(f"--{row.formerly}", hidden=True)
+            yield _parameter(row.formerly, row.kind.flag, earlier)
         if row.name == "paths" and whole:
             file = typer.Option(
                 PLAN_FLAG, metavar="FILE", help="A plan file in TOML.", rich_help_panel=Panel.WHAT
@@ -134,21 +138,29 @@ def _parameter(
 def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRequest:
     """The request of a command line, whose options override its plan file.
 
-    `values` are typer's values by setting. Raises PlanError.
+    `values` are typer's values by setting. A note on standard error says the present name of an
+    option that was given by its earlier one. Raises PlanError.
     """
-    from_flags = request(
-        **{
-            row.name: row.kind.parse(values[row.name])
-            for row in settings_of(request)
-            if values.get(row.name) is not None
-        }
-    )
+    chosen = {}
+    for row in settings_of(request):
+        value = values.get(row.name)
+        earlier = values.get(row.formerly) if row.formerly else None
+        if earlier is not None:
+            _note(f"--{row.formerly} is now called {row.flag}")
+            value = earlier
+        if value is not None:
+            chosen[row.name] = row.kind.parse(value)
+    from_flags = request(**chosen)
     file = values.get(PLAN_FILE)
     if file is None:
         check(from_flags)
         return from_flags
-    planned = read_plan_file(file, request)
+    planned = read_plan_file(file, request, _note)
     merged = merge(planned, from_flags)
     flags = {row.name: row.flag for row, _ in given(from_flags)}
     check(merged, names_of_keys(planned, str(file)) | flags)
     return merged
+
+
+def _note(sentence: str) -> None:
+    print(sentence, file=sys.stderr)

@@ -41,7 +41,7 @@ from vdisklab.services.output_file import empty_file, output_file
 
 
 @takes_settings(
-    Request, "blocks", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db"
+    Request, "rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db"
 )
 def claims(
     requested: Request,

@@ -48,7 +48,7 @@ def compare(
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Compare two paths block by block: the ratio in each measure, and whether it is significant.
+    """Compare two paths round by round: the ratio in each measure, and whether it is significant.
 
     A path means all its page-cache states; equal states are compared with each other. qemu=NAME
     means all cells measured with that QEMU.

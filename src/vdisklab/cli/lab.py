@@ -127,7 +127,7 @@ def run(
     there is the speed of a disk. Each run is stored as soon as it is measured; the same command
     continues.
 
-    Example: vdisklab lab run {zfs,lvm}/qcow2/none --blocks 1 --size 64M
+    Example: vdisklab lab run {zfs,lvm}/qcow2/none --rounds 1 --size 64M
     """
     words = [*paths, *context.args]
     _require_possible(words)

@@ -33,7 +33,7 @@ _RUNS_FOR_PACE = 3
 
 
 class TerminalProgress:
-    """Shows cell, block, measurement, throughput and remaining time; plain lines without a
+    """Shows cell, round, measurement, throughput and remaining time; plain lines without a
     terminal.
 
     The remaining time is first the estimate, then computed from the finished runs. `each` prints a
@@ -71,7 +71,7 @@ class TerminalProgress:
                 self._start(event)
             case RunStarted():
                 self._cell = (
-                    f"block {event.block}{f'/{event.blocks}' if event.blocks else ''}, "
+                    f"round {event.round}{f'/{event.rounds}' if event.rounds else ''}, "
                     f"cell {event.position}/{event.runs}: {event.cell}"
                 )
                 self._doing = self._moving = ""

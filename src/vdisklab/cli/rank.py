@@ -70,8 +70,8 @@ def rank(
 ) -> None:
     """Rank the measured cells, with ties if no difference is shown.
 
-    A rank such as 1–3 means one of the first three places; more blocks narrow it down. Cells with
-    fewer than three blocks have no rank.
+    A rank such as 1–3 means one of the first three places; more rounds narrow it down. Cells with
+    fewer than three rounds have no rank.
 
     Examples:
 

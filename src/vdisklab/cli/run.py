@@ -44,7 +44,7 @@ def run(
         typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
     ] = Format.TABLE,
 ) -> int:
-    """Measure disk paths in random blocks, and rank them.
+    """Measure disk paths in random rounds, and rank them.
 
     The same command continues a campaign that was interrupted. Exit status: 0, 8 if cells failed,
     130 if interrupted; finished measurements are always kept.
@@ -53,7 +53,7 @@ def run(
 
         vdisklab run '{ext4,xfs}/{raw,qcow2}/{none,writeback}'
 
-        vdisklab run raw/none/{virtio,scsi,nvme} --blocks 10 --dir /srv/images
+        vdisklab run raw/none/{virtio,scsi,nvme} --rounds 10 --dir /srv/images
 
         vdisklab run '{raw,qcow2}/none' --find best --budget 30m --need durable
 

@@ -1,4 +1,4 @@
-"""Running guests: each is booted once per block, and frozen while another guest is measured."""
+"""Running guests: each is booted once per round, and frozen while another guest is measured."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GuestPool:
         self.renew()
 
     def renew(self) -> None:
-        """Ends all guests, so that the next block boots new ones."""
+        """Ends all guests, so that the next round boots new ones."""
         for key in tuple(self._guests):
             self._end(key)
 

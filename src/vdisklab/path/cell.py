@@ -1,4 +1,4 @@
-"""A cell: a disk path and a state of the page cache, measured once in each block."""
+"""A cell: a disk path and a state of the page cache, measured once in each round."""
 
 from __future__ import annotations
 

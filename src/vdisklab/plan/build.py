@@ -65,7 +65,7 @@ def draft_plan(
     """
     usual = {
         name: value
-        for name in ("blocks", "runtime", "ramp", "size_bytes")
+        for name in ("rounds", "runtime", "ramp", "size_bytes")
         if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
     }
     if not request.patterns:
@@ -209,7 +209,7 @@ class Draft:
             cells=matrix.cells,
             dropped=matrix.dropped,
             profile=self.profile,
-            blocks=_set(settings.blocks),
+            rounds=_set(settings.rounds),
             seed=settings.seed or 0,
             size_bytes=_set(settings.size_bytes),
             runtime=float(_set(settings.runtime)),
@@ -225,7 +225,7 @@ class Draft:
         )
         if settings.seed is not None:
             return plan
-        # 32 bits from everything in the plan except the number of blocks.
+        # 32 bits from everything in the plan except the number of rounds.
         return replace(plan, seed=int(plan.fingerprint[:8], 16))
 
     def _age(self) -> Age:

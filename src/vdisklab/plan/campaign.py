@@ -1,4 +1,4 @@
-"""The plan of a campaign: which cells, in how many blocks, with which programs, where."""
+"""The plan of a campaign: which cells, in how many rounds, with which programs, where."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CampaignPlan:
     cells: tuple[Cell, ...]
     dropped: tuple[Dropped, ...]
     profile: Profile
-    blocks: int
+    rounds: int
     seed: int
     size_bytes: int
     runtime: float
@@ -62,7 +62,7 @@ class CampaignPlan:
     def as_json(self) -> dict[str, Any]:
         """The parts that identify the plan, as plain JSON values.
 
-        Dropped paths are excluded, and so is the number of blocks: more blocks continue the same
+        Dropped paths are excluded, and so is the number of rounds: more rounds continue the same
         campaign.
         """
         return {

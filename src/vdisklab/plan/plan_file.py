@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, create_model
+from pydantic import AliasChoices, Field, create_model
 
 from vdisklab.plan.settings import AnyRequest, Request, SettingRow, given, settings_of
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
@@ -42,10 +43,17 @@ def _table(title: str, described: str, keys: dict[str, Any]) -> type[TomlTable]:
 def _keys(request: type[Request], table: str) -> dict[str, Any]:
     """The keys of one table as pydantic fields."""
     return {
-        row.key: (row.kind.toml | None, Field(None, description=row.described, **_lowest(row)))
+        row.key: (
+            row.kind.toml | None,
+            Field(None, description=row.described, **_earlier_name(row), **_lowest(row)),
+        )
         for row in settings_of(request)
         if row.key and row.table == table
     }
+
+
+def _earlier_name(row: SettingRow) -> dict[str, Any]:
+    return {"validation_alias": AliasChoices(row.key, row.formerly)} if row.formerly else {}
 
 
 def _lowest(row: SettingRow) -> dict[str, Any]:
@@ -64,9 +72,20 @@ def parse_plan_file(
     return _request(read_toml(text, origin, plan_table(request)), request)
 
 
-def read_plan_file(file: Path, request: type[AnyRequest]) -> AnyRequest:
-    """The request in a plan file. Raises PlanError, also if the file cannot be read."""
-    return parse_plan_file(text_of(file, "plan file"), str(file), request)
+def read_plan_file(
+    file: Path, request: type[AnyRequest], note: Callable[[str], None]
+) -> AnyRequest:
+    """The request in a plan file; `note` gets a sentence for each key that has another name now.
+
+    Raises PlanError, also if the file cannot be read.
+    """
+    text = text_of(file, "plan file")
+    parsed = parse_plan_file(text, str(file), request)
+    keys = tomllib.loads(text)
+    for row in settings_of(request):
+        if row.formerly and row.formerly in (keys.get(row.table, {}) if row.table else keys):
+            note(f"key {row.formerly!r} of {file} is now called {row.key!r}")
+    return parsed
 
 
 def request_alike(

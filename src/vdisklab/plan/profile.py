@@ -9,7 +9,7 @@
     filesystem = "ext4"    # created in the guest; without this key the disk itself is measured
     rw = "randread"        # all further keys are settings, which the program's module reads
 
-Before the measurements a table [usual] may give blocks, runtime, ramp, size, interval and paths.
+Before the measurements a table [usual] may give rounds, runtime, ramp, size, interval and paths.
 
 The built-in profiles are package data of `vdisklab.workload`.
 """
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import GuestFsKind
@@ -61,7 +61,7 @@ class Usual:
     each measurement; all times are in seconds. `paths` are measured if the user names none.
     """
 
-    blocks: int | None = None
+    rounds: int | None = None
     runtime: float | None = None
     ramp: float | None = None
     size_bytes: int | None = None
@@ -122,7 +122,12 @@ class _MeasurementTable(TomlTable):
 
 
 class _UsualTable(TomlTable):
-    blocks: int | None = Field(None, ge=1, description="number of repetitions, from 1")
+    rounds: int | None = Field(
+        None,
+        validation_alias=AliasChoices("rounds", "blocks"),  # blocks: the earlier name
+        ge=1,
+        description="number of repetitions, from 1",
+    )
     runtime: Seconds | None = Field(None, description="seconds of each measurement")
     ramp: Seconds | None = Field(None, description="warm-up in seconds, which is not measured")
     size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
@@ -131,7 +136,7 @@ class _UsualTable(TomlTable):
 
     def as_usual(self) -> Usual:
         paths = tuple(self.paths)
-        return Usual(self.blocks, self.runtime, self.ramp, self.size, self.interval, paths)
+        return Usual(self.rounds, self.runtime, self.ramp, self.size, self.interval, paths)
 
 
 class _ProfileTable(TomlTable):
@@ -139,7 +144,7 @@ class _ProfileTable(TomlTable):
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""
     usual: _UsualTable | None = Field(
-        None, description="a table with the usual blocks, runtime, ramp, size, interval and paths"
+        None, description="a table with the usual rounds, runtime, ramp, size, interval and paths"
     )
     measurement: list[_MeasurementTable] = Field(
         min_length=1,

@@ -25,8 +25,8 @@ from vdisklab.plan.value_kinds import (
     several,
 )
 
-SEARCH_BLOCKS = 20
-"""Default limit of a search: as many runs as this many blocks of all cells."""
+SEARCH_ROUNDS = 20
+"""Default limit of a search: as many runs as this many rounds of all cells."""
 
 DEFAULT_MARGIN = 0.03
 """A path that is worse than the best by less than this share counts as good as the best."""
@@ -142,8 +142,8 @@ class RunRequest(MeasureRequest):
         campaign = Request(**{row.name: getattr(self, row.name) for row in settings_of()})
         if self.here:
             campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)
-        if self.find is not None and self.blocks is None:
-            campaign = replace(campaign, blocks=SEARCH_BLOCKS)
+        if self.find is not None and self.rounds is None:
+            campaign = replace(campaign, rounds=SEARCH_ROUNDS)
         return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
 
     def _require_place_only(self) -> None:

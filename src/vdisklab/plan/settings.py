@@ -82,7 +82,8 @@ class SettingRow:
     the user nor the profile sets a value; `shown` is its form in the help. `needs` names another
     option without which this one has no effect. `stored` is the value's place in a stored plan,
     for commands that repeat a campaign's settings. A setting that `identifies` a campaign is
-    stored at the top of its plan, unless it is the default.
+    stored at the top of its plan, unless it is the default. `formerly` is an earlier name, which
+    plan files and command lines still accept, with a note.
     """
 
     kind: ValueKind
@@ -100,6 +101,7 @@ class SettingRow:
     stored: str = ""
     identifies: bool = False
     envvar: str = ""
+    formerly: str = ""
     name: str = ""
 
     def named(self, name: str) -> SettingRow:
@@ -192,12 +194,13 @@ class Request:
         metavar="PATH",
         shown="the first path on the host, else `host`",
     )
-    blocks: int | None = setting(
+    rounds: int | None = setting(
         WHOLE,
-        "How often each cell is measured: once in each block.",
+        "How often each cell is measured: once in each round.",
         Panel.LENGTH,
         default=5,
         limits=Limits(1, 10_000),
+        formerly="blocks",
     )
     runtime: float | None = setting(
         SECONDS,

@@ -27,7 +27,7 @@ NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
 WANTED_LEAD = 0.1
-"""The lead for which a tie says how many blocks would show it."""
+"""The lead for which a tie says how many rounds would show it."""
 
 
 def headline(answer: RecommendationAnswer) -> str:
@@ -171,16 +171,16 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
 
 
 def _to_settle(best: BestSet | None) -> Iterator[str]:
-    """The smallest lead that the blocks of a tie can show, and the blocks for a smaller one."""
+    """The smallest lead that the rounds of a tie can show, and the rounds for a smaller one."""
     if best is None or best.alone or best.shows is None:
         return
-    blocks = best.blocks_for(WANTED_LEAD)
-    again = f" (the same command with `--blocks {blocks}`)"
-    more = f"; {WANTED_LEAD:.0%} needs {blocks} blocks{again}" if blocks else ""
+    rounds = best.rounds_for(WANTED_LEAD)
+    again = f" (the same command with `--rounds {rounds}`)"
+    more = f"; {WANTED_LEAD:.0%} needs {rounds} rounds{again}" if rounds else ""
     if best.shows > WANTED_LEAD:
         yield (
             f"At the noise seen here ({math.expm1(best.noise):.0%}), "
-            f"{counted(best.blocks, 'block')} show a lead of {best.shows:.0%} or more{more}."
+            f"{counted(best.rounds, 'round')} show a lead of {best.shows:.0%} or more{more}."
         )
 
 
@@ -199,7 +199,7 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
     if price.without == chosen:
         return f"{need}: nothing here."
     if price.ratio is None or price.ratio.ratio is None:
-        return f"{need}: not known, as {price.without} was never measured in the same block."
+        return f"{need}: not known, as {price.without} was never measured in the same round."
     return f"{need}: without it the best is {price.without}, {_times(price.ratio)}."
 
 

@@ -29,7 +29,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     InEmulatedHost,
     InLab,
     NoBaseline,
-    NoCommonBlock,
+    NoCommonRound,
     NoisyNeighbour,
     NotDirect,
     NothingToCompare,
@@ -37,13 +37,13 @@ from vdisklab.analysis.diagnostics.kinds import (
     QueueDiffers,
     SetAndRanksDiffer,
     SeveralGuests,
-    SharedBlocks,
-    SlowFirstBlock,
+    SharedRounds,
+    SlowFirstRound,
     ThinImage,
-    TooFewBlocks,
+    TooFewRounds,
     TooSlow,
 )
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.rank_intervals import Ranking
@@ -135,7 +135,7 @@ def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     """What the overall ratio of a profile without the usual score is."""
     names = ", ".join(map(str, rates))
     return (
-        f"overall ratio: how many times as good as {baseline} in the same block, as the geometric "
+        f"overall ratio: how many times as good as {baseline} in the same round, as the geometric "
         f"mean of {counted(len(rates), 'rate')}: {names}."
     )
 
@@ -143,20 +143,20 @@ def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
 def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one case per kind
     """One diagnostic in one or two sentences."""
     match finding:
-        case TooFewBlocks(cells, have, want):
+        case TooFewRounds(cells, have, want):
             return (
-                f"{named(cells)}: measured in {counted(have, 'block')}; a rank needs {want}. "
-                f"Continue with --blocks {want} or more."
+                f"{named(cells)}: measured in {counted(have, 'round')}; a rank needs {want}. "
+                f"Continue with --rounds {want} or more."
             )
         case DroppedBySearch(cells, want):
             return (
-                f"{named(cells)}: measured in fewer than {want} blocks, so without a rank. A "
+                f"{named(cells)}: measured in fewer than {want} rounds, so without a rank. A "
                 "search for the best leaves paths out when it has found better ones; so does "
                 "`runs --delete`."
             )
-        case NoCommonBlock(cells):
+        case NoCommonRound(cells):
             return (
-                f"{named(cells)}: never measured in the same block as the others, so drift "
+                f"{named(cells)}: never measured in the same round as the others, so drift "
                 "and difference cannot be separated. Measure them in one campaign."
             )
         case NothingToCompare(cell):
@@ -164,7 +164,7 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
         case Inconclusive(cells):
             return (
                 f"Inconclusive: none of the {cells} cells is shown to differ from another. "
-                "More blocks (--blocks) or longer measurements (--runtime) may decide it."
+                "More rounds (--rounds) or longer measurements (--runtime) may decide it."
             )
         case Emulated():
             return f"Measured {EMULATION}. `vdisklab doctor` shows what KVM needs here."
@@ -172,11 +172,11 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return f"Measured {IN_EMULATED_HOST}. Measure on the machine that the numbers are for."
         case InLab():
             return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
-        case FailedCell(cell, blocks, kind, reason):
-            return f"{cell}: failed in {counted(blocks, 'block')} ({kind}): {reason}"
+        case FailedCell(cell, rounds, kind, reason):
+            return f"{cell}: failed in {counted(rounds, 'round')} ({kind}): {reason}"
         case NoBaseline(_, MeasureKey() as instead):
             return (
-                "No scores: they relate to a baseline in the same blocks, which imported numbers "
+                "No scores: they relate to a baseline in the same rounds, which imported numbers "
                 f"do not have. Rank one measure: `vdisklab rank --metric {instead}`; `vdisklab "
                 "table` prints all numbers."
             )
@@ -187,15 +187,15 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             )
         case NoScore():
             return _no_score(finding)
-        case TooSlow(cells, blocks, measured):
+        case TooSlow(cells, rounds, measured):
             others = (
-                "Medians and ratios are of the other blocks, so they look better than the path is."
+                "Medians and ratios are of the other rounds, so they look better than the path is."
                 if measured
-                else "No block has a number, so there is neither a median nor a ratio."
+                else "No round has a number, so there is neither a median nor a ratio."
             )
             return (
-                f"{named(cells)}: too slow to end in time in {counted(blocks, 'block')}. Ranks "
-                f"count that as the worst value of the block. {others}"
+                f"{named(cells)}: too slow to end in time in {counted(rounds, 'round')}. Ranks "
+                f"count that as the worst value of the round. {others}"
             )
         case SeveralGuests((number,)):
             return f"Rates are those of {number} guests together."
@@ -210,11 +210,11 @@ def sentence(finding: Diagnostic) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
                 "The load was open: rates show the load that was set, not what a path can do. "
                 "Compare latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
             )
-        case SharedBlocks(share, blocks):
+        case SharedRounds(share, rounds):
             return (
-                "Some paths are fast and slow in the same blocks, or one is far noisier than the "
+                "Some paths are fast and slow in the same rounds, or one is far noisier than the "
                 f"others, which looks the same ({share:.0%} of their noise). So "
-                f"{counted(blocks, 'block')} say little about differences between such paths. "
+                f"{counted(rounds, 'round')} say little about differences between such paths. "
                 "The set of paths that may be the best allows for it. Ranks do not: up to 12 % of "
                 "such campaigns have a wrong one, instead of 5 %."
             )
@@ -295,7 +295,7 @@ def _limitation(diagnostic: CellDiagnostic) -> str:  # noqa: PLR0911 - one case 
 
 def _unsteady(  # noqa: PLR0911 - one case per kind
     diagnostic: Drift
-    | SlowFirstBlock
+    | SlowFirstRound
     | Bimodal
     | ClockTrouble
     | FrequencyGovernor
@@ -304,22 +304,22 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
 ) -> str:
     """Why repeated measurements of the same cell differ."""
     match diagnostic:
-        case Drift(measure, _, blocks, change, _):
+        case Drift(measure, _, rounds, change, _):
             trend = "rose" if change > 0 else "fell"
             return (
-                f"{measure} {trend} by {abs(change):.0%} over {blocks} blocks in all cells. Ranks "
-                "and ratios are taken within blocks and are not affected; medians are. Compare "
+                f"{measure} {trend} by {abs(change):.0%} over {rounds} rounds in all cells. Ranks "
+                "and ratios are taken within rounds and are not affected; medians are. Compare "
                 "ratios, and let the disk rest or fill its cache before measuring (--ramp)."
             )
-        case SlowFirstBlock(measure, _, factor):
+        case SlowFirstRound(measure, _, factor):
             return (
-                f"{measure}: the first block is only {factor:.0%} as good as the others. Ratios "
-                "within it are as valid as others; measure more blocks, or a longer --ramp."
+                f"{measure}: the first round is only {factor:.0%} as good as the others. Ratios "
+                "within it are as valid as others; measure more rounds, or a longer --ramp."
             )
         case Bimodal(cell, measure, apart, share):
             distance = "the lower one with zeros" if apart is None else f"×{apart:.2g} apart"
             return (
-                f"{cell}, {measure}: two groups of blocks, {distance} ({share:.0%} in "
+                f"{cell}, {measure}: two groups of rounds, {distance} ({share:.0%} in "
                 "the upper one): the median may belong to either. Compare its runs "
                 "(`vdisklab runs`, `vdisklab show`) to find the cause."
             )
@@ -338,7 +338,7 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
             return (
                 f"The hypervisor took up to {share:.0%} of the CPU time ({cell}) in "
                 f"{counted(measurements, 'measurement')}: other guests share this machine. "
-                "Measure at a quiet time, or more blocks."
+                "Measure at a quiet time, or more rounds."
             )
         case HostChanged(fact, values):
             return (
@@ -350,18 +350,18 @@ def _unsteady(  # noqa: PLR0911 - one case per kind
 
 
 def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
-    """A comparison's outcome: `A faster`, `no difference shown (about 12 blocks may show one)`."""
+    """A comparison's outcome: `A faster`, `no difference shown (about 12 rounds may show one)`."""
     match outcome:
         case Verdict.A_BETTER | Verdict.B_BETTER:
             return f"{names[outcome is Verdict.B_BETTER]} faster"
         case Verdict.A_LIKELY | Verdict.B_LIKELY:
             return f"{names[outcome is Verdict.B_LIKELY]} faster: likely, not proven"
         case Verdict.TOO_FEW:
-            return f"too few blocks ({ratio.pairs})"
+            return f"too few rounds ({ratio.pairs})"
         case Verdict.NONE_SHOWN:
-            needed = ratio.blocks_needed
+            needed = ratio.rounds_needed
             if needed is not None and needed > ratio.pairs:
-                return f"no difference shown (about {needed} blocks may show one)"
+                return f"no difference shown (about {needed} rounds may show one)"
             return "no difference shown"
         case _:
             assert_never(outcome)
@@ -388,7 +388,7 @@ def _no_score(finding: NoScore) -> str:
     if finding.zero:
         everywhere = ", nor has any other path, as it is the baseline" * bool(finding.baseline_zero)
         return (
-            f"{finding.cell}: no {name} in the blocks in which its {', '.join(finding.zero)} is "
+            f"{finding.cell}: no {name} in the rounds in which its {', '.join(finding.zero)} is "
             f"zero, as a ratio to zero is unknown{everywhere}. `vdisklab rank --metric "
             f"{finding.zero[0]}` counts them."
         )
@@ -406,7 +406,7 @@ def _no_score(finding: NoScore) -> str:
         )
     if finding.lacking:
         return f"{finding.cell}: no {name}, as it lacks {', '.join(finding.lacking)}."
-    return f"{finding.cell}: no {name}, as no block holds all its measures and the baseline's."
+    return f"{finding.cell}: no {name}, as no round holds all its measures and the baseline's."
 
 
 def named(cells: Sequence[MeasuredCell | str], most: int = SHOWN_NAMES) -> str:
@@ -437,23 +437,23 @@ def chance_sentence(best: BestSet) -> str:
 
 
 def reach_sentence(best: BestSet) -> str | None:
-    """The leads that the blocks can show; None without noise or anything to compare."""
+    """The leads that the rounds can show; None without noise or anything to compare."""
     if best.shows is None or best.noise < LEAST_NOISE:
         return None
     more = [
-        f"{lead:.0%} needs {needed} blocks"
+        f"{lead:.0%} needs {needed} rounds"
         for lead in (0.25, 0.10)
-        if best.shows > lead and (needed := best.blocks_for(lead)) is not None
+        if best.shows > lead and (needed := best.rounds_for(lead)) is not None
     ]
     return (
-        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.blocks, 'block')} "
+        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
         f"show leads of {best.shows:.0%} or more{''.join(f'; {text}' for text in more)}."
     )
 
 
 def search_sentences(outcome: Outcome) -> Iterator[str]:
     """The result of a search for the best path, how sure it is, and why the search ended."""
-    after = f"after {counted(outcome.blocks, 'block')}"
+    after = f"after {counted(outcome.rounds, 'round')}"
     if outcome.measured == 1:
         yield (
             f"Only {outcome.best} of {counted(outcome.cells, 'path')} has numbers ({after}), so "
@@ -473,7 +473,7 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
     )
     yield from _why_it_ended(outcome)
     if outcome.rivals:
-        yield f"Compared in {MIN_BLOCKS} blocks or more: {_rivals(outcome)}."
+        yield f"Compared in {MIN_ROUNDS} rounds or more: {_rivals(outcome)}."
     if outcome.as_good:
         simple = simplest((outcome.best, *outcome.as_good))
         yield tie_advice(str(simple))
@@ -500,7 +500,7 @@ def ranking_after_search(outcome: Outcome, ranking: Ranking) -> str | None:
     else:
         differs = f"begins with {best.leader}"
     return (
-        f"The ranking goes by each path's own runs in {MIN_BLOCKS} blocks or more, not by segments "
+        f"The ranking goes by each path's own runs in {MIN_ROUNDS} rounds or more, not by segments "
         "that paths share, has no margin, and allows for noise that differs or is shared; so it "
         f"{differs}. The search answers for all paths, within {_margin(outcome)}."
     )
@@ -513,9 +513,9 @@ def _why_it_ended(outcome: Outcome) -> Iterator[str]:
                 "The budget ran out before the search was done: with more time the answer may "
                 "change."
             )
-        case Ended.OUT_OF_BLOCKS:
+        case Ended.OUT_OF_ROUNDS:
             yield (
-                "The limit of blocks was reached before the search was done: with more --blocks "
+                "The limit of rounds was reached before the search was done: with more --rounds "
                 "the answer may change."
             )
         case Ended.FOUND:

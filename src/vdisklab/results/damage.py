@@ -21,7 +21,7 @@ def require_sound(connection: sa.Connection, tables: Iterable[sa.Table]) -> None
     """Raises ValueError if a row of these tables would be left out of answers, or counted wrongly.
 
     Joins and filters in SQL drop a row that lacks a value or refers to a missing row, and nobody
-    would notice. Reading the values finds everything else. On 5,000 cells in three blocks
+    would notice. Reading the values finds everything else. On 5,000 cells in three rounds
     (1.4 million rows, 330 MB) this takes 1.5 s of CPU time, on 20 cells a few milliseconds.
     """
     tables = tuple(tables)

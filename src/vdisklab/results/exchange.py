@@ -40,6 +40,9 @@ FORMAT = "vdisklab/1"
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
 
+_EXPORTED_NAMES: Mapping[str, str] = {"round": "block"}
+"""The keys of exported files that differ from the names of fields: format 1 says block."""
+
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
 _FORMAT_KEY = re.compile(rb'"format"\s*:\s*"vdisklab[/.]')
@@ -47,7 +50,7 @@ PEEK = 4096
 """An export names its format within this many bytes of the start or the end of the file."""
 
 CSV_COLUMNS = (
-    "campaign", "run", "cell", "path", "page_cache", "block", "position", "origin", "accelerator",
+    "campaign", "run", "cell", "path", "page_cache", "round", "position", "origin", "accelerator",
     "medium", "started", "measurement", "program", "direction", "metric", "value", "unit",
     "failure",
 )  # fmt: skip
@@ -140,7 +143,10 @@ def without_raw(run: Run) -> Run:
 
 
 def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return {
+        _EXPORTED_NAMES.get(field.name, field.name): _plain(getattr(value, field.name))
+        for field in fields(value)
+    }
 
 
 def _plain(value: object) -> object:
@@ -246,7 +252,7 @@ def _validated(adapter: TypeAdapter[_Value], plain: object, name: str, part: str
 
 
 def _campaign(plain: object, name: str) -> WholeCampaign:
-    """The campaign with its runs. Each must belong to it and its plan, once per cell and block."""
+    """The campaign with its runs. Each must belong to it and its plan, once per cell and round."""
     campaign = _validated(_CAMPAIGN, plain, name, "campaign")
     error = plan_error(campaign.plan)
     if error is not None:
@@ -264,10 +270,10 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
             _refuse(name, f"{where} is of the cell {label[:80]!r}, which is not in the plan")
         if cells.setdefault(run.cell, label) != label:
             _refuse(name, f"{where} and another run have one key for two cells")
-        if run.failure is None and (run.cell, run.block) in measured:
-            _refuse(name, f"{where} measures {label[:80]!r} in block {run.block} a second time")
+        if run.failure is None and (run.cell, run.round) in measured:
+            _refuse(name, f"{where} measures {label[:80]!r} in round {run.round} a second time")
         if run.failure is None:
-            measured.add((run.cell, run.block))
+            measured.add((run.cell, run.round))
     return WholeCampaign(campaign, tuple(runs))
 
 
@@ -356,7 +362,7 @@ def csv_field(value: object) -> object:
 
 def _sample_rows(run: Run) -> Iterator[Sequence[object]]:
     of_run = (
-        run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.block, run.position,
+        run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.round, run.position,
         run.origin.value, run.accelerator, run.medium, run.started.isoformat(),
     )  # fmt: skip
     failure = run.failure.kind.value if run.failure else None

@@ -2,7 +2,7 @@
 
     Campaign 1─n Run 1─n Measurement 1─n Sample
 
-A Run is one cell (disk path and page-cache state) in one block: one fresh attach of the disk.
+A Run is one cell (disk path and page-cache state) in one round: one fresh attach of the disk.
 It is the unit of replication. Its Measurements are the programs that ran in that attach.
 """
 
@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -361,9 +363,9 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One cell in one block, measured or failed.
+    """One cell in one round, measured or failed.
 
-    `block` counts from 1, `position` is the place within the block's random order (from 1).
+    `round` counts from 1, `position` is the place within the round's random order (from 1).
     `accelerator` is the value of a `RanUnder`, None without a guest. `medium` names the device
     below the work directory. `commands` are those that were run, as one would type them.
     """
@@ -373,7 +375,7 @@ class Run:
     cell: str
     path: str
     page_cache: PageCache
-    block: int
+    round: Annotated[int, Field(validation_alias="block")]  # the name in exported files
     position: int
     origin: Origin
     started: datetime

@@ -22,7 +22,7 @@ class RunOutline:
     cell: str
     path: str
     page_cache: PageCache
-    block: int
+    round: int
     position: int
     origin: Origin
     started: datetime
@@ -71,7 +71,7 @@ class RunTally:
     """The host's CPU seconds and the operations of one run; `cell` is the fingerprint."""
 
     campaign: str
-    block: int
+    round: int
     cell: str
     cpu_seconds: float
     operations: int
@@ -97,7 +97,7 @@ class Example:
 
     cell: str
     run: str
-    block: int
+    round: int
     started: datetime
     accelerator: str | None
     medium: str | None
@@ -112,6 +112,6 @@ class RunSeries:
 
     campaign: str
     cell: str
-    block: int
+    round: int
     measurement: str
     series: Series

@@ -103,7 +103,7 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
             schema.campaign.c.id,
             run.c.path,
             run.c.page_cache,
-            run.c.block,
+            run.c.round,
         )
         .select_from(run.join(schema.campaign))
         .where(is_measured)
@@ -150,10 +150,10 @@ def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunTall
     _require_counts(connection)
     counts = _Counts(keys)
     query = (
-        counts.of(schema.campaign.c.id, run.c.block, run.c.cell, sa.func.sum(seconds),
+        counts.of(schema.campaign.c.id, run.c.round, run.c.cell, sa.func.sum(seconds),
                   counts.operations)
         .where(seconds.is_not(None), counts.above("read_operations").is_not(None))
-        .group_by(schema.campaign.c.id, run.c.block, run.c.cell)
+        .group_by(schema.campaign.c.id, run.c.round, run.c.cell)
     )  # fmt: skip
     return tuple(RunTally(*row) for row in connection.execute(query))
 
@@ -248,7 +248,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
         measured[row.run].append((row.name, row.command))
     return tuple(
         Example(
-            row["cell"], row["id"], row["block"], row["started"], row["accelerator"],
+            row["cell"], row["id"], row["round"], row["started"], row["accelerator"],
             row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
             tuple(measured[row["key"]]),
         )
@@ -263,7 +263,7 @@ def bandwidth_series(
     run, measurement, series = schema.run, schema.measurement, schema.series
     query = (
         sa.select(
-            series, schema.campaign.c.id.label("campaign_id"), run.c.cell, run.c.block,
+            series, schema.campaign.c.id.label("campaign_id"), run.c.cell, run.c.round,
             measurement.c.name,
         )
         .select_from(series.join(measurement).join(run).join(schema.campaign))
@@ -277,7 +277,7 @@ def bandwidth_series(
     )  # fmt: skip
     return tuple(
         RunSeries(
-            row["campaign_id"], row["cell"], row["block"], row["name"],
+            row["campaign_id"], row["cell"], row["round"], row["name"],
             rows.series_value(row),
         )
         for row in connection.execute(query).mappings()

@@ -345,9 +345,11 @@ def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
     return sa.Column(name, Whole(64), nullable=optional)
 
 
-def _place(name: str, *, least: int = 1, primary: bool = False) -> sa.Column[int]:
-    """A column for a small number, such as a block's."""
-    return sa.Column(name, Whole(32, least), primary_key=primary, nullable=False)
+def _place(
+    name: str, *, key: str | None = None, least: int = 1, primary: bool = False
+) -> sa.Column[int]:
+    """A column for a small number, such as a round's."""
+    return sa.Column(name, Whole(32, least), key=key, primary_key=primary, nullable=False)
 
 
 metric = sa.Table(
@@ -398,7 +400,7 @@ run = sa.Table(
     _words("cell"),
     _words("path"),
     _word("page_cache", PageCache),
-    _place("block"),
+    _place("block", key="round"),  # named so when a round was still called a block
     _place("position"),
     _word("origin", Origin),
     sa.Column("started", UtcTime, nullable=False),
@@ -408,15 +410,15 @@ run = sa.Table(
     sa.Column("commands", Listed, nullable=False),
     _word("failure_kind", FailureKind, optional=True),
     _words("failure_message", optional=True),
-    sa.Index("run_by_cell", "campaign", "block", "cell"),
+    sa.Index("run_by_cell", "campaign", "round", "cell"),
 )
 
-# A block measures each cell once: a second measured run would count twice. A failed cell may be
+# A round measures each cell once: a second measured run would count twice. A failed cell may be
 # measured again.
 sa.Index(
     "run_measured_once",
     run.c.campaign,
-    run.c.block,
+    run.c.round,
     run.c.cell,
     unique=True,
     sqlite_where=run.c.failure_kind.is_(None),

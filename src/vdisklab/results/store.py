@@ -110,14 +110,14 @@ class Store:
                 sa.update(table).where(table.c.id == campaign_id).values(label=label)
             )
 
-    def rename_runs(self, blocks: Mapping[str, int], cell: MeasuredCell) -> None:
-        """Gives runs another cell; each gets the block that `blocks` has for its id."""
+    def rename_runs(self, rounds: Mapping[str, int], cell: MeasuredCell) -> None:
+        """Gives runs another cell; each gets the round that `rounds` has for its id."""
         table = schema.run
         values = {"path": cell.name, "page_cache": cell.page_cache, "cell": cell.fingerprint}
         with self._database.writing() as connection:
-            for run_id, block in blocks.items():
+            for run_id, round in rounds.items():
                 renamed = sa.update(table).where(table.c.id == run_id)
-                connection.execute(renamed.values(block=block, **values))
+                connection.execute(renamed.values(round=round, **values))
 
     def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
         """All campaigns, or only those with stored runs, the newest first."""
@@ -163,7 +163,7 @@ class Store:
         """Stores a run with its checks and measurements, or nothing if that fails.
 
         Raises DatabaseError if its campaign is not stored, if its id already is, for a second
-        measured run of a cell in a block, a number that is not finite, and an unknown metric.
+        measured run of a cell in a round, a number that is not finite, and an unknown metric.
         """
         with self._database.writing() as connection:
             self._add_run(connection, run)
@@ -230,26 +230,26 @@ class Store:
             )
         measured = sa.select(table.c.id).where(
             table.c.campaign == campaign_key,
-            table.c.block == run.block,
+            table.c.round == run.round,
             table.c.cell == run.cell,
             table.c.failure_kind.is_(None),
         )
         earlier = connection.scalar(measured) if run.failure is None else None
         if earlier is not None:
             raise DatabaseError(
-                f"{run.cell} is measured in block {run.block} already, by run {earlier}",
+                f"{run.cell} is measured in round {run.round} already, by run {earlier}",
                 hint="another vdisklab may be running the same plan",
             )
 
     def finished(self, campaign_id: str, *, failed_too: bool = False) -> set[tuple[int, str]]:
-        """Block and cell of measured runs; with `failed_too` also of failed ones."""
+        """Round and cell of measured runs; with `failed_too` also of failed ones."""
         table = schema.run
         with self._reading() as connection:
             key = self._campaign_keys(connection, (campaign_id,))[0]
-            query = sa.select(table.c.block, table.c.cell).where(table.c.campaign == key)
+            query = sa.select(table.c.round, table.c.cell).where(table.c.campaign == key)
             if not failed_too:
                 query = query.where(table.c.failure_kind.is_(None))
-            return {(block, cell) for block, cell in connection.execute(query)}
+            return {(round, cell) for round, cell in connection.execute(query)}
 
     def runs(self, campaign_id: str | None = None, *, measured_only: bool = False) -> Iterator[Run]:
         """The complete runs of one campaign, or of all, in the order they were stored.

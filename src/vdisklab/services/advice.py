@@ -27,9 +27,9 @@ from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     ceiling_diagnostics,
     drift_diagnostics,
-    first_block_diagnostics,
+    first_round_diagnostics,
 )
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, against_baseline, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
@@ -96,7 +96,7 @@ class RankingAnswer:
     cached: tuple[FromPageCache, ...]
     failed: tuple[FailedCell, ...]
     findings: tuple[Diagnostic, ...]
-    blocks: int
+    rounds: int
     verdicts: Verdicts = field(default_factory=Verdicts)
     rates: tuple[MeasureKey, ...] = ()
     """The measures whose mean is ranked, for a profile without the score's measurements."""
@@ -202,10 +202,10 @@ def ranking_of(
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
             *load_direct_diagnostics(results, loaded),
             *value_diagnostics(observations, shown, measure, {entry.cell for entry in cached}),
-            *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
+            *ranking_diagnostics(ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
-        blocks=loaded.blocks,
+        rounds=loaded.rounds,
         verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
     )
 
@@ -216,12 +216,12 @@ def value_diagnostics(
     measure: MeasureKey,
     cached: Collection[MeasuredCell],
 ) -> Iterator[Diagnostic]:
-    """Diagnostics from the values of the blocks: drift, outlying first blocks, two modes, ceilings.
+    """Diagnostics from the values of the rounds: drift, outlying first rounds, two modes, ceilings.
 
     `cached` are the cells whose numbers come from the page cache.
     """
     yield from drift_diagnostics(observations, measure)
-    yield from first_block_diagnostics(observations, measure)
+    yield from first_round_diagnostics(observations, measure)
     for key in shown:
         yield from bimodal_diagnostics(observations, key)
     yield from ceiling_diagnostics(observations, measure, cached)
@@ -378,7 +378,7 @@ def recommendation_of(
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
         workings=worked,
         findings=(
-            *ranking_diagnostics(best.ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
+            *ranking_diagnostics(best.ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
             *missing_scores(scored, measure),
             *(without_mix(observations, scored.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(results, loaded, best.cell),
@@ -513,11 +513,11 @@ def _nothing_to_recommend(
             "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
         )
     usable = narrowed(observations, paths)
-    blocks = int(usable.blocks_of().max(initial=0))
-    if blocks < MIN_BLOCKS:
+    rounds = int(usable.rounds_of().max(initial=0))
+    if rounds < MIN_ROUNDS:
         return PlanError(
-            f"measured in {counted(blocks, 'block')}; a rank needs {MIN_BLOCKS}",
-            hint=f"continue the campaign with --blocks {MIN_BLOCKS} or more",
+            f"measured in {counted(rounds, 'round')}; a rank needs {MIN_ROUNDS}",
+            hint=f"continue the campaign with --rounds {MIN_ROUNDS} or more",
         )
     if not np.isfinite(usable.grid(measure)).any():
         return PlanError(
@@ -528,7 +528,7 @@ def _nothing_to_recommend(
         )
     which = f"no path that meets {_joined(needs)}" if needs else "no path"
     return none_meets(paths.values(), needs, verdicts) or PlanError(
-        f"{which} has the measure {measure} in {MIN_BLOCKS} blocks",
+        f"{which} has the measure {measure} in {MIN_ROUNDS} rounds",
         hint="see `vdisklab rank` for the reason",
     )
 

@@ -86,9 +86,9 @@ class Loaded:
         return [campaign.id for campaign in self.campaigns]
 
     @property
-    def blocks(self) -> int:
-        """Number of blocks in which at least one run succeeded."""
-        return len({(run.campaign, run.block) for run in self.outlines if run.failure is None})
+    def rounds(self) -> int:
+        """Number of rounds in which at least one run succeeded."""
+        return len({(run.campaign, run.round) for run in self.outlines if run.failure is None})
 
     @cached_property
     def cells(self) -> dict[str, MeasuredCell]:

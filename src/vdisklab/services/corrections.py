@@ -10,7 +10,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import Store
-from vdisklab.services.import_results import last_blocks, require_name
+from vdisklab.services.import_results import last_rounds, require_name
 from vdisklab.units import counted
 
 _SHOWN = 4
@@ -37,7 +37,7 @@ class StoredResult:
             first = self.chosen[0]
             cell = first.measured_cell
             if len(self.chosen) == 1:
-                return f"run {first.id} of campaign {self.campaign.id}: {cell}, block {first.block}"
+                return f"run {first.id} of campaign {self.campaign.id}: {cell}, round {first.round}"
             return f"{counted(len(self.chosen), 'run')} of campaign {self.campaign.id}: {cell}"
         label = f" ({self.campaign.label})" if self.campaign.label else ""
         cells = len({run.cell for run in self.runs})
@@ -111,7 +111,7 @@ def delete_stored(results: Store, stored: StoredResult) -> None:
 def rename_stored(results: Store, stored: StoredResult, name: str) -> str:
     """Gives a campaign another label, or an imported run and its repetitions another name.
 
-    A campaign of one imported name gets both. Returns what was done. Repetitions get blocks after
+    A campaign of one imported name gets both. Returns what was done. Repetitions get rounds after
     those that the name has already. Raises PlanError for a bad name, and for a run that vdisklab
     measured: its path says what was measured.
     """
@@ -141,8 +141,8 @@ def _rename_cell(results: Store, stored: StoredResult, like: RunOutline, name: s
     cell = MeasuredCell.parse(name)
     if cell == like.measured_cell:
         return f"{cell} has that name already"
-    first = last_blocks(stored.runs).get(cell.fingerprint, 0) + 1
+    first = last_rounds(stored.runs).get(cell.fingerprint, 0) + 1
     imported = [run for run in stored.runs if run.cell == like.cell and run.origin is like.origin]
-    ordered = sorted(imported, key=lambda run: run.block)
-    results.rename_runs({run.id: block for block, run in enumerate(ordered, first)}, cell)
+    ordered = sorted(imported, key=lambda run: run.round)
+    results.rename_runs({run.id: round for round, run in enumerate(ordered, first)}, cell)
     return f"{counted(len(ordered), 'run')} of {like.measured_cell} renamed: {cell}"

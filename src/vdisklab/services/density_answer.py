@@ -159,7 +159,7 @@ def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
         raise PlanError("no path of this search could be measured", hint="`vdisklab runs` says why")
     carried = best.capacity
     tried = carried.at_least and carried.guests < guests
-    hint = "measure other paths, more --blocks, a smaller --load or a longer --until"
+    hint = "measure other paths, more --rounds, a smaller --load or a longer --until"
     if not best.complete:
         hint = "the search did not end: the same `vdisklab density` continues it"
     elif tried and best.limited.limit is LimitedBy.MEMORY:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, one_of
 from vdisklab.analysis.rank_intervals import rank as rank_cells
@@ -118,7 +118,7 @@ def advise_groups(
 ) -> AdviceAnswer:
     """The answer for each group from stored campaigns, and the plan for those without one.
 
-    An answer from fewer blocks than `request` asks for is planned too: more continue its campaign.
+    An answer from fewer rounds than `request` asks for is planned too: more continue its campaign.
     `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
     each group takes the newest campaign of this machine that measured it.
     """
@@ -131,7 +131,7 @@ def advise_groups(
         if entry.verdict is DiskAction.MEASURE
         or (entry.to is not None and entry.gain is None)
         or entry.elsewhere is not None
-        or desk.has_fewer_blocks(entry.campaign, request, own)
+        or desk.has_fewer_rounds(entry.campaign, request, own)
     ]
     planned = tuple(_plans(open_groups, request))
     order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
@@ -217,19 +217,19 @@ class _Desk:
             return _made_safe(group, group.path, now)
         return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
 
-    def has_fewer_blocks(self, answering: str | None, request: Request, own: set[str]) -> bool:
-        """True for a campaign of `advise` that was interrupted, or made with fewer --blocks.
+    def has_fewer_rounds(self, answering: str | None, request: Request, own: set[str]) -> bool:
+        """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
         Its baseline is the path of a disk, one of `own`.
         """
         campaign = next((stored for stored in self._campaigns if stored.id == answering), None)
-        if campaign is None or self._results is None or request.blocks is None:
+        if campaign is None or self._results is None or request.rounds is None:
             return False
         plan = campaign.plan
         if plan.get("profile") != request.profile or plan.get("baseline") not in own:
             return False
         done = self._results.finished(campaign.id, failed_too=True)
-        return len(done) < len(plan.get("cells", ())) * request.blocks
+        return len(done) < len(plan.get("cells", ())) * request.rounds
 
     def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
         """Campaigns with the group's path, those on its own file system first, then by age."""
@@ -281,7 +281,7 @@ class _Desk:
         }
         comparison = _Comparison(observations, score, own)
         if not comparison.ranked([own, *usable]):
-            few = f"fewer than {MIN_BLOCKS} blocks of its path, or no other setting, are measured"
+            few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
             return DiskAdvice(group, DiskAction.MEASURE, few)
         unsafe = not now.keeping.acceptable
         chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
@@ -396,7 +396,7 @@ class _Comparison:
     own: MeasuredCell
 
     def ranked(self, cells: Sequence[MeasuredCell]) -> bool:
-        """True if the own cell and at least one other have enough blocks for a rank."""
+        """True if the own cell and at least one other have enough rounds for a rank."""
         rows = rank_cells(narrowed(self.observations, cells), self.score).rows
         return len(rows) > 1 and any(row.cell == self.own for row in rows)
 

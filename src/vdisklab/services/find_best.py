@@ -1,4 +1,4 @@
-"""`run --find best`: before each block, selects the cells that may be the best."""
+"""`run --find best`: before each round, selects the cells that may be the best."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vdisklab.path.segments import HOST
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.run_request import DEFAULT_MARGIN, SEARCH_BLOCKS, RunRequest
+from vdisklab.plan.run_request import DEFAULT_MARGIN, SEARCH_ROUNDS, RunRequest
 from vdisklab.progress import DurablePaths, Progress
 from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
@@ -76,11 +76,11 @@ class _Contest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """What some blocks have shown: the goodness of competing cells x blocks, NaN if missing.
+    """What some rounds have shown: the goodness of competing cells x rounds, NaN if missing.
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
     The `margin` is at least the resolution of the values; `step` is that of the metric if so.
-    `waits` is True if only the numbers to which scores relate are missing, in few blocks.
+    `waits` is True if only the numbers to which scores relate are missing, in few rounds.
     """
 
     logs: Floats
@@ -107,11 +107,11 @@ class BestSearch:
     """A search for the best path by `metric`, among the paths that meet all needs.
 
     `budget` is in seconds from `began`; runs stored before an interruption count with their
-    duration. The search ends after `most_blocks`.
+    duration. The search ends after `most_rounds`.
     """
 
     rules: Rules
-    most_blocks: int
+    most_rounds: int
     budget: float
     needs: tuple[Need, ...]
     metric: str
@@ -136,28 +136,28 @@ class BestSearch:
         return plan
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Returns the function that selects the cells to measure in each block.
+        """Returns the function that selects the cells to measure in each round.
 
-        Only earlier blocks count, so an interrupted search continues in the same way: equal numbers
-        select equal cells. The baseline and paths on the host are measured in every block, because
+        Only earlier rounds count, so an interrupted search continues in the same way: equal numbers
+        select equal cells. The baseline and paths on the host are measured in every round, because
         scores relate to them.
         """
         limit = self.time_limit(results, plan, campaign)
         always = set(limit.needed)
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         contest = _Contest.among(tuple(fingerprint))
-        allowed = self.most_blocks * len(contest.cells)
+        allowed = self.most_rounds * len(contest.cells)
 
-        def choose(block: int) -> Collection[str]:
-            known = self._known(results, contest, campaign, block)
+        def choose(round: int) -> Collection[str]:
+            known = self._known(results, contest, campaign, round)
             affordable = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
-            if block == 1 or known.waits:
+            if round == 1 or known.waits:
                 rows = first_cells(contest.levels, min(affordable, allowed))
             else:
                 state = known.state(contest, self.rules)
                 if state is None:
                     raise PlanError(
-                        f"no guest path has the measure {self.metric!r} after block {block - 1}",
+                        f"no guest path has the measure {self.metric!r} after round {round - 1}",
                         hint=f"see what failed: `vdisklab runs {campaign}`. Scores relate to the "
                         "baseline, so if only that failed, choose another --metric or --baseline",
                     )
@@ -183,7 +183,7 @@ class BestSearch:
         return SearchResult(outcome, len(store.finished(campaign)))
 
     def outcome(self, results: Store, campaign: str) -> Outcome | None:
-        """The best cell after all measured blocks, and why the search ended.
+        """The best cell after all measured rounds, and why the search ended.
 
         None if nothing was measured in a guest.
         """
@@ -196,7 +196,7 @@ class BestSearch:
         seen = np.flatnonzero(np.isfinite(known.logs).any(axis=1))
         # With one measured path the model only knows that path, and the others are guesses.
         leader = state.leader if len(seen) > 1 else int(seen[0])
-        allowed = self.most_blocks * len(contest.cells)
+        allowed = self.most_rounds * len(contest.cells)
         return Outcome(
             best=contest.cells[leader],
             probability=state.probability,
@@ -205,7 +205,7 @@ class BestSearch:
             undecided=contest.named(() if comparison is None else comparison.undecided),
             gap=0.0 if comparison is None else comparison.gap,
             ended=self._ended(state, used_up=known.runs >= allowed),
-            blocks=known.logs.shape[1],
+            rounds=known.logs.shape[1],
             margin=known.margin,
             step=known.step,
             predicted=leader not in seen,
@@ -219,11 +219,11 @@ class BestSearch:
         if state.ended:
             return Ended.FOUND
         limited = math.isfinite(self.budget) and not used_up
-        return Ended.OUT_OF_BUDGET if limited else Ended.OUT_OF_BLOCKS
+        return Ended.OUT_OF_BUDGET if limited else Ended.OUT_OF_ROUNDS
 
-    def _known(self, results: Store, contest: _Contest, campaign: str, block: int | None) -> _Known:
-        """What the blocks before `block` have shown (None: all blocks)."""
-        runs = [run for run in results.outlines([campaign]) if block is None or run.block < block]
+    def _known(self, results: Store, contest: _Contest, campaign: str, round: int | None) -> _Known:
+        """What the rounds before `round` have shown (None: all rounds)."""
+        runs = [run for run in results.outlines([campaign]) if round is None or run.round < round]
         place = {cell: row for row, cell in enumerate(contest.cells)}
         logs = np.full((len(place), 0), np.nan)
         margin, step = self.rules.margin, None
@@ -233,8 +233,8 @@ class BestSearch:
             grid = goodness(scored, key)
             columns = [
                 column
-                for column, earlier in enumerate(scored.blocks)
-                if block is None or earlier.number < block
+                for column, earlier in enumerate(scored.rounds)
+                if round is None or earlier.number < round
             ]
             logs = np.full((len(place), len(columns)), np.nan)
             resolution = np.zeros(len(place))
@@ -247,7 +247,7 @@ class BestSearch:
             step = key.quantity.step if margin > self.rules.margin else None
         latest = {
             place[run.measured_cell]: run
-            for run in sorted(runs, key=lambda run: run.block)
+            for run in sorted(runs, key=lambda run: run.round)
             if run.measured_cell in place
         }
         measured = np.isfinite(logs).any(axis=1)
@@ -261,7 +261,7 @@ class BestSearch:
             seconds=sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs)),
             margin=margin,
             step=step,
-            waits=waits and len({run.block for run in runs}) < ATTEMPTS,
+            waits=waits and len({run.round for run in runs}) < ATTEMPTS,
         )
 
     def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:
@@ -321,7 +321,7 @@ class BestSearch:
 
 
 def _mean_seconds(plan: CampaignPlan) -> float:
-    """The mean of the estimated durations of the runs of one block."""
+    """The mean of the estimated durations of the runs of one round."""
     return sum(map(run_seconds(plan), plan.cells)) / len(plan.cells)
 
 
@@ -344,7 +344,7 @@ def make_search(request: RunRequest) -> BestSearch | None:
         return None
     return BestSearch(
         rules=Rules(request.within or DEFAULT_MARGIN, every_cell=request.every_path),
-        most_blocks=request.blocks or SEARCH_BLOCKS,
+        most_rounds=request.rounds or SEARCH_ROUNDS,
         budget=math.inf if request.budget is None else request.budget,
         needs=with_default(request.need, unsafe=request.unsafe),
         metric=request.metric or DEFAULT_METRIC,

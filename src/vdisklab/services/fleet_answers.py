@@ -254,7 +254,7 @@ def answer_fleet_recommendation(
 def answer_fleet_claims(
     results: Store, fleet: LoadedFleet, files: Sequence[ClaimFile], requested: Request
 ) -> tuple[FleetClaim, ...]:
-    """Every claim, judged on each host by its own blocks."""
+    """Every claim, judged on each host by its own rounds."""
     by_claim: dict[tuple[str, str], tuple[Claim, dict[ClaimStatus, list[str]]]] = {}
     for host in fleet.hosts:
         answer = evaluate_claims(load_chosen(results, host.campaigns), files, requested)

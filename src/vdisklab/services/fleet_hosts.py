@@ -134,7 +134,7 @@ def load_fleet(
             left_out.append(f"{host.name}: {why}")
     loaded = load_chosen(results, tuple(c for host in joined for c in host.campaigns))
     require_numbers(loaded)
-    with_numbers = {block.campaign for block in loaded.observations.blocks}
+    with_numbers = {round.campaign for round in loaded.observations.rounds}
     joined.sort(key=lambda host: host.name)
     measured = tuple(host for host in joined if with_numbers.intersection(host.ids))
     left_out += [

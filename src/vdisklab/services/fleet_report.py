@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vdisklab.analysis.fleet.host_means import blocks_by_host
+from vdisklab.analysis.fleet.host_means import rounds_by_host
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
@@ -28,7 +28,7 @@ from vdisklab.services.fleet_hosts import LoadedFleet
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetContents:
-    """The fleet's answer, and each host's own ranking by its own blocks.
+    """The fleet's answer, and each host's own ranking by its own rounds.
 
     If `recommendation` is None, `why_none` says why.
     """
@@ -57,19 +57,19 @@ def gather_fleet(results: Store, fleet: LoadedFleet, disk: HostDisk | None = Non
 def own_rankings(
     observations: Observations, fleet: LoadedFleet, measure: MeasureKey
 ) -> dict[str, Ranking]:
-    """The ranking of each host's own blocks."""
+    """The ranking of each host's own rounds."""
     answer = {}
-    for host, columns in blocks_by_host(observations, fleet.host_of).items():
-        rows = np.isin(observations.block, columns) & (
+    for host, columns in rounds_by_host(observations, fleet.host_of).items():
+        rows = np.isin(observations.round, columns) & (
             observations.measure == observations.measures.index(measure)
         )
         own = replace(
             observations,
             cell=observations.cell[rows],
-            block=np.searchsorted(columns, observations.block[rows]).astype(np.int32),
+            round=np.searchsorted(columns, observations.round[rows]).astype(np.int32),
             measure=observations.measure[rows],
             value=observations.value[rows],
-            blocks=tuple(observations.blocks[column] for column in columns),
+            rounds=tuple(observations.rounds[column] for column in columns),
             too_slow=(),
         )
         answer[host] = rank_cells(own, measure)

@@ -68,7 +68,7 @@ def known_rate(guests: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CapacitySearch:
-    """Selects the numbers of guests to measure in each block."""
+    """Selects the numbers of guests to measure in each round."""
 
     criterion: Criterion
     repeats: int
@@ -81,21 +81,21 @@ class CapacitySearch:
         return plan
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Returns the function that selects the cells of a block."""
+        """Returns the function that selects the cells of a round."""
         fitting = self._fitting(plan)
         cells: dict[str, dict[int, str]] = defaultdict(dict)
         for cell in plan.cells:
             cells[name_of_one(cell.measured)][cell.path.attachment.guests or 1] = cell.fingerprint
 
-        def choose(block: int) -> Collection[str]:
-            runs = [run for run in results.runs(campaign) if run.block < block]
+        def choose(round: int) -> Collection[str]:
+            runs = [run for run in results.runs(campaign) if run.round < round]
             chosen: set[str] = set()
             for path, by_guests in cells.items():
                 own = [run for run in runs if run.cell in by_guests.values()]
                 if sum(run.failure is not None for run in own) > _MOST_FAILURES:
                     continue
                 measured = [run for run in own if run.failure is None]
-                if len(measured) == 1 and measured[0].block == block - 1:
+                if len(measured) == 1 and measured[0].round == round - 1:
                     self._say_what_one_reaches(path, measured)
                 most = min(max(by_guests), fitting)
                 steps = next_steps(outcomes_of(own, self.criterion), most, self.repeats)
@@ -253,14 +253,14 @@ def _search_of(
     campaign: DensityRequest, progress: Progress, *, renew: bool = True
 ) -> CapacitySearch:
     criterion = parse_criterion(str(campaign.until))
-    return CapacitySearch(criterion, campaign.blocks or REPEATS, progress, renew)
+    return CapacitySearch(criterion, campaign.rounds or REPEATS, progress, renew)
 
 
 def _remaining(
     store: Store, request: DensityRequest, plan: CampaignPlan, stored: Campaign, progress: Progress
 ) -> Collection[str]:
     """The cells that a stored search would measure next."""
-    last = max((run.block for run in store.runs(stored.id)), default=0)
+    last = max((run.round for run in store.runs(stored.id)), default=0)
     return _search_of(request, progress).choosing(store, plan, stored.id)(last + 1)
 
 
@@ -322,6 +322,6 @@ def search_known(
             load=CONTROL_LOAD, until=CONTROL_LIMIT, most=most, size_bytes=_CONTROL_SIZE,
             runtime=_CONTROL_SECONDS, ramp=_CONTROL_RAMP, accelerator=request.accelerator,
             guest_cpus=request.guest_cpus, guest_memory=request.guest_memory,
-            guest_kernel=request.guest_kernel, blocks=repeats,
+            guest_kernel=request.guest_kernel, rounds=repeats,
         )  # fmt: skip
         return _search(store, campaign_of(control), progress, renew=False)

@@ -68,8 +68,8 @@ def import_files(
     with open_store(url) as store:
         known = None if into is None else store.campaign(into)
         campaign = known or _new_campaign(sources)
-        used = last_blocks(() if known is None else store.outlines([known.id]))
-        runs = make_runs(sources, campaign.id, name, measurement, used_blocks=used)
+        used = last_rounds(() if known is None else store.outlines([known.id]))
+        runs = make_runs(sources, campaign.id, name, measurement, used_rounds=used)
         store.add_together((campaign,) if known is None else (), runs)
     cells = dict.fromkeys(run.measured_cell.label for run in runs)
     return ImportedResults(campaign.id, tuple(cells), len(runs))
@@ -172,13 +172,13 @@ def make_runs(
     name: str | None,
     measurement: str | None,
     *,
-    used_blocks: dict[str, int],
+    used_rounds: dict[str, int],
 ) -> list[Run]:
-    """One run for each report; equal names are repetitions, in blocks after the used ones.
+    """One run for each report; equal names are repetitions, in rounds after the used ones.
 
     A file's text is stored only with its first run: a CSV may have a thousand lines.
     """
-    blocks = dict(used_blocks)
+    rounds = dict(used_rounds)
     runs: list[Run] = []
     text_run = ""
     for source in sources:
@@ -186,7 +186,7 @@ def make_runs(
         text_run = run_id if source.text else text_run
         named = MeasuredCell.parse(name or _name(source))
         cell = named.fingerprint
-        blocks[cell] = blocks.get(cell, 0) + 1
+        rounds[cell] = rounds.get(cell, 0) + 1
         runs.append(
             Run(
                 id=run_id,
@@ -194,7 +194,7 @@ def make_runs(
                 cell=cell,
                 path=named.name,
                 page_cache=named.page_cache,
-                block=blocks[cell],
+                round=rounds[cell],
                 position=len(runs) + 1,
                 origin=Origin.IMPORTED,
                 started=source.modified,
@@ -207,12 +207,12 @@ def make_runs(
     return runs
 
 
-def last_blocks(runs: Iterable[RunOutline]) -> dict[str, int]:
-    """The last block of each cell, by its fingerprint."""
-    blocks: dict[str, int] = {}
+def last_rounds(runs: Iterable[RunOutline]) -> dict[str, int]:
+    """The last round of each cell, by its fingerprint."""
+    rounds: dict[str, int] = {}
     for run in runs:
-        blocks[run.cell] = max(run.block, blocks.get(run.cell, 0))
-    return blocks
+        rounds[run.cell] = max(run.round, rounds.get(run.cell, 0))
+    return rounds
 
 
 def _name(source: _Source) -> str:

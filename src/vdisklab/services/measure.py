@@ -43,17 +43,17 @@ Publish = Callable[[Campaign, Run], None]
 
 
 class CellSearch(Protocol):
-    """Decides before each block what to measure: the best path, or the number of guests."""
+    """Decides before each round what to measure: the best path, or the number of guests."""
 
     @property
     def renews_guests(self) -> bool:
-        """True if each block boots new guests."""
+        """True if each round boots new guests."""
 
     def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
         """The plan without cells that the search never measures. Raises PlanError."""
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
-        """Returns the function that selects the cells to measure in each block."""
+        """Returns the function that selects the cells to measure in each round."""
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
         """The time that this search may take."""
@@ -119,7 +119,7 @@ def measure_in_turns(
     new: bool = False,
     publish: Publish | None = None,
 ) -> tuple[Measured, ...]:
-    """Measures several requests in turns, block by block, each as a separate campaign.
+    """Measures several requests in turns, round by round, each as a separate campaign.
 
     Turns are needed because a disk's speed changes from hour to hour; separate campaigns because
     all cells of a campaign share one work directory.
@@ -133,12 +133,12 @@ def measure_in_turns(
             plans = [make_plan(host, ledger, request, progress) for request in requests]
             for plan in plans:
                 report_plan(plan, progress)
-            for block in range(1, plans[0].blocks + 1):
+            for round in range(1, plans[0].rounds + 1):
                 for place, plan in enumerate(plans):
                     before = measured[place].failed
-                    part = replace(plan, blocks=block)
+                    part = replace(plan, rounds=round)
                     turn = _measure_plan(
-                        store, context, part, new=new and block == 1, publish=publish
+                        store, context, part, new=new and round == 1, publish=publish
                     )
                     with closing(turn) as steps:
                         for step in steps:
@@ -170,7 +170,7 @@ def _measure_plan(
     finished = store.finished(campaign.id)
     # nobody knows beforehand what a search will measure
     slots = () if search is not None else tuple(schedule(plan, finished))
-    total = len(plan.cells) * plan.blocks
+    total = len(plan.cells) * plan.rounds
     done, failed = (len(finished) if search is not None else total - len(slots)), 0
     if not slots and search is None:
         yield Measured(campaign.id, done, complete_before=True)

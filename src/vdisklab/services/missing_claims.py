@@ -24,7 +24,7 @@ from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.services.answers import NOTHING, Joining, Loaded, load_chosen
 from vdisklab.services.measure import measure
-from vdisklab.services.planning import blocks_of
+from vdisklab.services.planning import rounds_of
 from vdisklab.units import counted
 
 
@@ -126,8 +126,8 @@ def measure_missing(
     campaigns = measured.ids
     for cells in missing_cells(judge_claims(claims, measured.observations, measured.outlines)):
         request = request_for(cells, requested, like)
-        blocks = blocks_of(request)
-        request = replace(request, blocks=blocks, label=label_of(blocks))
+        rounds = rounds_of(request)
+        request = replace(request, rounds=rounds, label=label_of(rounds))
         narrow = partial(whole_claims, claims=cells.claims)
         try:
             outcome = measure(store, request, progress, narrow=narrow)
@@ -159,7 +159,7 @@ def _measured_before(
         for campaign in campaigns
         if campaign.host.machine_id == machine
         and not _difference(campaign, requested)
-        and not _is_unfinished(store, campaign, requested.blocks)
+        and not _is_unfinished(store, campaign, requested.rounds)
     ]
     if not usable:
         return NOTHING
@@ -200,18 +200,18 @@ def _difference(campaign: Campaign, requested: Request) -> str | None:
     )
 
 
-def _is_unfinished(store: Store, campaign: Campaign, blocks: int | None) -> bool:
+def _is_unfinished(store: Store, campaign: Campaign, rounds: int | None) -> bool:
     """True for a campaign of `measure_missing` whose runs are incomplete."""
     label = _LABEL.fullmatch(campaign.label)
     if label is None:
         return False
-    runs = len(campaign.cells) * (int(label[1]) if blocks is None else blocks)
+    runs = len(campaign.cells) * (int(label[1]) if rounds is None else rounds)
     return len(store.finished(campaign.id)) < runs
 
 
-def label_of(blocks: int) -> str:
+def label_of(rounds: int) -> str:
     """The label of a campaign for claims, by which an interrupted one is recognised."""
-    return f"for claims: {counted(blocks, 'block')}"
+    return f"for claims: {counted(rounds, 'round')}"
 
 
-_LABEL = re.compile(r"for claims: (\d{1,5}) blocks?")
+_LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word

@@ -30,7 +30,7 @@ _ALONE, _BESIDE = 1, 2
 class NeighbourEffect:
     """One path: the victim's median p99 alone and beside a neighbour in seconds, and their ratio.
 
-    The ratio is paired within blocks. None where nothing was measured.
+    The ratio is paired within rounds. None where nothing was measured.
     """
 
     path: str
@@ -55,7 +55,7 @@ class NeighbourAnswer:
 def measure_neighbour(
     store: Store, request: DensityRequest, progress: Progress
 ) -> tuple[Measured, NeighbourAnswer | None]:
-    """Runs the control, then measures the victim alone and beside a neighbour in each block.
+    """Runs the control, then measures the victim alone and beside a neighbour in each round.
 
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
     """
@@ -120,19 +120,19 @@ def _effect(path: str, runs: list[Run]) -> NeighbourEffect:
     limited = None
     for run in runs:
         for measurement, group in groups_of(run)[:1]:
-            p99[len(group.members)][run.block] = group.members[0].latency_p99
+            p99[len(group.members)][run.round] = group.members[0].latency_p99
             if len(group.members) == _BESIDE:
                 limited = bottleneck(group, measurement.evidence)
-    blocks = sorted(p99[_ALONE].keys() & p99[_BESIDE].keys())
+    rounds = sorted(p99[_ALONE].keys() & p99[_BESIDE].keys())
     beside, alone = (
-        np.array([[p99[guests][block] for block in blocks]]) for guests in (_BESIDE, _ALONE)
+        np.array([[p99[guests][round] for round in rounds]]) for guests in (_BESIDE, _ALONE)
     )
     failures = [run.failure.sentence for run in runs if run.failure is not None]
     return NeighbourEffect(
         path=path,
-        alone=float(np.median(alone)) if blocks else None,
-        beside=float(np.median(beside)) if blocks else None,
-        ratio=paired_ratios(beside, alone)[0] if blocks else Ratio(0),
+        alone=float(np.median(alone)) if rounds else None,
+        beside=float(np.median(beside)) if rounds else None,
+        ratio=paired_ratios(beside, alone)[0] if rounds else Ratio(0),
         limited=limited,
         failure=failures[-1] if failures else None,
     )

@@ -48,7 +48,7 @@ def answer_pareto(
     front = pareto_front(observations, measures)
     if not front.cells:
         raise PlanError(
-            f"no path has all of {', '.join(wanted)} in three blocks",
+            f"no path has all of {', '.join(wanted)} in three rounds",
             hint="leave one out, or see `vdisklab rank` for the reason",
         )
     return _answer(results, loaded, wanted, front)

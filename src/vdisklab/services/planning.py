@@ -20,7 +20,7 @@ from vdisklab.campaign.estimate import (
 from vdisklab.campaign.guests import boot_from, requested_guest, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
-from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.campaign.schedule import round_order, schedule
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import HostError, PlanError
 from vdisklab.guest.factory import boot_files, kernel_for, known_accelerator
@@ -59,10 +59,10 @@ def load_profile(name: str) -> Profile:
     return parse_profile(text, name) if name.endswith(".toml") else job_profile(text, name)
 
 
-def blocks_of(request: Request) -> int:
-    """The number of blocks: the request's, else its profile's, else the default."""
-    usual = load_profile(request.profile or DEFAULT_PROFILE).usual.blocks
-    return request.blocks or usual or defaults(Request).blocks or 0
+def rounds_of(request: Request) -> int:
+    """The number of rounds: the request's, else its profile's, else the default."""
+    usual = load_profile(request.profile or DEFAULT_PROFILE).usual.rounds
+    return request.rounds or usual or defaults(Request).rounds or 0
 
 
 def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
@@ -155,7 +155,7 @@ class PlanDescription:
     """The effects and costs of running a plan; times are in seconds.
 
     `guests` exist at a time, and need `guest_bytes` of memory with their QEMUs.
-    `positions` are the cells' positions in block 1. `builds` and `build_seconds` are for stacks on
+    `positions` are the cells' positions in round 1. `builds` and `build_seconds` are for stacks on
     the user's devices. `refusals` are the reasons why `run` would not start.
     """
 
@@ -188,10 +188,10 @@ def describe_plan(plan: CampaignPlan, host: Host | None = None) -> PlanDescripti
         guests=guests,
         guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
         run_seconds=dict(zip(plan.cells, map(run_seconds(plan), plan.cells), strict=True)),
-        positions={slot.cell: slot.position for slot in reversed(slots) if slot.block == 1},
+        positions={slot.cell: slot.position for slot in reversed(slots) if slot.round == 1},
         order=tuple(
-            tuple(cell.label for cell in block_order(plan, block))
-            for block in range(1, plan.blocks + 1)
+            tuple(cell.label for cell in round_order(plan, round))
+            for round in range(1, plan.rounds + 1)
         ),
         builds=builds(plan, slots),
         build_seconds=build_seconds(plan, slots),

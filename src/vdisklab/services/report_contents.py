@@ -25,7 +25,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     host_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.published import builtin_publications
@@ -88,7 +88,7 @@ class Contents:
 
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
-    blocks: int
+    rounds: int
     baseline: MeasuredCell
     roles: RoleSet | None
     measure: MeasureKey
@@ -123,7 +123,7 @@ class Contents:
     def order(self) -> tuple[MeasuredCell, ...]:
         """All measured cells: the ranked ones, best first, then the others by name."""
         ranked = dict.fromkeys(row.cell for row in self.ranking.rows)
-        rest = [cell for cell, blocks in self.measured.items() if blocks and cell not in ranked]
+        rest = [cell for cell, rounds in self.measured.items() if rounds and cell not in ranked]
         return (*ranked, *sorted(rest))
 
     def of(self, measure: MeasureKey) -> Mapping[MeasuredCell, Summary]:
@@ -132,10 +132,10 @@ class Contents:
 
     @property
     def measured(self) -> dict[MeasuredCell, int]:
-        """For each cell, the largest number of blocks of any one measure."""
+        """For each cell, the largest number of rounds of any one measure."""
         summaries = list(self.summaries.values())
         most = (
-            np.max([summary.blocks for summary in summaries], axis=0).tolist() if summaries else []
+            np.max([summary.rounds for summary in summaries], axis=0).tolist() if summaries else []
         )
         return dict(zip(summaries[0].cells if summaries else (), most, strict=True))
 
@@ -170,7 +170,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     contents = Contents(
         campaigns=loaded.campaigns,
         caveats=caveats,
-        blocks=loaded.blocks,
+        rounds=loaded.rounds,
         baseline=baseline,
         roles=scored.roles,
         rates=scored.rates,
@@ -189,7 +189,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
             *base_findings,
             *_evidence_diagnostics(results, loaded, examples, tallies),
             *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
-            *ranking_diagnostics(ranking, MIN_BLOCKS, dropped_by_search(loaded.outlines)),
+            *ranking_diagnostics(ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         claims=evaluate_claims(loaded, builtin_claims()),

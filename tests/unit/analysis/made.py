@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from vdisklab.analysis.observations import Block, Floats, MeasureKey, Observations, from_numbers
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round, from_numbers
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
@@ -36,20 +36,20 @@ def cell(label: str) -> MeasuredCell:
 
 
 def labelled(numbers: Mapping[tuple[str, int, MeasureKey], float]) -> Observations:
-    """Observations of (cell's label, number of a block of campaign c, measure) -> value."""
+    """Observations of (cell's label, number of a round of campaign c, measure) -> value."""
     return from_numbers(
         {
-            (cell(label), Block("c", block), key): value
-            for (label, block, key), value in numbers.items()
+            (cell(label), Round("c", round), key): value
+            for (label, round, key), value in numbers.items()
         }
     )
 
 
 def observed(grids: Mapping[MeasureKey, Floats]) -> Observations:
-    """Observations of cells c00, c01, … in blocks 1, 2, …; NaN is missing."""
+    """Observations of cells c00, c01, … in rounds 1, 2, …; NaN is missing."""
     return from_numbers(
         {
-            (cell(f"c{row:02d}"), Block("c", int(column) + 1), measure): float(grid[row, column])
+            (cell(f"c{row:02d}"), Round("c", int(column) + 1), measure): float(grid[row, column])
             for measure, grid in grids.items()
             for row, column in zip(*np.nonzero(np.isfinite(grid)), strict=True)
         }
@@ -57,12 +57,12 @@ def observed(grids: Mapping[MeasureKey, Floats]) -> Observations:
 
 
 def drifting(
-    rng: np.random.Generator, level: Sequence[float], blocks: int, noise: float = 0.03
+    rng: np.random.Generator, level: Sequence[float], rounds: int, noise: float = 0.03
 ) -> Floats:
-    """Cells x blocks with log-normal noise and a random walk that touches all cells alike."""
-    drift = np.cumsum(rng.normal(0, 0.15, blocks))
+    """Cells x rounds with log-normal noise and a random walk that touches all cells alike."""
+    drift = np.cumsum(rng.normal(0, 0.15, rounds))
     logs = np.log(np.array(level))[:, None] + drift
-    values: Floats = np.exp(logs + rng.normal(0, noise, (len(level), blocks)))
+    values: Floats = np.exp(logs + rng.normal(0, noise, (len(level), rounds)))
     return values
 
 
@@ -101,31 +101,31 @@ CELLS = {
 }
 
 
-def campaign_runs(blocks: int = 4, campaign: str = CAMPAIGN.id, seed: int = 5) -> Iterator[Run]:
-    """Runs of five cells, under emulation, and one that failed in every block."""
+def campaign_runs(rounds: int = 4, campaign: str = CAMPAIGN.id, seed: int = 5) -> Iterator[Run]:
+    """Runs of five cells, under emulation, and one that failed in every round."""
     rng = np.random.default_rng(seed)
     clock = START
-    for block in range(1, blocks + 1):
+    for round in range(1, rounds + 1):
         drift = float(np.exp(rng.normal(0, 0.1)))
         for position, ((path, state), speed) in enumerate(CELLS.items(), start=1):
             clock += timedelta(seconds=10)
             factor = speed * drift * float(np.exp(rng.normal(0, 0.01)))
-            yield _run(campaign, path, state, block, position, clock, factor)
+            yield _run(campaign, path, state, round, position, clock, factor)
         clock += timedelta(seconds=10)
-        yield _failed(campaign, block, len(CELLS) + 1, clock)
+        yield _failed(campaign, round, len(CELLS) + 1, clock)
 
 
 def _run(
-    campaign: str, path: str, state: str, block: int, position: int, clock: datetime, factor: float
+    campaign: str, path: str, state: str, round: int, position: int, clock: datetime, factor: float
 ) -> Run:
     from_memory = state == "warm"
     return Run(
-        id=f"{block:02x}{position:02x}abcd",
+        id=f"{round:02x}{position:02x}abcd",
         campaign=campaign,
         cell=f"{path}|{state}",
         path=path,
         page_cache=PageCache(state),
-        block=block,
+        round=round,
         position=position,
         origin=Origin.HOST if path == "host" else Origin.GUEST,
         started=clock,
@@ -184,14 +184,14 @@ def _measurement(
     )
 
 
-def _failed(campaign: str, block: int, position: int, clock: datetime) -> Run:
+def _failed(campaign: str, round: int, position: int, clock: datetime) -> Run:
     return Run(
-        id=f"{block:02x}ffdead",
+        id=f"{round:02x}ffdead",
         campaign=campaign,
         cell="qcow2/none:bad",
         path="qcow2/none",
         page_cache=PageCache.BYPASSED,
-        block=block,
+        round=round,
         position=position,
         origin=Origin.GUEST,
         started=clock,

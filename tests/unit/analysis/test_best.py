@@ -57,9 +57,9 @@ def test_the_host_and_the_null_device_and_warm_caches_do_not_compete() -> None:
     names = ["host", "null/none", "raw/writeback (warm)", "raw/writeback (cold)", "raw/none", "x"]
     data = labelled(
         {
-            (name, block, IOPS): float(grid[row, block])
+            (name, round, IOPS): float(grid[row, round])
             for row, name in enumerate(names)
-            for block in range(4)
+            for round in range(4)
         }
     )
     answer = rank(data, IOPS).best
@@ -75,10 +75,10 @@ def test_a_warm_cache_does_not_compete_although_its_cold_cell_has_no_rank() -> N
     names = ["raw/writeback (cold)", "raw/writeback (warm)", "raw/none", "qcow2/none"]
     data = labelled(
         {
-            (name, block, IOPS): float(grid[row, block])
+            (name, round, IOPS): float(grid[row, round])
             for row, name in enumerate(names)
-            for block in range(4)
-            if row or block < 2
+            for round in range(4)
+            if row or round < 2
         }
     )
     assert cell("raw/writeback (warm)") in {row.cell for row in rank(data, IOPS).rows}
@@ -92,9 +92,9 @@ def test_more_guests_at_once_are_no_better_path() -> None:
 
     def ranked(*names: str) -> Ranking:
         numbers = {
-            (name, block, IOPS): float(grid[row, block])
+            (name, round, IOPS): float(grid[row, round])
             for row, name in enumerate(names)
-            for block in range(4)
+            for round in range(4)
         }
         return rank(labelled(numbers), IOPS)
 
@@ -108,29 +108,29 @@ def test_one_competitor_has_nothing_to_beat() -> None:
     grid = drifting(np.random.default_rng(2), [2, 1], 4)
     data = labelled(
         {
-            (name, block, IOPS): float(grid[row, block])
+            (name, round, IOPS): float(grid[row, round])
             for row, name in enumerate(["host", "raw/none"])
-            for block in range(4)
+            for round in range(4)
         }
     )
     answer = rank(data, IOPS).best
     assert answer is not None
     assert (answer.leader, answer.runner_up, answer.p) == (cell("raw/none"), None, None)
     assert answer.shows is None
-    assert answer.blocks_for(0.1) is None
+    assert answer.rounds_for(0.1) is None
 
 
-def test_what_the_blocks_can_show_is_what_that_many_blocks_are_needed_for() -> None:
+def test_what_the_rounds_can_show_is_what_that_many_rounds_are_needed_for() -> None:
     answer = best(drifting(np.random.default_rng(3), [1.0] * 12, 3, noise=0.1))
     assert answer.shows is not None
     assert 0.15 < answer.shows < 0.5
-    assert answer.blocks_for(answer.shows) == 3
-    more = answer.blocks_for(0.1)
+    assert answer.rounds_for(answer.shows) == 3
+    more = answer.rounds_for(0.1)
     assert more is not None
     assert more > 3
-    assert answer.blocks_for(1e-6) is None
+    assert answer.rounds_for(1e-6) is None
 
 
-@pytest.mark.parametrize("blocks", [3, 8])
-def test_equal_values_all_may_be_the_best(blocks: int) -> None:
-    assert len(best(np.tile(np.linspace(1, 2, blocks), (5, 1))).cells) == 5
+@pytest.mark.parametrize("rounds", [3, 8])
+def test_equal_values_all_may_be_the_best(rounds: int) -> None:
+    assert len(best(np.tile(np.linspace(1, 2, rounds), (5, 1))).cells) == 5

@@ -49,7 +49,7 @@ def outline(path: str = "raw/none", **changes: Any) -> RunOutline:  # noqa: ANN4
 def test_a_claim_on_a_rate_of_zero_has_a_verdict_and_no_digits() -> None:
     names = {"raw/none": 0.0, "qcow2/none": 10.0}
     data = labelled(
-        {(name, block, IOPS): value for name, value in names.items() for block in (1, 2, 3)}
+        {(name, round, IOPS): value for name, value in names.items() for round in (1, 2, 3)}
     )
     (answer,) = judge_claims([claim()], data, [])
     assert answer.verdict is ClaimVerdict.FAILS
@@ -62,7 +62,7 @@ def test_zeros_against_zeros_do_not_decide_more_than_their_step() -> None:
         {(name, b, stall): 0.0 for name in ("raw/none", "qcow2/none") for b in range(5)}
     )
     (narrow,) = judge_claims([claim(metric="longest_stall", rest="low = 1.1")], data, [])
-    assert (narrow.verdict, narrow.more_blocks) == (ClaimVerdict.INCONCLUSIVE, None)
+    assert (narrow.verdict, narrow.more_rounds) == (ClaimVerdict.INCONCLUSIVE, None)
     assert (narrow.low, narrow.high) == pytest.approx((np.exp(-1), np.exp(1)))
     (wide,) = judge_claims([claim(metric="longest_stall", rest="low = 0.1\nhigh = 10")], data, [])
     assert wide.verdict is ClaimVerdict.HOLDS
@@ -72,9 +72,9 @@ def measured(**cells: Floats) -> Observations:
     names = {"raw": "raw/none", "qcow2": "qcow2/none", "host": "host"}
     return labelled(
         {
-            (names[cell], block, IOPS): float(value)
+            (names[cell], round, IOPS): float(value)
             for cell, values in cells.items()
-            for block, value in enumerate(values)
+            for round, value in enumerate(values)
             if np.isfinite(value)
         }
     )
@@ -116,7 +116,7 @@ def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
     assert found.high is not None
     assert found.ratio is not None
     assert found.low < found.ratio < found.high
-    assert (found.more_blocks is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
+    assert (found.more_rounds is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
 
 
 @pytest.mark.parametrize("stored", [Direction.READ, Direction.NONE])
@@ -124,18 +124,18 @@ def test_a_stall_is_found_however_its_observer_stored_it(stored: Direction) -> N
     stall = MeasureKey("randread-4k-q1", stored, "longest_stall")
     observations = labelled(
         {
-            (path, block, stall): value
+            (path, round, stall): value
             for path, values in {"raw/none": (0.0, 0.0, 0.1), "qcow2/none": (2.0, 2.1, 2.0)}.items()
-            for block, value in enumerate(values)
+            for round, value in enumerate(values)
         }
     )
     found = answered(claim(metric="longest_stall", rest="high = 0.5"), observations)
     assert found.verdict is ClaimVerdict.HOLDS
 
 
-def test_two_blocks_are_inconclusive_and_one_more_is_asked_for() -> None:
+def test_two_rounds_are_inconclusive_and_one_more_is_asked_for() -> None:
     found = answered(claim(), measured(raw=np.ones(2), qcow2=np.ones(2)))
-    assert (found.verdict, found.more_blocks) == (ClaimVerdict.INCONCLUSIVE, 1)
+    assert (found.verdict, found.more_rounds) == (ClaimVerdict.INCONCLUSIVE, 1)
     assert found.low is None
 
 
@@ -144,7 +144,7 @@ def test_two_blocks_are_inconclusive_and_one_more_is_asked_for() -> None:
     [
         measured(raw=np.ones(5)),
         measured(),
-        # never in one block
+        # never in one round
         measured(raw=np.array([1, np.nan, 1, np.nan]), qcow2=np.array([np.nan, 1, np.nan, 1])),
     ],
 )
@@ -169,11 +169,11 @@ def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
     assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None
 
 
-def test_sides_that_share_a_cell_count_each_block_once() -> None:
+def test_sides_that_share_a_cell_count_each_round_once() -> None:
     one = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
     found = answered(one, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.5), host=np.ones(4)))
     assert found.ratio == pytest.approx(1.0)
-    assert found.blocks == 4
+    assert found.rounds == 4
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_claims_that_are_just_true_rarely_fail_in_a_family_of_twenty() -> None:
     wrong = 0
     for _ in range(150):
         numbers = {
-            (path, block, one.measures[0]): float(np.exp(rng.normal(0, 0.05)))
+            (path, round, one.measures[0]): float(np.exp(rng.normal(0, 0.05)))
             for one in claims
             for path in ("raw/none", "qcow2/none")
-            for block in range(5)
+            for round in range(5)
         }
         found = judge_claims(claims, labelled(numbers), [outline()])
         wrong += any(each.verdict is ClaimVerdict.FAILS for each in found)

@@ -97,7 +97,7 @@ def test_trends(values: list[int]) -> None:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=2, max_size=9))
-def test_cells_that_share_no_block_are_told_apart(measured: list[list[bool]]) -> None:
+def test_cells_that_share_no_round_are_told_apart(measured: list[list[bool]]) -> None:
     logs = np.where(np.array(measured), 1.0, np.nan)
     chosen = usable(logs)
     inside = np.isfinite(logs[np.ix_(chosen.rows, chosen.columns)])

@@ -25,7 +25,7 @@ def test_the_interval_holds_the_median(grid: Floats) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
-def test_below_three_blocks_there_is_no_interval(n: int) -> None:
+def test_below_three_rounds_there_is_no_interval(n: int) -> None:
     grid = np.full((1, 5), np.nan)
     grid[0, :n] = 1.0 + np.arange(n)
     low, high = median_interval(grid)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import (
-    Block,
     MeasureKey,
     Observations,
+    Round,
     collect,
     logarithms,
     observe,
@@ -79,7 +79,7 @@ def test_order_of_runs_leaves_no_trace() -> None:
 
 
 def test_failed_runs_have_no_numbers_and_the_later_of_two_wins() -> None:
-    runs = list(campaign_runs(blocks=1))
+    runs = list(campaign_runs(rounds=1))
     broken = dataclasses.replace(runs[1], failure=Failure(FailureKind.STATE, "no"))
     assert runs[1].measured_cell not in observe([runs[0], broken]).cells
     again = dataclasses.replace(runs[0], id="later", started=runs[3].started, measurements=())
@@ -89,7 +89,7 @@ def test_failed_runs_have_no_numbers_and_the_later_of_two_wins() -> None:
 def test_two_values_for_one_place_are_refused() -> None:
     data = observed({IOPS: np.ones((1, 1))})
     codes = np.zeros(2, dtype=np.int32)
-    double = Observations(codes, codes, codes, np.ones(2), data.cells, data.blocks, data.measures)
+    double = Observations(codes, codes, codes, np.ones(2), data.cells, data.rounds, data.measures)
     with pytest.raises(DatabaseError, match="two values"):
         double.grid(IOPS)
 
@@ -97,10 +97,10 @@ def test_two_values_for_one_place_are_refused() -> None:
 def test_columns_must_be_equally_long() -> None:
     one, two = np.zeros(1, dtype=np.int32), np.zeros(2, dtype=np.int32)
     with pytest.raises(ValueError, match="differ in length"):
-        Observations(one, two, one, np.ones(1), (cell("a"),), (Block("c", 1),), (IOPS,))
+        Observations(one, two, one, np.ones(1), (cell("a"),), (Round("c", 1),), (IOPS,))
 
 
-def test_blocks_of_two_campaigns_are_two_blocks() -> None:
+def test_rounds_of_two_campaigns_are_two_rounds() -> None:
     runs = [
         (1, "z", "b", "bypassed", 1),
         (2, "y", "b", "bypassed", 1),
@@ -111,12 +111,12 @@ def test_blocks_of_two_campaigns_are_two_blocks() -> None:
     samples = np.array([[1, 0, 1.0], [2, 0, 2.0], [3, 0, 3.0], [4, 0, 4.0]])
     data = collect(runs, ["m"], measurements, [("read", "iops")], samples)
     assert data.cells == (cell("a"), cell("b"))
-    assert sorted(data.blocks) == [("y", 1), ("y", 2), ("z", 1)]
+    assert sorted(data.rounds) == [("y", 1), ("y", 2), ("z", 1)]
     grid = data.grid(MeasureKey.parse("m/read/iops"))
-    assert grid[0, data.blocks.index(Block("z", 1))] == 3.0
-    assert grid[1, data.blocks.index(Block("y", 1))] == 2.0
+    assert grid[0, data.rounds.index(Round("z", 1))] == 3.0
+    assert grid[1, data.rounds.index(Round("y", 1))] == 2.0
     assert np.isfinite(grid).sum() == 4
-    assert data.blocks_of().tolist() == [2, 2]
+    assert data.rounds_of().tolist() == [2, 2]
 
 
 def test_only_a_missing_value_has_no_logarithm() -> None:

@@ -12,11 +12,11 @@ from vdisklab.analysis.paired_ratios import (
     Ratio,
     Verdict,
     against_baseline,
-    blocks_needed,
     compare_cells,
     holm,
     one_of,
     paired_ratios,
+    rounds_needed,
 )
 from vdisklab.results.model import Direction
 
@@ -45,8 +45,8 @@ def test_swapping_inverts() -> None:
 
 
 def test_drift_that_touches_both_cancels() -> None:
-    blocks = np.array([1.0, 0.5, 0.25, 2.0]) * np.pi  # no round numbers, which had a rounding error
-    (ratio,) = paired_ratios(1.1 * blocks, blocks)
+    rounds = np.array([1.0, 0.5, 0.25, 2.0]) * np.pi  # no round numbers, which had a rounding error
+    (ratio,) = paired_ratios(1.1 * rounds, rounds)
     assert ratio.ratio == pytest.approx(1.1)
     assert ratio.high == pytest.approx(1.1)
     assert ratio.p is not None
@@ -65,7 +65,7 @@ def test_one_pair_or_none_has_no_interval(a: list[float], b: list[float], pairs:
     (ratio,) = paired_ratios(np.array(a), np.array(b))
     assert ratio.pairs == pairs
     assert ratio.ratio == (2.0 if pairs else None)
-    assert ratio.low is ratio.high is ratio.p is ratio.blocks_needed is None
+    assert ratio.low is ratio.high is ratio.p is ratio.rounds_needed is None
 
 
 def test_equal_samples_never_differ() -> None:
@@ -73,7 +73,7 @@ def test_equal_samples_never_differ() -> None:
     (ratio,) = paired_ratios(values, values)
     assert ratio.ratio == 1.0
     assert ratio.p == 1.0
-    assert ratio.blocks_needed is None
+    assert ratio.rounds_needed is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
@@ -87,9 +87,9 @@ def test_holm_agrees_with_its_definition(values: list[float]) -> None:
         assert adjusted[index] == pytest.approx(running)
 
 
-def test_blocks_needed_gives_the_promised_power() -> None:
+def test_rounds_needed_gives_the_promised_power() -> None:
     effect = 0.8
-    (needed,) = blocks_needed(np.array([effect]), np.array([1.0]), 0.05)
+    (needed,) = rounds_needed(np.array([effect]), np.array([1.0]), 0.05)
     rng = np.random.default_rng(3)
 
     def power(n: int) -> float:
@@ -98,21 +98,21 @@ def test_blocks_needed_gives_the_promised_power() -> None:
 
     assert power(int(needed)) >= 0.78
     assert power(int(needed * 0.7)) < 0.78
-    assert np.isnan(blocks_needed(np.array([1e-6]), np.array([1.0]), 0.05))[0]
+    assert np.isnan(rounds_needed(np.array([1e-6]), np.array([1.0]), 0.05))[0]
 
 
-def test_one_of_many_comparisons_needs_more_blocks() -> None:
+def test_one_of_many_comparisons_needs_more_rounds() -> None:
     chance = np.random.default_rng(5)
     base = chance.normal(0, 0.1, 5)
     logs = 0.3 + chance.normal(0, 0.2, 5)
     (alone,) = paired_ratios(np.exp(base + logs), np.exp(base))
-    assert alone.blocks_needed is not None
-    asked = [one_of(alone, tests).blocks_needed or 0 for tests in (1, 10, 100)]
+    assert alone.rounds_needed is not None
+    asked = [one_of(alone, tests).rounds_needed or 0 for tests in (1, 10, 100)]
     assert asked == sorted(asked)
-    assert asked[0] == max(alone.blocks_needed, 6)  # more than there are: they did not show it
+    assert asked[0] == max(alone.rounds_needed, 6)  # more than there are: they did not show it
     assert asked[2] > asked[1] > asked[0]
     deviation = float(np.std(logs, ddof=1))
-    expected = blocks_needed(np.array([logs.mean()]), np.array([deviation]), 0.05 / 100)[0]
+    expected = rounds_needed(np.array([logs.mean()]), np.array([deviation]), 0.05 / 100)[0]
     assert asked[2] == expected
     assert one_of(Ratio(2, 1.3), 10) == Ratio(2, 1.3)
 
@@ -126,7 +126,7 @@ def test_better_follows_the_metric() -> None:
     assert found[IOPS].ratio.ratio == found[P99].ratio.ratio
 
 
-def test_two_blocks_are_too_few_for_a_verdict() -> None:
+def test_two_rounds_are_too_few_for_a_verdict() -> None:
     data = observed({IOPS: np.array([[10.0, 10.0], [1.0, 1.0]])})
     (found,) = compare_cells(data, cell("c00"), cell("c01"))
     assert found.verdict is Verdict.TOO_FEW

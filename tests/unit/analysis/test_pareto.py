@@ -34,7 +34,7 @@ def test_what_is_not_shown_in_all_may_be_beaten() -> None:
     rng = np.random.default_rng(2)
     speed = drifting(rng, [10.0, 5.0], 5, noise=0.01)
     same = drifting(rng, [1.0, 1.0], 5)
-    same[1] = same[0] * [1.1, 0.95, 1.1, 0.95, 1.1]  # worse by means, but not in each block
+    same[1] = same[0] * [1.1, 0.95, 1.1, 0.95, 1.1]  # worse by means, but not in each round
     front = pareto_front(observed({IOPS: speed, P99: same}), [IOPS, P99])
     standing = {placed.cell: placed.standing for placed in front.cells}
     assert standing[cell("c00")] is Standing.FRONT
@@ -65,11 +65,11 @@ def test_cells_without_a_measure_are_left_out() -> None:
     assert pareto_front(observed({IOPS: speed}), [IOPS, P99]).cells == ()
 
 
-def test_cpu_and_means_are_measures_by_block() -> None:
+def test_cpu_and_means_are_measures_by_round() -> None:
     runs = [run for run in campaign_runs(3) if run.failure is None]
     run = runs[0]
-    known = RunTally(run.campaign, run.block, run.cell, 0.5, 1000)
-    idle = RunTally(run.campaign, run.block, runs[1].cell, 0.5, 0)
+    known = RunTally(run.campaign, run.round, run.cell, 0.5, 1000)
+    idle = RunTally(run.campaign, run.round, runs[1].cell, 0.5, 0)
     cells = {run.cell: run.measured_cell for run in runs}
     data = add_cpu(observe(runs), [known, idle], cells)
     grid = data.grid(CPU)

@@ -50,14 +50,14 @@ def table() -> tuple[PublishedTable, ...]:
     return parse_publication(TEXT, "a.toml").tables
 
 
-def ours(read: float, blocks: int = 5) -> Observations:
+def ours(read: float, rounds: int = 5) -> Observations:
     rng = np.random.default_rng(3)
     key = MeasureKey("seqread-1m-q1", Direction.READ, "bandwidth")
     return labelled(
         {
-            (cell, block, key): level * float(np.exp(rng.normal(0, 0.02)))
+            (cell, round, key): level * float(np.exp(rng.normal(0, 0.02)))
             for cell, level in (("raw/none", read), ("host", 1e9))
-            for block in range(blocks)
+            for round in range(rounds)
         }
     )
 
@@ -127,7 +127,7 @@ def test_shapes_compare_over_their_own_baselines() -> None:
     other = compare_shape(table(), ours(0.8e9)).rows[0]
     assert other.shape is Shape.DIFFERS
     assert other.factor == pytest.approx(0.5 / 0.8, rel=0.05)
-    assert compare_shape(table(), ours(0.8e9, blocks=2)).rows[0].shape is Shape.TOO_FEW
+    assert compare_shape(table(), ours(0.8e9, rounds=2)).rows[0].shape is Shape.TOO_FEW
 
 
 def test_what_is_missing_is_named_with_its_baseline() -> None:

@@ -12,9 +12,9 @@ from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis import rank_intervals
 from vdisklab.analysis.additive import Fit, fit, moderate, usable
 from vdisklab.analysis.observations import (
-    Block,
     Floats,
     Observations,
+    Round,
     from_numbers,
     logarithms,
     narrowed,
@@ -56,14 +56,14 @@ def test_the_order_of_rows_and_of_vocabularies_does_not_matter(seed: int) -> Non
     grid[rng.random(grid.shape) < 0.1] = np.nan
     data = observed({IOPS: grid})
     rows = rng.permutation(len(data.value))
-    cells, blocks = rng.permutation(len(data.cells)), rng.permutation(len(data.blocks))
+    cells, rounds = rng.permutation(len(data.cells)), rng.permutation(len(data.rounds))
     shuffled = Observations(
         cell=np.argsort(cells).astype(np.int32)[data.cell[rows]],
-        block=np.argsort(blocks).astype(np.int32)[data.block[rows]],
+        round=np.argsort(rounds).astype(np.int32)[data.round[rows]],
         measure=data.measure[rows],
         value=data.value[rows],
         cells=tuple(data.cells[code] for code in cells),
-        blocks=tuple(data.blocks[code] for code in blocks),
+        rounds=tuple(data.rounds[code] for code in rounds),
         measures=data.measures,
     )
     first, second = rank(data, IOPS), rank(shuffled, IOPS)
@@ -96,18 +96,18 @@ def test_two_cells_are_a_paired_t_test() -> None:
     assert model.freedom.tolist() == [5, 5]
 
 
-def test_too_few_blocks_are_listed_and_not_ranked() -> None:
+def test_too_few_rounds_are_listed_and_not_ranked() -> None:
     grid = drifting(np.random.default_rng(2), [3.0, 2.0, 1.0], 4)
     grid[2, 2:] = np.nan
     found = rank(observed({IOPS: grid}), IOPS)
     assert len(found.rows) == 2
     (left,) = found.unranked
-    assert (left.cell, left.blocks, left.reason) == (cell("c02"), 2, Unranked.TOO_FEW_BLOCKS)
+    assert (left.cell, left.rounds, left.reason) == (cell("c02"), 2, Unranked.TOO_FEW_ROUNDS)
 
 
 @pytest.mark.parametrize(
     ("shape", "reason"),
-    [((3, 2), Unranked.TOO_FEW_BLOCKS), ((1, 5), Unranked.NOTHING_TO_COMPARE)],
+    [((3, 2), Unranked.TOO_FEW_ROUNDS), ((1, 5), Unranked.NOTHING_TO_COMPARE)],
 )
 def test_without_enough_there_is_no_ranking(shape: tuple[int, int], reason: Unranked) -> None:
     found = rank(observed({IOPS: np.ones(shape)}), IOPS)
@@ -117,14 +117,14 @@ def test_without_enough_there_is_no_ranking(shape: tuple[int, int], reason: Unra
 
 
 def test_one_with_enough_beside_one_with_too_few() -> None:
-    """It has its blocks, and is not told to be measured more often."""
+    """It has its rounds, and is not told to be measured more often."""
     grid = np.ones((2, 3))
     grid[1, 2] = np.nan
     found = rank(observed({IOPS: grid}), IOPS)
     assert found.rows == ()
     assert {str(each.cell): each.reason for each in found.unranked} == {
         "c00": Unranked.NOTHING_TO_COMPARE,
-        "c01": Unranked.TOO_FEW_BLOCKS,
+        "c01": Unranked.TOO_FEW_ROUNDS,
     }
 
 
@@ -140,13 +140,13 @@ def test_cells_that_never_met_are_not_compared() -> None:
     found = rank(observed({IOPS: grid}), IOPS)
     assert {row.cell for row in found.rows} == {cell("c00"), cell("c01"), cell("c02")}
     assert {(str(each.cell), each.reason) for each in found.unranked} == {
-        ("c03", Unranked.NO_COMMON_BLOCK),
-        ("c04", Unranked.NO_COMMON_BLOCK),
+        ("c03", Unranked.NO_COMMON_ROUND),
+        ("c04", Unranked.NO_COMMON_ROUND),
     }
 
 
-def test_missing_blocks_do_not_bias_the_effect() -> None:
-    # c01 is as fast as c00, but was measured only in the fast blocks.
+def test_missing_rounds_do_not_bias_the_effect() -> None:
+    # c01 is as fast as c00, but was measured only in the fast rounds.
     drift = np.array([1.0, 1.0, 1.0, 4.0, 4.0, 4.0])
     grid = np.outer([2.0, 2.0, 1.0], drift)
     grid[1, :3] = np.nan
@@ -227,15 +227,15 @@ NOISE = {
 }
 
 
-@pytest.mark.parametrize("blocks", [3, 10])
+@pytest.mark.parametrize("rounds", [3, 10])
 @pytest.mark.parametrize("noise", NOISE)
-def test_family_wise_error_with_equal_means_and_drifting_blocks(noise: str, blocks: int) -> None:
+def test_family_wise_error_with_equal_means_and_drifting_rounds(noise: str, rounds: int) -> None:
     rng = np.random.default_rng(17)
     repeats = 250
     wrong = 0
     for _ in range(repeats):
-        logs = rng.normal(0, 1, (12, blocks)) * NOISE[noise][:, None]
-        logs += np.cumsum(rng.normal(0, 0.15, blocks))
+        logs = rng.normal(0, 1, (12, rounds)) * NOISE[noise][:, None]
+        logs += np.cumsum(rng.normal(0, 0.15, rounds))
         model = fit(logs, usable(logs))
         wrong += bool(separate(model.effect, model, 0.05)[0].any())
     # 5 % and two standard errors of the simulation.
@@ -259,9 +259,9 @@ def test_other_cells_do_not_decide_which_may_be_the_best() -> None:
     names = ("host", "raw/none", "raw/writeback", "qcow2/none")
     whole = from_numbers(
         {
-            (cell(name), Block("c", block), IOPS): float(np.exp(value))
+            (cell(name), Round("c", round), IOPS): float(np.exp(value))
             for name, values in zip(names, logs, strict=True)
-            for block, value in enumerate(values)
+            for round, value in enumerate(values)
         }
     )
     best = rank(whole, IOPS).best

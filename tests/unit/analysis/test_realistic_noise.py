@@ -1,8 +1,8 @@
 """Coverage, error and power where noise runs on in time, as a real disk's does.
 
 Noise is a stationary AR(1) process from run to run (correlation 0.9 with the neighbour) on top of
-a random walk, so that runs next to one another are alike. What makes differences within blocks
-fair is the random order in each block, which is simulated here as `campaign.schedule` makes it.
+a random walk, so that runs next to one another are alike. What makes differences within rounds
+fair is the random order in each round, which is simulated here as `campaign.schedule` makes it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow
 
 
 def in_time(
-    rng: np.random.Generator, level: Floats, blocks: int, noise: float, correlation: float = 0.9
+    rng: np.random.Generator, level: Floats, rounds: int, noise: float, correlation: float = 0.9
 ) -> Floats:
-    """Cells x blocks of values whose noise was drawn along the order of the runs."""
+    """Cells x rounds of values whose noise was drawn along the order of the runs."""
     cells = len(level)
-    runs = cells * blocks
+    runs = cells * rounds
     steps = rng.normal(0, noise * (1 - correlation**2) ** 0.5, runs)
     steps[0] = rng.normal(0, noise)
     wander = np.empty(runs)
@@ -32,21 +32,21 @@ def in_time(
         last = correlation * last + step
         wander[place] = last
     wander += np.cumsum(rng.normal(0, 0.1 / cells**0.5, runs))
-    values = np.empty((cells, blocks))
-    for block in range(blocks):
+    values = np.empty((cells, rounds))
+    for round in range(rounds):
         order = rng.permutation(cells)
-        values[order, block] = wander[block * cells : (block + 1) * cells]
-    own = rng.normal(0, noise / 3, (cells, blocks))
+        values[order, round] = wander[round * cells : (round + 1) * cells]
+    own = rng.normal(0, noise / 3, (cells, rounds))
     answer: Floats = np.exp(np.log(level)[:, None] + values + own)
     return answer
 
 
-@pytest.mark.parametrize("blocks", [5, 10])
-def test_intervals_of_ratios_cover_95_percent(blocks: int) -> None:
+@pytest.mark.parametrize("rounds", [5, 10])
+def test_intervals_of_ratios_cover_95_percent(rounds: int) -> None:
     rng = np.random.default_rng(11)
     held = tried = 0
     for _ in range(500):
-        values = in_time(rng, np.array([1.0, 1.3, 0.7, 1.0, 2.0, 1.0]), blocks, 0.1)
+        values = in_time(rng, np.array([1.0, 1.3, 0.7, 1.0, 2.0, 1.0]), rounds, 0.1)
         # Cells 0 and 1, and 3 and 5, have nothing in common but the campaign.
         for one, other, true in ((1, 0, 1.3), (3, 5, 1.0)):
             (ratio,) = paired_ratios(values[one], values[other], forecast=False)
@@ -57,18 +57,18 @@ def test_intervals_of_ratios_cover_95_percent(blocks: int) -> None:
     assert abs(held / tried - 0.95) <= 0.02
 
 
-@pytest.mark.parametrize(("cells", "blocks"), [(4, 5), (12, 5), (12, 10)])
-def test_equal_cells_are_told_apart_in_at_most_5_percent(cells: int, blocks: int) -> None:
+@pytest.mark.parametrize(("cells", "rounds"), [(4, 5), (12, 5), (12, 10)])
+def test_equal_cells_are_told_apart_in_at_most_5_percent(cells: int, rounds: int) -> None:
     rng = np.random.default_rng(12)
     wrong = sum(
-        rank(observed({IOPS: in_time(rng, np.ones(cells), blocks, 0.1)}), IOPS).separated > 0
+        rank(observed({IOPS: in_time(rng, np.ones(cells), rounds, 0.1)}), IOPS).separated > 0
         for _ in range(200)
     )
     assert wrong / 200 <= 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
 
 
 def test_a_known_difference_is_found_with_the_power_that_the_forecast_promises() -> None:
-    """`blocks_needed` of true mean and deviation says 80 %; that many blocks find it so often."""
+    """`rounds_needed` of true mean and deviation says 80 %; that many rounds find it so often."""
     rng = np.random.default_rng(13)
     level = np.array([1.0, 1.25, 1.0, 1.0])
     logs = [np.log(in_time(rng, level, 10, 0.1)) for _ in range(300)]
@@ -77,11 +77,11 @@ def test_a_known_difference_is_found_with_the_power_that_the_forecast_promises()
     (needed,) = paired_ratios(
         1.2345678 * np.exp(np.log(1.25) + deviation * _standard(40)), np.full(40, 1.2345678)
     )
-    blocks = needed.blocks_needed
-    assert blocks is not None
+    rounds = needed.rounds_needed
+    assert rounds is not None
     found = 0
     for _ in range(400):
-        values = in_time(rng, level, blocks, 0.1)
+        values = in_time(rng, level, rounds, 0.1)
         (ratio,) = paired_ratios(values[1], values[0], forecast=False)
         found += ratio.p is not None and ratio.p <= 0.05
     assert found / 400 >= 0.8 - 0.05

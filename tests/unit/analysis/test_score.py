@@ -65,7 +65,7 @@ def test_without_a_role_there_is_no_score_and_the_reason_is_told() -> None:
         ("c02", Score.OVERALL),
     }
     assert found["c01", Score.READ].lacking == (Role.RANDOM_READ,)
-    assert found["c02", Score.WRITE].lacking == ()  # measured, but never in the same block
+    assert found["c02", Score.WRITE].lacking == ()  # measured, but never in the same round
 
 
 @pytest.mark.parametrize("baseline", ["nobody", "c01"])

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.analysis.made import IOPS, P99, observed
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.path_model import (
-    BLOCK_VARIANCE,
     PRIOR_RUNS,
     PRIOR_VARIANCE,
+    ROUND_VARIANCE,
     SHARES,
     PathModel,
     Runs,
@@ -65,7 +65,7 @@ def searched(
             return state, logs
 
 
-def test_the_first_block_has_each_level_about_equally_often() -> None:
+def test_the_first_round_has_each_level_about_equally_often() -> None:
     rows = list(first_cells(LEVELS, math.inf))
     assert len(rows) == len(set(rows)) == 2 * (1 + 2 + 1 + 4 + 1)
     for factor, size in enumerate(SIZES):
@@ -74,7 +74,7 @@ def test_the_first_block_has_each_level_about_equally_often() -> None:
 
 
 @pytest.mark.parametrize(("affordable", "cells"), [(20, 10), (5, 2), (2, 2), (1.9, 0), (-1, 0)])
-def test_a_small_budget_makes_a_small_first_block(affordable: float, cells: int) -> None:
+def test_a_small_budget_makes_a_small_first_round(affordable: float, cells: int) -> None:
     assert len(first_cells(LEVELS, affordable)) == cells
 
 
@@ -124,14 +124,14 @@ def test_a_cell_that_is_better_than_its_segments_promise_is_found_if_every_cell_
     assert np.isfinite(logs).sum() <= 40
 
 
-def test_a_budget_below_one_block_is_kept_and_ends_with_a_comparison() -> None:
+def test_a_budget_below_one_round_is_kept_and_ends_with_a_comparison() -> None:
     rng = np.random.default_rng(6)
     state, logs = searched(structured(rng), rng, allowed=30)
     assert np.isfinite(logs).sum() <= 30
     assert state.comparison is not None
 
 
-def test_all_blocks_hold_the_leader() -> None:
+def test_all_rounds_hold_the_leader() -> None:
     logs = np.column_stack([structured(np.random.default_rng(7))] * 2)
     logs[30:, 1] = np.nan
     state = search_state(MODEL, logs, RULES)
@@ -168,7 +168,7 @@ def test_a_lonely_cell_is_the_best_and_nothing_is_an_error() -> None:
     state = search_state(model, np.zeros((1, 1)), RULES)
     assert (state.leader, state.rivals, state.ended) == (0, (), True)
     assert next_cells(state, 1, math.inf) == ()
-    with pytest.raises(ValueError, match="no block has been measured"):
+    with pytest.raises(ValueError, match="no round has been measured"):
         search_state(MODEL, np.full((60, 1), np.nan), RULES)
 
 
@@ -181,7 +181,7 @@ def test_the_comparison_knows_only_what_was_measured() -> None:
     assert rivals is not None
     assert (rivals.worse, rivals.undecided, rivals.contradicts) == ((1,), (3,), True)
     assert rivals.gap == pytest.approx(math.expm1(0.5), abs=0.1)
-    assert compare(logs, 0, [2], RULES) is None  # two blocks are too few
+    assert compare(logs, 0, [2], RULES) is None  # two rounds are too few
 
 
 def test_twins_end_as_good_enough() -> None:
@@ -210,8 +210,8 @@ def test_the_model_predicts_cells_that_were_not_measured() -> None:
 def test_the_likelihoods_are_those_of_the_covariance_of_all_runs(size: int) -> None:
     """The textbook's formulas, with fewer runs than pairs of levels and with more."""
     rng = np.random.default_rng(12)
-    cell, block = rng.integers(0, 60, size), np.sort(rng.integers(0, 4, size))
-    runs = Runs(cell, np.unique(block, return_inverse=True)[1], rng.normal(size=size))
+    cell, round = rng.integers(0, 60, size), np.sort(rng.integers(0, 4, size))
+    runs = Runs(cell, np.unique(round, return_inverse=True)[1], rng.normal(size=size))
     sums = MODEL.sums(runs, runs.value, size)
     likelihoods, misfits = sums.likelihoods(SHARES)
     same = LEVELS[cell][:, None] == LEVELS[cell]
@@ -220,7 +220,7 @@ def test_the_likelihoods_are_those_of_the_covariance_of_all_runs(size: int) -> N
         factors, pairs, own, noise = SHARES[place]
         covariance = factors * same.mean(axis=2) + pairs * np.mean(both, axis=0)
         covariance += own * (cell[:, None] == cell) + noise * np.eye(size)
-        covariance += BLOCK_VARIANCE * (runs.block[:, None] == runs.block)
+        covariance += ROUND_VARIANCE * (runs.round[:, None] == runs.round)
         solved = np.linalg.solve(covariance, runs.value)
         misfit = runs.value @ solved + PRIOR_RUNS * PRIOR_VARIANCE
         assert misfits[place] == pytest.approx(misfit)
@@ -233,7 +233,7 @@ def test_the_likelihoods_are_those_of_the_covariance_of_all_runs(size: int) -> N
 def test_the_model_has_no_unit(factor: float) -> None:
     rng = np.random.default_rng(9)
     runs = Runs(np.arange(60), np.zeros(60, np.int64), structured(rng))
-    scaled = Runs(runs.cell, runs.block, factor * runs.value)
+    scaled = Runs(runs.cell, runs.round, factor * runs.value)
     one, other = (MODEL.draws(each, 20, np.random.default_rng(1)) for each in (runs, scaled))
     assert other == pytest.approx(factor * one, rel=1e-6)
 

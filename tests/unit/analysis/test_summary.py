@@ -45,7 +45,7 @@ def test_a_summary_is_there_for_what_was_measured_alone() -> None:
     assert (len(found), cell("c01") in found, found.get(cell("c01"))) == (2, False, None)
     with pytest.raises(KeyError):
         found[cell("c01")]
-    assert found[cell("c02")].blocks == 1
+    assert found[cell("c02")].rounds == 1
 
 
 def test_medians_are_numpys() -> None:
@@ -89,18 +89,18 @@ def test_a_null_disk_has_no_device() -> None:
 
 
 def test_failures_are_counted_until_they_are_made_good() -> None:
-    runs = list(campaign_runs(blocks=3))
+    runs = list(campaign_runs(rounds=3))
     (failed,) = failed_cells(runs)
-    assert (failed.cell, failed.blocks, failed.kind) == (cell("qcow2/none"), 3, "state")
+    assert (failed.cell, failed.rounds, failed.kind) == (cell("qcow2/none"), 3, "state")
     bad = [run for run in runs if run.failure]
     repaired = [dataclasses.replace(bad[0], id="again", failure=None)]
     (failed,) = failed_cells([*runs, *repaired])
-    assert failed.blocks == 2
+    assert failed.rounds == 2
     assert failed_cells([run for run in runs if not run.failure]) == ()
 
 
 def test_emulation_and_lab_are_noticed() -> None:
-    runs = list(campaign_runs(blocks=1))
+    runs = list(campaign_runs(rounds=1))
     assert caveats_of(runs) == Caveats(emulated=True, lab=False)
     assert caveats_of(runs[:1]) == Caveats(emulated=False, lab=False)  # the host alone
     one_of_the_lab = [*runs, dataclasses.replace(runs[0], origin=Origin.LAB)]

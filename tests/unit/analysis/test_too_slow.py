@@ -10,7 +10,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, IOPS, campaign_runs, cell, drifting, observed
 from vdisklab.analysis.diagnostics.kinds import (
     DroppedBySearch,
-    TooFewBlocks,
+    TooFewRounds,
     TooSlow,
     dropped_by_search,
     ranking_diagnostics,
@@ -25,12 +25,12 @@ from vdisklab.render.wording import sentence
 from vdisklab.results.model import Direction, Failure, FailureKind
 
 
-def slow_in(blocks: list[int], *, measured: bool) -> Observations:
-    """Four cells in four blocks; the last of them, else the best, did not end in `blocks`."""
+def slow_in(rounds: list[int], *, measured: bool) -> Observations:
+    """Four cells in four rounds; the last of them, else the best, did not end in `rounds`."""
     grid = drifting(np.random.default_rng(6), [10.0, 8.0, 5.0, 20.0], 4, noise=0.01)
-    grid[3, blocks] = np.nan
+    grid[3, rounds] = np.nan
     data = observed({IOPS: grid if measured else grid[:3]})
-    return with_too_slow(data, [(cell("c03"), data.blocks[block]) for block in blocks])
+    return with_too_slow(data, [(cell("c03"), data.rounds[round]) for round in rounds])
 
 
 def test_a_cell_that_never_ended_is_ranked_last() -> None:
@@ -38,13 +38,13 @@ def test_a_cell_that_never_ended_is_ranked_last() -> None:
     answer = rank(data, IOPS)
     assert answer.unranked == ()
     last = answer.rows[-1]
-    assert (last.cell, last.blocks, last.worst) == (cell("c03"), 0, 4)
+    assert (last.cell, last.rounds, last.worst) == (cell("c03"), 0, 4)
     assert answer.best is not None
     assert answer.best.cells == (cell("c00"),)
     assert not np.isfinite(data.grid(IOPS)[3]).any()  # no number is made up
 
 
-def test_blocks_that_did_not_end_count_against_a_fast_cell() -> None:
+def test_rounds_that_did_not_end_count_against_a_fast_cell() -> None:
     whole = rank(slow_in([], measured=True), IOPS).best
     assert whole is not None
     assert whole.cells == (cell("c03"),)
@@ -52,12 +52,12 @@ def test_blocks_that_did_not_end_count_against_a_fast_cell() -> None:
     assert answer.best is not None
     assert answer.best.leader != cell("c03")
     finding = next(one for one in ranking_diagnostics(answer, 3) if isinstance(one, TooSlow))
-    assert (finding.cells, finding.blocks) == ((cell("c03"),), 2)
-    assert "c03: too slow to end in time in 2 blocks" in sentence(finding)
-    assert "Medians and ratios are of the other blocks" in sentence(finding)
+    assert (finding.cells, finding.rounds) == ((cell("c03"),), 2)
+    assert "c03: too slow to end in time in 2 rounds" in sentence(finding)
+    assert "Medians and ratios are of the other rounds" in sentence(finding)
 
 
-def test_a_cell_without_any_number_has_no_other_blocks() -> None:
+def test_a_cell_without_any_number_has_no_other_rounds() -> None:
     data = slow_in([0, 1, 2, 3], measured=False)
     of_ranking = [one for one in ranking_diagnostics(rank(data, IOPS), 3) if type(one) is TooSlow]
     assert slow_diagnostics(data) == tuple(of_ranking)
@@ -65,24 +65,24 @@ def test_a_cell_without_any_number_has_no_other_blocks() -> None:
     assert slow_diagnostics(data, among=[cell("c00")]) == ()
 
 
-def test_cells_that_a_search_dropped_need_no_further_blocks() -> None:
+def test_cells_that_a_search_dropped_need_no_further_rounds() -> None:
     runs = [
         run
         for run in campaign_runs(4)
-        if run.measured_cell.name != "raw/writeback" or run.block == 1
+        if run.measured_cell.name != "raw/writeback" or run.round == 1
     ]
     dropped = dropped_by_search(runs)
     assert {str(one) for one in dropped} == {"raw/writeback (cold)", "raw/writeback (warm)"}
     complete = [
-        run for run in campaign_runs(4) if run.block < 4 or run.measured_cell.name == "host"
+        run for run in campaign_runs(4) if run.round < 4 or run.measured_cell.name == "host"
     ]
-    assert dropped_by_search(complete) == frozenset()  # the last block may be under way
+    assert dropped_by_search(complete) == frozenset()  # the last round may be under way
     answer = rank(observe(runs), MeasureKey("randread-4k-q1", Direction.READ, "bandwidth"))
     (finding,) = (
         one for one in ranking_diagnostics(answer, 3, dropped) if isinstance(one, DroppedBySearch)
     )
-    assert "--blocks" not in sentence(finding)
-    assert not any(type(one) is TooFewBlocks for one in ranking_diagnostics(answer, 3, dropped))
+    assert "--rounds" not in sentence(finding)
+    assert not any(type(one) is TooFewRounds for one in ranking_diagnostics(answer, 3, dropped))
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))

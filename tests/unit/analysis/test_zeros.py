@@ -11,7 +11,7 @@ from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     ceiling_diagnostics,
     drift_diagnostics,
-    first_block_diagnostics,
+    first_round_diagnostics,
 )
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
@@ -36,7 +36,7 @@ def test_cells_that_never_stalled_are_ranked_first() -> None:
     answer = rank(observed({STALL: np.array([ALWAYS, ONCE, NEVER, NEVER])}), STALL)
     assert answer.unranked == ()
     assert [str(row.cell) for row in answer.rows] == ["c02", "c03", "c01", "c00"]
-    assert all(row.blocks == 3 for row in answer.rows)
+    assert all(row.rounds == 3 for row in answer.rows)
     assert answer.rows[-1].worst == 4
     assert answer.best is not None
     assert {cell("c02"), cell("c03")} <= set(answer.best.cells)
@@ -58,7 +58,7 @@ def test_a_stall_is_found_whether_or_not_it_has_a_direction() -> None:
 def test_zeros_are_compared_and_have_an_interval_of_their_step() -> None:
     data = observed({STALL: np.array([ALWAYS, NEVER])})
     (answer,) = compare_cells(data, cell("c00"), cell("c01"))
-    assert (answer.a.blocks, answer.b.blocks, answer.ratio.pairs) == (3, 3, 3)
+    assert (answer.a.rounds, answer.b.rounds, answer.ratio.pairs) == (3, 3, 3)
     assert answer.ratio.ratio is not None
     assert answer.ratio.ratio > 4
     summary = summarise(data, STALL)[cell("c01")]
@@ -93,7 +93,7 @@ def test_one_run_in_which_nothing_was_done_hides_no_other_difference() -> None:
         assert np.isfinite(answer.rows[row].effect)
 
 
-def test_a_block_in_which_no_cell_did_anything_changes_no_order() -> None:
+def test_a_round_in_which_no_cell_did_anything_changes_no_order() -> None:
     grid = np.array([[20.0, 0, 21, 20], [10, 0, 10.5, 10], [5, 0, 5.2, 5]])
     answer = rank(observed({IOPS: grid}), IOPS)
     assert [str(row.cell) for row in answer.rows] == ["c00", "c01", "c02"]
@@ -144,7 +144,7 @@ def test_ranks_and_the_set_do_not_show_what_rounding_may_have_made() -> None:
 
 def test_computed_measures_have_the_resolution_of_their_parts() -> None:
     names = ["raw/none", "qcow2/none"]
-    numbers = {(name, block, STALL): 0.0 for name in names for block in range(3)}
+    numbers = {(name, round, STALL): 0.0 for name in names for round in range(3)}
     data = add_mix(labelled(numbers), cell("raw/none"), {STALL: 1.0})
     answer = recommend_path(data, MIX, (), Verdicts())
     assert answer is not None
@@ -171,7 +171,7 @@ def test_a_score_of_rounded_numbers_is_no_more_exact_than_they_are() -> None:
         one for one in compare_cells(data, cell("a"), cell("host")) if one.measure == key
     )
     assert comparison.ratio.low == pytest.approx(np.exp(-0.2))  # the last digit is a million
-    assert comparison.ratio.blocks_needed is None
+    assert comparison.ratio.rounds_needed is None
 
 
 def test_a_search_does_not_tell_apart_what_rounding_does_not() -> None:
@@ -194,16 +194,16 @@ def test_every_metric_that_can_be_zero_declares_its_step() -> None:
 READ = MeasureKey("read", Direction.READ, "bandwidth")
 WRITE = MeasureKey("write", Direction.WRITE, "bandwidth")
 STILL = [0.0, 0.0, 0.0]
-"""A rate in three blocks in which nothing was done."""
+"""A rate in three rounds in which nothing was done."""
 
 
 def test_a_mean_with_a_rate_of_zero_is_zero() -> None:
     data = labelled(
         {
-            (name, block, key): value
+            (name, round, key): value
             for name, rates in {"host": (8.0, 4.0), "a": (0.0, 4.0), "b": (4.0, 4.0)}.items()
             for key, value in zip((READ, WRITE), rates, strict=True)
-            for block in (1, 2, 3)
+            for round in (1, 2, 3)
         }
     )
     scored = add_scores(data, cell("host"))
@@ -247,7 +247,7 @@ def test_the_ratio_to_a_rate_of_zero_is_unknown_and_still_a_verdict() -> None:
     data = observed({IOPS: np.array([[9.0, 10.0, 11.0], STILL])})
     (answer,) = compare_cells(data, cell("c00"), cell("c01"))
     assert answer.ratio.pairs == 3
-    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.blocks_needed) == (None, None, None)
+    assert (answer.ratio.ratio, answer.ratio.low, answer.ratio.rounds_needed) == (None, None, None)
     assert answer.verdict is Verdict.A_BETTER
     (other,) = compare_cells(data, cell("c01"), cell("c00"))
     assert (other.ratio.ratio, other.verdict) == (0.0, Verdict.B_BETTER)
@@ -286,10 +286,10 @@ def test_a_rate_of_zero_is_no_share_of_the_best_and_one_to_it_is_unknown() -> No
     assert of["c01"].intervals == (None, None)
 
 
-def test_one_path_that_stopped_is_no_slow_block() -> None:
+def test_one_path_that_stopped_is_no_slow_round() -> None:
     grid = np.array([[0.0, 0.0, 8.0, 8.0, 9.0, 9.0], *np.full((3, 6), 8.0)])
     data = observed({IOPS: grid})
-    assert first_block_diagnostics(data, IOPS) == ()
+    assert first_round_diagnostics(data, IOPS) == ()
     assert drift_diagnostics(data, IOPS) == ()
 
 
@@ -304,9 +304,9 @@ def test_a_duration_of_zero_has_no_ceiling() -> None:
     duration = MeasureKey("job", Direction.NONE, "duration")
     data = labelled(
         {
-            (name, block, duration): value
+            (name, round, duration): value
             for name, value in {"host": 2.0, "raw/none": 0.0, "qcow2/none": 2.0}.items()
-            for block in (1, 2, 3)
+            for round in (1, 2, 3)
         }
     )
     (ceiling,) = ceiling_diagnostics(data, duration, ())

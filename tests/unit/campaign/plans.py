@@ -14,8 +14,8 @@ from vdisklab.plan.settings import Request
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {"rw": "read", "bs": "4k"}),))
 
 
-def a_plan(*paths: str, blocks: int = 3, seed: int = 1, baseline: str = "none") -> CampaignPlan:
+def a_plan(*paths: str, rounds: int = 3, seed: int = 1, baseline: str = "none") -> CampaignPlan:
     """A plan of these paths on a host that can do everything."""
-    request = Request(paths=paths, blocks=blocks, seed=seed, size_bytes=64 << 20, baseline=baseline)
+    request = Request(paths=paths, rounds=rounds, seed=seed, size_bytes=64 << 20, baseline=baseline)
     plan = build_plan(request, Capabilities(), PROFILE)
     return replace(plan, directory=Path("/w"))

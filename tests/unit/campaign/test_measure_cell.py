@@ -86,9 +86,9 @@ def opened(
         site = stack.enter_context(open_site(LocalHost(), ledger, tmp_path))
 
         def make(
-            path: str, stable: Stable, *, blocks: int = 1
+            path: str, stable: Stable, *, rounds: int = 1
         ) -> tuple[CampaignContext, list[object]]:
-            plan = replace(a_plan(path, blocks=blocks), runtime=0.01, ramp=0.0, size_bytes=SIZE)
+            plan = replace(a_plan(path, rounds=rounds), runtime=0.01, ramp=0.0, size_bytes=SIZE)
             cell = plan.cells[0]
             plan = replace(plan, cells=(cell,))
             events: list[object] = []
@@ -301,9 +301,9 @@ def test_throughput_is_told_while_a_program_runs(opened: Make) -> None:
     def counting(request: Message) -> list[Message]:
         asked[0] += 1
         text = recorded("virtio", qemu.serial).answers["query-blockstats"]
-        for block in text:
-            block["stats"]["wr_bytes"] += asked[0] << 20
-            block["stats"]["wr_operations"] += asked[0]
+        for round in text:
+            round["stats"]["wr_bytes"] += asked[0] << 20
+            round["stats"]["wr_operations"] += asked[0]
         return [{"return": text}]
 
     left = [20]

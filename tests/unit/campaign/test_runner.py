@@ -42,18 +42,18 @@ def plan() -> CampaignPlan:
 def measured(
     plan: CampaignPlan, budget: float, seconds: float, boot: float = 0.0, needed: str = ""
 ) -> tuple[list[Slot], float, list[str]]:
-    """Runs of so many seconds, at most three blocks: what ran, when it ended, and the notes."""
+    """Runs of so many seconds, at most three rounds: what ran, when it ended, and the notes."""
     watch, ran = Watch(), []
     notes: list[Event] = []
     every = [cell.fingerprint for cell in plan.cells]
     kept = {cell.fingerprint for cell in plan.cells if cell.label == needed}
     limit = TimeLimit(lambda: budget - watch.now, kept)
-    block = 0
+    round = 0
     for slot in chosen_slots(
         plan, (), lambda number: every if number < 4 else (), limit, notes.append, clock=watch
     ):
-        watch.sleep(seconds + (boot if slot.block > block else 0.0))
-        block = slot.block
+        watch.sleep(seconds + (boot if slot.round > round else 0.0))
+        round = slot.round
         ran.append(slot)
     return ran, watch.now, [note.text for note in notes if isinstance(note, Note)]
 
@@ -72,14 +72,14 @@ def test_a_search_ends_within_its_budget_and_at_most_one_run(
     assert end > budget - 2 * (seconds + 15.0)
     (note,) = notes
     left = cells - len(ran) % cells
-    block = len(ran) // cells + 1
+    round = len(ran) // cells + 1
     assert note == (
-        f"the budget is used up: {left} of the {cells} runs of block {block} would not end in time"
+        f"the budget is used up: {left} of the {cells} runs of round {round} would not end in time"
     )
 
 
 def test_time_is_kept_for_what_other_numbers_relate_to(plan: CampaignPlan) -> None:
-    """The host runs in the block that is cut short, wherever its place is."""
+    """The host runs in the round that is cut short, wherever its place is."""
     estimate = run_seconds(plan)(plan.cells[0])
     for runs in (1.5, 2.5, 3.5):
         ran, end, _ = measured(plan, runs * estimate, estimate, needed="host")

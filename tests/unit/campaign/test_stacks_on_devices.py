@@ -10,7 +10,7 @@ import pytest
 
 from vdisklab.campaign.estimate import builds, room_needed
 from vdisklab.campaign.host_stacks import image_key, stacks_of, takes_turns
-from vdisklab.campaign.schedule import block_order, schedule
+from vdisklab.campaign.schedule import round_order, schedule
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
@@ -25,9 +25,9 @@ ONE = BackingDevices((Path("/dev/sdx"),))
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {}),))
 
 
-def plan_on(backing: BackingDevices, *paths: str, blocks: int = 3) -> CampaignPlan:
+def plan_on(backing: BackingDevices, *paths: str, rounds: int = 3) -> CampaignPlan:
     request = Request(
-        paths=paths, blocks=blocks, devices=backing.devices, disks=backing.disks, baseline="none"
+        paths=paths, rounds=rounds, devices=backing.devices, disks=backing.disks, baseline="none"
     )
     return build_plan(request, Capabilities(), PROFILE)
 
@@ -38,13 +38,13 @@ def test_the_workload_on_the_host_uses_the_device_where_there_is_one() -> None:
     assert image_key(parse_path("host"), WORK_DIRECTORY) == Image(ImageFormat.RAW)
 
 
-def test_stacks_that_share_a_device_are_built_once_in_a_block() -> None:
+def test_stacks_that_share_a_device_are_built_once_in_a_round() -> None:
     plan = plan_on(ONE, "{ext4,xfs,btrfs}/{raw,qcow2}/none")
     assert takes_turns(plan)
-    for block in range(1, 6):
-        order = [cell.path.stack for cell in block_order(plan, block)]
+    for round in range(1, 6):
+        order = [cell.path.stack for cell in round_order(plan, round)]
         assert len([stack for stack, _ in groupby(order)]) == 3
-    assert len({block_order(plan, block) for block in range(1, 6)}) > 1
+    assert len({round_order(plan, round) for round in range(1, 6)}) > 1
     assert 7 <= builds(plan, tuple(schedule(plan))) <= 9
     assert room_needed(plan) == plan.size_bytes
 

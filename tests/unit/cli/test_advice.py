@@ -33,16 +33,16 @@ SPEEDS = {
 }
 
 
-def runs(blocks: int = 5, speeds: dict[str, float] = SPEEDS, noise: float = 0.01) -> Iterator[Run]:
+def runs(rounds: int = 5, speeds: dict[str, float] = SPEEDS, noise: float = 0.01) -> Iterator[Run]:
     rng = np.random.default_rng(3)
     clock = START
-    for block in range(1, blocks + 1):
+    for round in range(1, rounds + 1):
         for place, (path, speed) in enumerate(speeds.items(), start=1):
             clock += timedelta(seconds=10)
             factor = speed * float(np.exp(rng.normal(0, noise)))
             state = "cold" if "default" in path or "unsafe" in path else "bypassed"
             canonical = path if path == "host" else str(parse_path(path))
-            yield _run(CAMPAIGN.id, canonical, state, block, place, clock, factor)
+            yield _run(CAMPAIGN.id, canonical, state, round, place, clock, factor)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_tie_has_no_winner_and_names_the_simplest(
     assert re.search(r"\(p = [\d.]+ between the first two\)\.$", others[0])
     assert found["best"]["p"] > 0.05
     assert any(
-        re.search(r"^At the noise seen here \(\d+%\), 3 blocks show", each) for each in others
+        re.search(r"^At the noise seen here \(\d+%\), 3 rounds show", each) for each in others
     )
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
@@ -160,7 +160,7 @@ def test_a_path_without_a_mix_is_not_left_out_in_silence(
     measure = "randread-4k-q1/read/latency_p99"
     assert main(["recommend", "--weights", f"{measure}=1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"raw/none: no weighted mix in the blocks in which its {measure} is zero" in said
+    assert f"raw/none: no weighted mix in the rounds in which its {measure} is zero" in said
     assert main(["recommend", "--weights", "randread-4k-q1/read/iops=1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "raw/none: no weighted mix, as it lacks randread-4k-q1/read/iops." in said
@@ -194,7 +194,7 @@ def test_bad_wishes_end_in_a_sentence(
     ("made", "sentence"),
     [
         ([], "has no numbers: every run failed"),
-        (list(runs(1)), "measured in 1 block; a rank needs 3"),
+        (list(runs(1)), "measured in 1 round; a rank needs 3"),
         (list(runs(5, {"host": 1.0})), "no path that a guest could use"),
         ([run for run in runs(5) if run.path != "host"], "no path has the measure"),
     ],
@@ -306,11 +306,11 @@ def test_only_a_need_that_decides_is_to_be_left_out(
     assert hint in said
 
 
-def test_the_only_one_with_blocks_enough_is_recommended(
+def test_the_only_one_with_rounds_enough_is_recommended(
     store: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Seen on a real campaign: of two qcow2 paths one had failed in a block."""
-    store.write(run for run in runs() if run.path != "qcow2/directsync" or run.block <= 2)
+    """Seen on a real campaign: of two qcow2 paths one had failed in a round."""
+    store.write(run for run in runs() if run.path != "qcow2/directsync" or run.round <= 2)
     found = answer(capsys, "recommend", "--need", "format=qcow2")
     assert found["path"] == "qcow2/none"
     said = " ".join(found["sentences"])

@@ -391,7 +391,7 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("plan", "blocks", "continued"),
+    ("plan", "rounds", "continued"),
     [
         ({"profile": "short", "baseline": "raw/none"}, 5, False),
         ({"profile": "short", "baseline": "raw/none"}, 18, True),
@@ -399,11 +399,11 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
         ({"profile": "short", "baseline": "host"}, 18, False),
     ],
 )
-def test_a_campaign_of_fewer_blocks_is_continued(
+def test_a_campaign_of_fewer_rounds_is_continued(
     database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    plan: dict[str, str], blocks: int, *, continued: bool,
+    plan: dict[str, str], rounds: int, *, continued: bool,
 ) -> None:  # fmt: skip
-    """One that was interrupted after three blocks, or --blocks as the answer advised."""
+    """One that was interrupted after three rounds, or --rounds as the answer advised."""
     cells = [f"{path} (cold)" if "default" in path else path for path in SPEEDS]
     here = replace(
         CAMPAIGN,
@@ -411,7 +411,7 @@ def test_a_campaign_of_fewer_blocks_is_continued(
         plan={**CAMPAIGN.plan, **plan, "cells": cells},
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
-    document = advised(capsys, guest(tmp_path, "raw/none"), "--blocks", str(blocks))
+    document = advised(capsys, guest(tmp_path, "raw/none"), "--rounds", str(rounds))
     assert document["groups"][0]["advice"] == "keep"
     assert bool(document["planned"]) == continued
 

@@ -127,11 +127,11 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
         call("compare", "raw/none")
 
 
-def test_too_few_blocks_make_no_ranking(database: Database) -> None:
-    database.write(campaign_runs(blocks=2))
+def test_too_few_rounds_make_no_ranking(database: Database) -> None:
+    database.write(campaign_runs(rounds=2))
     assert "a rank needs 3" in call("rank")
     found = document(call("rank", "--format", "json"), "rank")
-    assert {cell["unranked"] for cell in found["cells"]} == {"too-few-blocks"}
+    assert {cell["unranked"] for cell in found["cells"]} == {"too-few-rounds"}
     assert all(cell["rank"] is None for cell in found["cells"])
     assert all(cell["weighted_overall_low"] is None for cell in found["cells"])
 
@@ -160,12 +160,12 @@ def test_every_answer_names_a_path_that_was_too_slow(
     failure = Failure(FailureKind.TOO_SLOW, "`fio` did not end within 9 s")
     database.write(
         dataclasses.replace(run, failure=failure, measurements=())
-        if (run.path, run.block) == ("qcow2/directsync", 2)
+        if (run.path, run.round) == ("qcow2/directsync", 2)
         else run
         for run in campaign_runs()
     )
     text = " ".join(call(*arguments).split())
-    assert "qcow2/directsync: too slow to end in time in 1 block." in text
+    assert "qcow2/directsync: too slow to end in time in 1 round." in text
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_campaigns_are_joined_only_when_they_measure_alike(database: Database) -
     runs = [*campaign_runs(), *campaign_runs(campaign=second.id, seed=6)]
     database.write(runs, campaigns=(CAMPAIGN, second))
     both = ("rank", "--campaign", "c0ff", "--campaign", "beef")
-    assert "5 cells in 8 blocks" in call(*both)
+    assert "5 cells in 8 rounds" in call(*both)
     longer = dataclasses.replace(second, plan={**second.plan, "runtime": 9.0})
     database.write(runs, campaigns=(CAMPAIGN, longer))
     with pytest.raises(PlanError, match="differ in runtime"):

@@ -209,17 +209,17 @@ def test_only_what_is_missing_is_measured(
     call("--file", mine, "--run")
     assert measuring.asked == []
     Path(mine).write_text(MINE.replace("qcow2/directsync", "vdi/directsync"))
-    call("--file", mine, "--run", "--blocks", "3")
+    call("--file", mine, "--run", "--rounds", "3")
     assert measuring.paths == [("vdi/directsync", "raw/none")]
     (asked,) = measuring.asked
-    assert (asked.blocks, asked.size_bytes, asked.runtime) == (3, 1 << 28, 2.0)
-    assert asked.label == "for claims: 3 blocks"
+    assert (asked.rounds, asked.size_bytes, asked.runtime) == (3, 1 << 28, 2.0)
+    assert asked.label == "for claims: 3 rounds"
 
 
 def test_a_claim_that_lacks_one_pair_is_measured_whole(
     call: Call, mine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ratio is taken in blocks that hold all of it; one pair alone would answer nothing."""
+    """Its ratio is taken in rounds that hold all of it; one pair alone would answer nothing."""
     measuring = Measuring(monkeypatch)
     text = MINE.replace('["qcow2/directsync"]', '["{qcow2,vdi}/directsync"]')
     Path(mine).write_text(text)
@@ -235,19 +235,19 @@ def begun(database: Database, runs: Iterable[Run], label: str) -> None:
     database.write((run for run in runs if run.path in wanted), campaigns=(campaign,))
 
 
-OURS = "for claims: 3 blocks"
+OURS = "for claims: 3 rounds"
 
 
 @pytest.mark.parametrize(
-    ("runs", "label", "blocks", "continues"),
+    ("runs", "label", "rounds", "continues"),
     [
-        (campaign_runs(2), OURS, ("--blocks", "3"), True),
+        (campaign_runs(2), OURS, ("--rounds", "3"), True),
         (campaign_runs(2), OURS, (), True),
-        (list(campaign_runs(3))[:-2], OURS, ("--blocks", "3"), True),
-        (campaign_runs(3), OURS, ("--blocks", "3"), False),
+        (list(campaign_runs(3))[:-2], OURS, ("--rounds", "3"), True),
+        (campaign_runs(3), OURS, ("--rounds", "3"), False),
         (campaign_runs(3), OURS, (), False),
-        (campaign_runs(3), OURS, ("--blocks", "4"), True),
-        (campaign_runs(2), "the user's own", ("--blocks", "3"), False),
+        (campaign_runs(3), OURS, ("--rounds", "4"), True),
+        (campaign_runs(2), "the user's own", ("--rounds", "3"), False),
     ],
 )
 def test_the_same_command_continues_what_it_began(
@@ -257,13 +257,13 @@ def test_the_same_command_continues_what_it_began(
     database: Database,
     runs: Iterable[Run],
     label: str,
-    blocks: tuple[str, ...],
+    rounds: tuple[str, ...],
     continues: bool,
 ) -> None:
     """Results that our own unfinished campaign already has do not stop it from being finished."""
     begun(database, runs, label)
     measuring = Measuring(monkeypatch)
-    call("--file", mine, "--run", *blocks)
+    call("--file", mine, "--run", *rounds)
     expected = [("raw/none", "host", "qcow2/directsync")] if continues else []
     assert measuring.paths == expected
 
@@ -300,7 +300,7 @@ def test_what_was_measured_stands_beside_the_named_campaign(
 
     measuring.bring = bring
     status, text = call(
-        "--file", mine, "--run", "--campaign", "c0ffee", "--blocks", "4", "--format", "json"
+        "--file", mine, "--run", "--campaign", "c0ffee", "--rounds", "4", "--format", "json"
     )
     found = document(text, "claims")
     assert [each["id"] for each in found["campaigns"]] == ["c0ffee01", "beef0002"]
@@ -331,23 +331,23 @@ def test_what_was_measured_otherwise_than_asked_does_not_count(
         call("--file", mine, "--run", "--size", "512M", "--campaign", "c0ffee01")
 
 
-@pytest.mark.parametrize("verb", ["one block", "only failed", "empty"])
+@pytest.mark.parametrize("verb", ["one round", "only failed", "empty"])
 def test_a_database_that_holds_next_to_nothing(
     call: Call, mine: str, database: Database, verb: str
 ) -> None:
     runs = {
-        "one block": [run for run in campaign_runs(blocks=1) if run.failure is None],
-        "only failed": [run for run in campaign_runs(blocks=1) if run.failure is not None],
+        "one round": [run for run in campaign_runs(rounds=1) if run.failure is None],
+        "only failed": [run for run in campaign_runs(rounds=1) if run.failure is not None],
         "empty": [],
     }[verb]
     database.write(runs, campaigns=() if verb == "empty" else (CAMPAIGN,))
     status, text = call("--file", mine, "--format", "json")
     found = document(text, "claims")
-    wanted = "inconclusive" if verb == "one block" else "not-measured"
+    wanted = "inconclusive" if verb == "one round" else "not-measured"
     assert {each["status"] for each in found["claims"]} == {wanted}
     assert status == EXIT_CLAIM_OPEN
     if wanted == "inconclusive":
-        assert {each["more_blocks"] for each in found["claims"]} == {2}
+        assert {each["more_rounds"] for each in found["claims"]} == {2}
 
 
 def test_half_a_claim_is_not_measured(mine: str) -> None:

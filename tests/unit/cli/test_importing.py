@@ -28,7 +28,7 @@ def test_several_files_of_one_name_are_repetitions(db: str) -> None:
         (campaign,) = store.campaigns()
         runs = list(store.runs(campaign.id))
     assert campaign.host.cpus is None
-    assert [run.block for run in runs] == [1, 2]
+    assert [run.round for run in runs] == [1, 2]
     assert {run.path for run in runs} == {"block storage"}
     assert all(run.origin is Origin.IMPORTED and run.wall_seconds is None for run in runs)
 
@@ -43,7 +43,7 @@ def test_into_a_campaign_and_under_a_name_of_ours(
     assert main([*again, "--measurement", "copy"]) == 0
     with open_store(db) as store:
         runs = list(store.runs(campaign))
-    assert [run.block for run in runs] == [1, 2]
+    assert [run.round for run in runs] == [1, 2]
     assert runs[1].measurements[0].name == "copy"
     assert campaign in capsys.readouterr().out
 
@@ -120,7 +120,7 @@ def test_an_import_that_fails_in_the_middle_leaves_nothing(
     stored = Store._add_run
 
     def second_fails(store: Store, connection: Connection, run: Run) -> None:
-        if run.block == 2:
+        if run.round == 2:
             raise DatabaseError("the disk is full")
         stored(store, connection, run)
 

@@ -125,13 +125,13 @@ def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return run
 
 
-def measured(tmp_path: Path, blocks: int = 1, campaign: Campaign | None = None) -> Path:
+def measured(tmp_path: Path, rounds: int = 1, campaign: Campaign | None = None) -> Path:
     """Runs as the lab writes them to its serial port."""
     file = tmp_path / "runs.jsonl"
     campaign = campaign or a_campaign()
     with file.open("w") as lines:
-        for block in range(1, blocks + 1):
-            write_run(lines, campaign, a_run(campaign, block=block))
+        for round in range(1, rounds + 1):
+            write_run(lines, campaign, a_run(campaign, round=round))
     return file
 
 
@@ -169,14 +169,14 @@ def test_a_lab_that_dies_loses_no_run_and_the_same_command_continues(
     )
     third = tmp_path / "third.jsonl"
     with third.open("w") as line:
-        write_run(line, stored, a_run(campaign, block=3))
+        write_run(line, stored, a_run(campaign, round=3))
     assert lab(f"{looks} up(); give({str(third)!r}); done()") == 0
     (sent,) = read_export(carried.read_bytes(), name="carried").campaigns
-    assert [run.block for run in sent.runs] == [1, 2]
+    assert [run.round for run in sent.runs] == [1, 2]
     with open_store(str(tmp_path / "state/vdisklab.sqlite")) as store:
-        assert [run.block for run in store.runs()] == [1, 2, 3]
+        assert [run.round for run in store.runs()] == [1, 2, 3]
         assert store.campaigns() == (stored,), "nothing is marked twice"
-    assert lab(f"{looks} up(); done()", "--blocks", "9") == GuestError.exit_code
+    assert lab(f"{looks} up(); done()", "--rounds", "9") == GuestError.exit_code
     assert "No such file" in capsys.readouterr().err, "another command begins its own campaign"
 
 

@@ -21,12 +21,12 @@ from vdisklab.progress import (
 EVENTS: tuple[Event, ...] = (
     Step("building xfs"),
     CampaignStarted(runs=4, finished=1, seconds_estimated=90.0, label=""),
-    RunStarted("raw/none", block=1, blocks=2, position=1, runs=2),
+    RunStarted("raw/none", round=1, rounds=2, position=1, runs=2),
     MeasurementStarted("randread-4k-q1", 5.0),
     Throughput(12e6, 3000.0),
     RunFinished("raw/none", None, 7.0),
     Note("under emulation [not bold]"),
-    RunStarted("raw/[odd]", block=1, blocks=2, position=2, runs=2),
+    RunStarted("raw/[odd]", round=1, rounds=2, position=2, runs=2),
     RunFinished("raw/[odd]", "no answer\nlast lines\n  x", 1.0),
 )
 
@@ -47,23 +47,23 @@ def test_plain_lines_without_a_terminal() -> None:
         "building xfs",
         "continuing: 1 of 4 runs already measured",
         "measuring 3 runs, about 1 min 30 s",
-        "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
+        "✓ 2/4 round 1/2, cell 1/2: raw/none (7.0 s)",
         "note: under emulation [not bold]",
-        "✗ 3/4 block 1/2, cell 2/2: raw/[odd]: no answer",
+        "✗ 3/4 round 1/2, cell 2/2: raw/[odd]: no answer",
     ]
 
 
 def test_each_measurement_gets_a_line_where_it_takes_minutes() -> None:
     lines = shown(terminal=False, each=True).splitlines()
     assert lines[3:5] == [
-        "block 1/2, cell 1/2: raw/none: randread-4k-q1",
-        "✓ 2/4 block 1/2, cell 1/2: raw/none (7.0 s)",
+        "round 1/2, cell 1/2: raw/none: randread-4k-q1",
+        "✓ 2/4 round 1/2, cell 1/2: raw/none (7.0 s)",
     ]
 
 
 def test_a_terminal_shows_cell_measurement_throughput_and_time_left() -> None:
     text = shown(terminal=True)
-    for part in ("block 1/2, cell 1/2: raw/none", "randread-4k-q1", "12 MB/s, 3000 IOPS", "left"):
+    for part in ("round 1/2, cell 1/2: raw/none", "randread-4k-q1", "12 MB/s, 3000 IOPS", "left"):
         assert part in text
 
 

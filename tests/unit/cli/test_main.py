@@ -148,8 +148,8 @@ def test_a_value_that_is_none_of_a_list_is_told_in_plain_words(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("plan", "raw/none", "--blocks", "abc"), "'--blocks': a whole number is expected"),
-        (("plan", "raw/none", "--blocks", "2.5"), "'--blocks': a whole number is expected"),
+        (("plan", "raw/none", "--rounds", "abc"), "'--rounds': a whole number is expected"),
+        (("plan", "raw/none", "--rounds", "2.5"), "'--rounds': a whole number is expected"),
         (("lab", "shell", "--lab-disks", "99"), "'--lab-disks': at most 16"),
         (("lab", "shell", "--lab-cpus", "0"), "'--lab-cpus': at least 1"),
     ],

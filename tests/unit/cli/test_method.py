@@ -81,7 +81,7 @@ def numbers_of(form: object) -> set[str]:
 def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
     schema = document_schema(name)
     explained = {key for each in EXPLANATIONS for key in each.keys}
-    asked = {"seed", "size_bytes", "blocks", "runtime", "ramp", "scale", "cpus", "memory_bytes",
+    asked = {"seed", "size_bytes", "rounds", "runtime", "ramp", "scale", "cpus", "memory_bytes",
              "disks", "arc_bytes", "block"}  # fmt: skip
     found = numbers_of(schema) - asked
     assert found

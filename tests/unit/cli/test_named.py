@@ -54,7 +54,7 @@ def test_a_page_is_completed_in_its_own_quoting_and_without_a_password() -> None
     page = "<code>vdisklab rank</code> vdisklab rank"
     added = '<span class="whole">--db</span> &#x27;a&amp;b&#x27;'
     assert Named.of("a&b").in_html(page) == f"<code>vdisklab rank {added}</code> vdisklab rank"
-    page = '<code>vdisklab rank <span class="whole">--blocks</span> 4</code>'
+    page = '<code>vdisklab rank <span class="whole">--rounds</span> 4</code>'
     assert Named.of("a&b").in_html(page) == page.replace("</code>", f" {added}</code>")
     assert "secret" not in Named.of("postgresql://u:secret@h/d").in_text("vdisklab rank")
     assert "secret" not in Named.of("x://u:secret@h:p/d").in_text("vdisklab rank")

@@ -52,7 +52,7 @@ class TestSideBySide:
     def test_each_directory_is_a_row_of_its_own(self) -> None:
         text = call("table", "--campaign", "aaaa", "--campaign", "bbbb")
         assert text.count(f"host in {LOCAL}") == text.count(f"host in {BLOCK}") == 4
-        assert "differences are not taken within blocks" in text
+        assert "differences are not taken within rounds" in text
         found = json.loads(
             call("table", "--campaign", "aaaa", "--campaign", "bbbb", "--format", "json")
         )

@@ -74,7 +74,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "profiles": ("profiles",),
     "profile": ("profiles", "hdtune"),
     "method": ("method",),
-    "plan": ("plan", LONG, "ext4/raw/{none,writeback}", "host", "--blocks", "7"),
+    "plan": ("plan", LONG, "ext4/raw/{none,writeback}", "host", "--rounds", "7"),
 }
 DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
 <disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='none'/>

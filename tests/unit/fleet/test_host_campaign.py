@@ -26,7 +26,7 @@ from vdisklab.fleet.host_campaign import (
 )
 from vdisklab.host.waiting import wait_until
 
-TASK = json.dumps({"arguments": ["raw/none", "--blocks", "3"], "db": "postgresql://v@db/v"})
+TASK = json.dumps({"arguments": ["raw/none", "--rounds", "3"], "db": "postgresql://v@db/v"})
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_the_command_runs_in_its_own_session(program: Callable[[str], Path]) -> 
     assert answer["status"] == 8
     assert answer["lines"][0] == "working"
     assert int(answer["lines"][1]) != os.getsid(0)
-    assert calls.read_text() == "postgresql://v@db/v -m vdisklab run raw/none --blocks 3\n"
+    assert calls.read_text() == "postgresql://v@db/v -m vdisklab run raw/none --rounds 3\n"
 
 
 def test_the_hosts_own_database_wins() -> None:
@@ -154,8 +154,8 @@ def test_no_campaign_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_last_lines_are_whole_and_say_something(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_bytes(b"x" * 9000 + b"\n\nblock 1\rblock 2\n\xff\n")
-    assert last_lines(log)[-3:] == ["block 1", "block 2", "\N{REPLACEMENT CHARACTER}"]
+    log.write_bytes(b"x" * 9000 + b"\n\nround 1\rround 2\n\xff\n")
+    assert last_lines(log)[-3:] == ["round 1", "round 2", "\N{REPLACEMENT CHARACTER}"]
 
 
 def test_a_host_has_facts() -> None:

@@ -139,7 +139,7 @@ def test_ctrl_c_ends_the_guest_in_use_and_those_in_waiting(stable: Stable) -> No
     ]
 
 
-def test_a_new_block_gets_new_guests(stable: Stable) -> None:
+def test_a_new_round_gets_new_guests(stable: Stable) -> None:
     with GuestPool(stable.start, silent) as pool:
         with pool.guest(ONE):
             pass

@@ -30,20 +30,20 @@ def labels(plan: CampaignPlan) -> list[str]:
 
 def test_defaults() -> None:
     plan = build(REQUEST)
-    assert (plan.blocks, plan.runtime, plan.ramp, plan.size_bytes) == (5, 5.0, 0.5, 1 << 30)
+    assert (plan.rounds, plan.runtime, plan.ramp, plan.size_bytes) == (5, 5.0, 0.5, 1 << 30)
     assert (plan.guest, plan.label, plan.directory) == (GuestPlan(), "", Path("/srv"))
 
 
 def test_what_was_asked_for_is_in_the_plan() -> None:
     plan = build(
         Request(
-            paths=("raw/writeback",), blocks=3, runtime=1, ramp=0, size_bytes=64 << 20, seed=7,
+            paths=("raw/writeback",), rounds=3, runtime=1, ramp=0, size_bytes=64 << 20, seed=7,
             page_cache=PageCacheChoice.WARM, label="x", baseline="none",
             guest_cpus=4, guest_memory=256 << 20, accelerator=AcceleratorChoice.KVM,
             guest_kernel="/boot/vmlinuz",
         )
     )  # fmt: skip
-    assert (plan.blocks, plan.runtime, plan.ramp, plan.size_bytes) == (3, 1.0, 0.0, 64 << 20)
+    assert (plan.rounds, plan.runtime, plan.ramp, plan.size_bytes) == (3, 1.0, 0.0, 64 << 20)
     assert (plan.seed, plan.label, labels(plan)) == (7, "x", ["raw/writeback (warm)"])
     assert plan.guest == GuestPlan(4, 256 << 20, Accelerator.KVM, "/boot/vmlinuz")
     assert plan.directory.is_absolute()
@@ -100,7 +100,7 @@ def test_a_host_that_cannot_be_the_baseline_is_listed() -> None:
 def test_the_same_plan_has_the_same_seed_and_fingerprint() -> None:
     plan = build(REQUEST)
     assert plan == build(REQUEST)
-    assert plan.fingerprint == build(replace(REQUEST, blocks=50, label="later")).fingerprint
+    assert plan.fingerprint == build(replace(REQUEST, rounds=50, label="later")).fingerprint
     assert 0 <= plan.seed < 1 << 32
 
 
@@ -123,8 +123,8 @@ def test_another_plan_has_another_seed_and_fingerprint(other: Request) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"blocks": 0}, "blocks is 0"),
-        ({"blocks": -1}, "blocks is -1"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": -1}, "rounds is -1"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 1 << 63}, "seed is"),
         ({"runtime": 0}, "runtime is 0 s"),

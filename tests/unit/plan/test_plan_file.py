@@ -24,7 +24,7 @@ FULL = """
 paths = ["{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"]
 platform = ["proxmox"]
 profile = "quick"
-blocks = 7
+rounds = 7
 runtime = "500ms"
 ramp = 1
 size = "2G"
@@ -51,7 +51,7 @@ FULL_REQUEST = Request(
     paths=("{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"),
     platform=(Manager.PROXMOX,),
     profile="quick",
-    blocks=7,
+    rounds=7,
     runtime=0.5,
     ramp=1.0,
     size_bytes=2 << 30,
@@ -91,11 +91,11 @@ def test_nothing_said_is_nothing_asked() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("blocks = 'x'", "key 'blocks' of plan.toml should be a whole number, not 'x'", "number"),
-        ("blocks = true", "should be a whole number, not true", "number"),
-        ("blocks = 2.5", "should be a whole number, not 2.5", "number"),
-        ("blocks = 0", "'blocks' of plan.toml should be at least 1, not 0", "from 1"),
-        ("block = 1", "key 'block' of plan.toml is unknown", "did you mean blocks?"),
+        ("rounds = 'x'", "key 'rounds' of plan.toml should be a whole number, not 'x'", "number"),
+        ("rounds = true", "should be a whole number, not true", "number"),
+        ("rounds = 2.5", "should be a whole number, not 2.5", "number"),
+        ("rounds = 0", "'rounds' of plan.toml should be at least 1, not 0", "from 1"),
+        ("round = 1", "key 'round' of plan.toml is unknown", "did you mean rounds?"),
         ("[guest]\nmemroy = 1", r"key 'memroy' in table \[guest\] of plan.toml", "mean memory?"),
         ("[geust]", "key 'geust' of plan.toml is unknown", "did you mean guest?"),
         ("guest = 1", "key 'guest' of plan.toml should be a table, not 1", "virtual machine"),
@@ -109,7 +109,7 @@ def test_nothing_said_is_nothing_asked() -> None:
         ("page_cache = 'hot'", "should be 'cold', 'warm' or 'both', not 'hot'", "page cache"),
         ("[guest]\naccelerator = 'xen'", "should be 'auto', 'kvm' or 'tcg'", "auto is KVM"),
         ("dir = ''", "key 'dir' of plan.toml should not be empty", "work directory"),
-        ("blocks = 1\nblocks = 2\n", "plan.toml is not valid TOML: .*line 2", "quotes"),
+        ("rounds = 1\nrounds = 2\n", "plan.toml is not valid TOML: .*line 2", "quotes"),
         ("paths = [", "plan.toml is not valid TOML", "quotes"),
     ],
 )
@@ -121,10 +121,10 @@ def test_errors_name_file_table_and_key(text: str, message: str, hint: str) -> N
 
 
 def test_the_command_line_wins_key_by_key() -> None:
-    command_line = Request(paths=("raw/none",), blocks=1, ramp=0.0, label="", guest_cpus=1)
+    command_line = Request(paths=("raw/none",), rounds=1, ramp=0.0, label="", guest_cpus=1)
     merged = merge(FULL_REQUEST, command_line)
     assert merged.paths == ("raw/none",)
-    assert (merged.blocks, merged.ramp, merged.label) == (1, 0.0, "")
+    assert (merged.rounds, merged.ramp, merged.label) == (1, 0.0, "")
     assert (merged.guest_cpus, merged.guest_memory) == (1, 1 << 30)
     assert merged.seed == 42
 
@@ -147,7 +147,7 @@ def test_schema_accepts_what_we_read(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["block = 1", "blocks = 0", "blocks = 'x'", "size = '1Q'", "runtime = 'x'", "paths = [1]",
+    ["round = 1", "rounds = 0", "rounds = 'x'", "size = '1Q'", "runtime = 'x'", "paths = [1]",
      "page_cache = 'hot'", "[guest]\nx = 1", "[guest]\naccelerator = 'xen'"],
 )  # fmt: skip
 def test_schema_refuses_what_we_refuse(text: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from vdisklab.cli.campaign_options import parse_words
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import parse_need
-from vdisklab.plan.run_request import SEARCH_BLOCKS, RunRequest, SearchFor
+from vdisklab.plan.run_request import SEARCH_ROUNDS, RunRequest, SearchFor
 from vdisklab.plan.settings import NO_BASELINE, Request
 
 
@@ -40,11 +40,11 @@ def test_options_of_a_search_need_one(words: str) -> None:
     assert caught.value.hint == "add --find best"
 
 
-def test_a_search_has_more_blocks_unless_they_are_named() -> None:
+def test_a_search_has_more_rounds_unless_they_are_named() -> None:
     (campaign,) = parsed("raw/none", "--find", "best").campaigns()
-    assert campaign == Request(paths=("raw/none",), blocks=SEARCH_BLOCKS)
-    (campaign,) = parsed("raw/none", "--find", "best", "--blocks", "7").campaigns()
-    assert campaign.blocks == 7
+    assert campaign == Request(paths=("raw/none",), rounds=SEARCH_ROUNDS)
+    (campaign,) = parsed("raw/none", "--find", "best", "--rounds", "7").campaigns()
+    assert campaign.rounds == 7
 
 
 def test_here_measures_each_directory_once() -> None:
@@ -74,7 +74,7 @@ def test_contradictions_are_refused(words: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "message", "hint"),
     [
-        ("blocks = 20000", "", "key 'blocks' of {} is 20000", "from 1 to 10000"),
+        ("rounds = 20000", "", "key 'rounds' of {} is 20000", "from 1 to 10000"),
         ("[guest]\ncpus = 900", "", "key 'cpus' in table [guest] of {} is 900", "from 1 to 255"),
         ("size = '1M'", "", "key 'size' of {} is 1M", "from 16M"),
         ("[guest]\nfirmware = 'uefi'", "",
@@ -82,7 +82,7 @@ def test_contradictions_are_refused(words: str, problem: str) -> None:
         ("paths = ['raw/none', 'raw/nonsense']", "",
          "item 2 of key 'paths' of {}: unknown segment 'nonsense'", "did you mean none?"),
         ("baseline = 'raw/x'", "", "key 'baseline' of {}: unknown segment 'x'", "Possible here"),
-        ("blocks = 3", "--blocks 20000", "--blocks is 20000", "from 1 to 10000"),
+        ("rounds = 3", "--rounds 20000", "--rounds is 20000", "from 1 to 10000"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named_as_it_was_given(
@@ -98,6 +98,6 @@ def test_a_wrong_value_is_named_as_it_was_given(
 
 def test_the_command_line_mends_a_plan_file(tmp_path: Path) -> None:
     file = tmp_path / "plan.toml"
-    file.write_text("blocks = 20000\n[guest]\nfirmware = 'uefi'\n")
-    request = parsed("--plan", str(file), "--blocks", "3", "--guest", "a.qcow2")
-    assert (request.blocks, request.guest_image) == (3, Path("a.qcow2"))
+    file.write_text("rounds = 20000\n[guest]\nfirmware = 'uefi'\n")
+    request = parsed("--plan", str(file), "--rounds", "3", "--guest", "a.qcow2")
+    assert (request.rounds, request.guest_image) == (3, Path("a.qcow2"))

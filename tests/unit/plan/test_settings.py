@@ -63,22 +63,38 @@ def plan(request: Request) -> CampaignPlan:
 
 def test_it_is_a_flag_with_help_and_default() -> None:
     assert run("--rest", "500ms")[0] == Toy(rest=0.5)
-    assert run("raw/none", "--blocks", "3")[0] == Toy(paths=("raw/none",), blocks=3)
+    assert run("raw/none", "--rounds", "3")[0] == Toy(paths=("raw/none",), rounds=3)
     (line,) = [line for line in run("--help")[1].splitlines() if "--rest" in line]
     assert " ".join(line.strip("│").split()) == (
         "--rest SECONDS Pause before each measurement. [default: (0)]"
     )
 
 
+def test_an_option_has_its_earlier_name_too(tmp_path: Path) -> None:
+    request, printed = run("raw/none", "--rounds", "5", "--blocks", "3")
+    assert request == Toy(paths=("raw/none",), rounds=3)
+    assert printed == "--blocks is now called --rounds\n"
+    assert "--blocks" not in run("--help")[1]
+    file = tmp_path / "plan.toml"
+    file.write_text("blocks = 4\n")
+    request, printed = run("--plan", str(file))
+    assert request == Toy(rounds=4)
+    assert printed == f"key 'blocks' of {file} is now called 'rounds'\n"
+    with pytest.raises(PlanError, match=r"key 'blocks' of plan.toml should be at least 1"):
+        parse_plan_file("blocks = 0", "plan.toml", Toy)
+    with pytest.raises(PlanError, match=r"key 'blocks' of plan.toml is unknown"):
+        parse_plan_file("blocks = 2\nrounds = 3", "plan.toml", Toy)
+
+
 def test_it_is_a_key_of_plan_files_and_their_schema(tmp_path: Path) -> None:
-    text = 'rest = "2s"\nblocks = 4\n'
-    assert parse_plan_file(text, "plan.toml", Toy) == Toy(rest=2.0, blocks=4)
+    text = 'rest = "2s"\nrounds = 4\n'
+    assert parse_plan_file(text, "plan.toml", Toy) == Toy(rest=2.0, rounds=4)
     jsonschema.validate(tomllib.loads(text), plan_file_schema(Toy))
     with pytest.raises(PlanError, match="key 'rests' of plan"):
         parse_plan_file("rests = 1", "plan.toml", Toy)
     file = tmp_path / "plan.toml"
     file.write_text(text)
-    assert run("--plan", str(file), "--rest", "3")[0] == Toy(rest=3.0, blocks=4)
+    assert run("--plan", str(file), "--rest", "3")[0] == Toy(rest=3.0, rounds=4)
 
 
 def test_its_default_and_its_limits_hold() -> None:

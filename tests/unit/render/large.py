@@ -23,7 +23,7 @@ STORES = {"raw": 1.0, "qcow2": 0.97, "ext4/raw": 0.95, "xfs/qcow2": 0.93,
 BUSES = {"": 1.0, "/ide": 0.45, "/nvme": 0.98}
 
 
-def shapely_runs(blocks: int = 6) -> Iterator[Run]:
+def shapely_runs(rounds: int = 6) -> Iterator[Run]:
     """What the articles measured: caches, stores and buses, with the host as the baseline."""
     rng = np.random.default_rng(11)
     speeds = {"host": 1.0}
@@ -32,25 +32,25 @@ def shapely_runs(blocks: int = 6) -> Iterator[Run]:
             for bus, c in BUSES.items():
                 speeds[str(parse_path(f"{store}/{cache}{bus}"))] = a * b * c
     clock = START
-    for block in range(1, blocks + 1):
+    for round in range(1, rounds + 1):
         drift = float(np.exp(rng.normal(0, 0.1)))
         for place, (path, speed) in enumerate(speeds.items(), start=1):
             clock += timedelta(seconds=10)
             direct = path == "host" or parse_path(path).cache.direct
             state = PageCache.BYPASSED if direct else PageCache.COLD
             factor = speed * drift * float(np.exp(rng.normal(0, 0.03)))
-            run = _run(CAMPAIGN.id, path, state.value, block, place, clock, factor)
-            yield replace(run, id=f"{block:02x}{place:04x}", measurements=tuple(
-                replace(m, samples=(*m.samples, *_more(m.samples)), series=_series(m, block))
+            run = _run(CAMPAIGN.id, path, state.value, round, place, clock, factor)
+            yield replace(run, id=f"{round:02x}{place:04x}", measurements=tuple(
+                replace(m, samples=(*m.samples, *_more(m.samples)), series=_series(m, round))
                 for m in run.measurements
             ))  # fmt: skip
 
 
-def _series(measured: Measurement, block: int) -> tuple[Series, ...]:
-    """Five seconds about the run's own bandwidth; a write of the second block stands still once."""
+def _series(measured: Measurement, round: int) -> tuple[Series, ...]:
+    """Five seconds about the run's own bandwidth; a write of the second round stands still once."""
     sample = next(each for each in measured.samples if each.metric == "bandwidth")
-    values = sample.value * np.exp(np.random.default_rng(block).normal(0, 0.05, 5))
-    if block == 2 and measured.name == "seqwrite-1m-q1":
+    values = sample.value * np.exp(np.random.default_rng(round).normal(0, 0.05, 5))
+    if round == 2 and measured.name == "seqwrite-1m-q1":
         values[3] = 0.0
     return (Series("bandwidth", sample.direction, 1.0, tuple(map(float, values))),)
 
@@ -94,7 +94,7 @@ def hostile() -> AbstractContextManager[Store]:
         )
         runs.append(spoiled)
     failed = replace(
-        runs[-1], id="dead", block=1, cell="bad", path="raw/none/sata", measurements=()
+        runs[-1], id="dead", round=1, cell="bad", path="raw/none/sata", measurements=()
     )
     from vdisklab.results.model import Failure, FailureKind  # noqa: PLC0415
 

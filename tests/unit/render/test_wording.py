@@ -14,13 +14,13 @@ from vdisklab.analysis.diagnostics.kinds import (
     Inconclusive,
     InEmulatedHost,
     NoBaseline,
-    NoCommonBlock,
+    NoCommonRound,
     NothingToCompare,
     OpenLoad,
     SetAndRanksDiffer,
     SeveralGuests,
-    SharedBlocks,
-    TooFewBlocks,
+    SharedRounds,
+    TooFewRounds,
     TooSlow,
 )
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
@@ -30,16 +30,16 @@ from vdisklab.render.wording import sentence, tie_advice, verdict
 from vdisklab.results.model import Direction
 
 WORDED: list[tuple[Diagnostic, str]] = [
-    (TooFewBlocks((cell("a"),), 1, 3), "a: measured in 1 block; a rank needs 3."),
+    (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),
     (
-        TooFewBlocks((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
-        "a, b, c and 2 more: measured in 2 blocks",
+        TooFewRounds((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
+        "a, b, c and 2 more: measured in 2 rounds",
     ),
-    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 blocks, so without a rank"),
-    (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 blocks"),
+    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 rounds, so without a rank"),
+    (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 rounds"),
     (SetAndRanksDiffer(cell("a"), ()), "a is the best although its rank is a tie"),
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
-    (NoCommonBlock((cell("a"),)), "a: never measured in the same block"),
+    (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
     (SeveralGuests((2,)), "Rates are those of 2 guests together."),
     (SeveralGuests((1, 4)), "of all guests together (1, 4 at once)"),
@@ -55,7 +55,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
         "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
     ),
     (FromPageCache(cell("a"), "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
-    (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 block (guest): it died"),
+    (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 round (guest): it died"),
     (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
     (
         NoScore(cell("a"), Score.READ, (Role.RANDOM_READ,), ()),
@@ -69,15 +69,15 @@ WORDED: list[tuple[Diagnostic, str]] = [
         NoScore(cell("a"), "overall_ratio", ("x/read/iops",), ()),
         "no overall ratio, as it lacks x/r",
     ),
-    (NoScore(cell("a"), Score.READ, (), ()), "as no block holds all its measures"),
+    (NoScore(cell("a"), Score.READ, (), ()), "as no round holds all its measures"),
     (
-        SharedBlocks(0.7, 4),
-        "Some paths are fast and slow in the same blocks, or one is far noisier than the others, "
-        "which looks the same (70% of their noise). So 4 blocks say little about",
+        SharedRounds(0.7, 4),
+        "Some paths are fast and slow in the same rounds, or one is far noisier than the others, "
+        "which looks the same (70% of their noise). So 4 rounds say little about",
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
-        "a: no weighted mix in the blocks in which its x/read/latency_p99 is zero, as a ratio to "
+        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, as a ratio to "
         "zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
     ),
     (
@@ -105,9 +105,9 @@ def test_sentences(finding: Diagnostic, part: str) -> None:
 def test_kinds_in_json() -> None:
     assert finding_json(FailedCell(cell("a"), 1, "guest", "died")) == {
         "kind": "failed-cell",
-        "text": "a: failed in 1 block (guest): died",
+        "text": "a: failed in 1 round (guest): died",
         "cell": "a",
-        "blocks": 1,
+        "rounds": 1,
         "failure": "guest",
         "reason": "died",
     }
@@ -120,11 +120,11 @@ def test_kinds_in_json() -> None:
         (Verdict.B_BETTER, Ratio(5), "B faster"),
         (Verdict.A_LIKELY, Ratio(5), "A faster: likely, not proven"),
         (Verdict.B_LIKELY, Ratio(5), "B faster: likely, not proven"),
-        (Verdict.TOO_FEW, Ratio(2), "too few blocks (2)"),
+        (Verdict.TOO_FEW, Ratio(2), "too few rounds (2)"),
         (
             Verdict.NONE_SHOWN,
-            Ratio(5, blocks_needed=12),
-            "no difference shown (about 12 blocks may show one)",
+            Ratio(5, rounds_needed=12),
+            "no difference shown (about 12 rounds may show one)",
         ),
         (Verdict.NONE_SHOWN, Ratio(5), "no difference shown"),
     ],

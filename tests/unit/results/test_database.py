@@ -44,10 +44,10 @@ def filled(file: Path, runs: int = 40) -> Path:
     campaign = a_campaign(id="campaign")
     with open_store(os.fspath(file)) as store:
         store.add_campaign(campaign)
-        for block in range(1, runs + 1):
+        for round in range(1, runs + 1):
             raw = os.urandom(2000).hex()
             measured = a_measurement(raw=raw)
-            store.add_run(a_run(campaign, block=block, measurements=(measured,)))
+            store.add_run(a_run(campaign, round=round, measurements=(measured,)))
     return file
 
 
@@ -203,11 +203,11 @@ class TestSqlite:
         with open_store(os.fspath(file), patience=0.1) as store:
             (run,) = store.runs()  # a writer that has not finished does not keep readers out
             with pytest.raises(DatabaseBusyError, match="is locked by another program"):
-                store.add_run(a_run(store.campaigns()[0], block=2))
+                store.add_run(a_run(store.campaigns()[0], round=2))
             holder.execute("ROLLBACK")
-            store.add_run(a_run(store.campaigns()[0], block=2))
+            store.add_run(a_run(store.campaigns()[0], round=2))
         holder.close()
-        assert run.block == 1
+        assert run.round == 1
 
     def test_a_lock_is_awaited(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=1)
@@ -224,7 +224,7 @@ class TestSqlite:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "held\n"
             with open_store(os.fspath(file), patience=30.0) as store:
-                store.add_run(a_run(store.campaigns()[0], block=2))
+                store.add_run(a_run(store.campaigns()[0], round=2))
 
     def test_a_full_file_system_loses_no_stored_run(self, tmp_path: Path) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=3)
@@ -239,7 +239,7 @@ class TestSqlite:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
                 big = a_measurement(raw=os.urandom(1_000_000).hex())
                 try:
-                    store.add_run(a_run(campaign, block=9, measurements=(big,)))
+                    store.add_run(a_run(campaign, round=9, measurements=(big,)))
                 except DatabaseError as error:
                     print(error, "|", error.hint)
                 print(len(list(store.runs())))
@@ -249,7 +249,7 @@ class TestSqlite:
         assert "free some space" in sentence
         assert left == "3"
         with open_store(os.fspath(file)) as store:
-            assert [run.block for run in store.runs()] == [1, 2, 3]
+            assert [run.round for run in store.runs()] == [1, 2, 3]
 
     def test_a_database_that_may_only_be_read_is_read(self, open_directory: Path) -> None:
         file = filled(open_directory / "lab.sqlite", runs=3)
@@ -263,7 +263,7 @@ class TestSqlite:
             with open_store(sys.argv[1]) as store:
                 print(len(list(store.runs())))
                 try:
-                    store.add_run(a_run(store.campaigns()[0], block=9))
+                    store.add_run(a_run(store.campaigns()[0], round=9))
                 except DatabaseError as error:
                     print(error)
         """
@@ -552,7 +552,7 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
     file = filled(tmp_path_factory.mktemp("undamaged") / "whole.sqlite", 2)
     with open_store(str(file)) as store:
         store.add_power_cut(a_power_cut())
-        store.add_run(a_run(a_campaign(id="campaign"), failure=BROKEN, measurements=(), block=3))
+        store.add_run(a_run(a_campaign(id="campaign"), failure=BROKEN, measurements=(), round=3))
     return file, answers(file)
 
 
@@ -675,4 +675,4 @@ def test_a_negative_number_is_not_stored(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "a.sqlite")) as store:
         store.add_campaign(campaign)
         with pytest.raises(DatabaseError, match="below 0 and is not stored"):
-            store.add_run(a_run(campaign, block=1, measurements=(measured,)))
+            store.add_run(a_run(campaign, round=1, measurements=(measured,)))

@@ -28,11 +28,11 @@ def filled(store: Store) -> Store:
     measurements = (a_measurement(evidence=evidence),)
     store.add_campaign(campaign)
     for cell, path in (("c1", "raw/none/virtio"), ("c2", "qcow2/none/virtio")):
-        for block in (1, 2):
+        for round in (1, 2):
             store.add_run(
-                a_run(campaign, cell=cell, path=path, block=block, measurements=measurements)
+                a_run(campaign, cell=cell, path=path, round=round, measurements=measurements)
             )
-    store.add_run(a_run(campaign, block=3, failure=BROKEN, measurements=()))
+    store.add_run(a_run(campaign, round=3, failure=BROKEN, measurements=()))
     return store
 
 
@@ -52,7 +52,7 @@ def test_the_queries_run_as_they_are(filled: Store) -> None:
     assert [row[3:] for row in rows(filled, what)] == [(4, 1)]
     found = rows(filled, numbers)
     assert (len(found), {row[0] for row in found}) == (8, {"raw/none/virtio", "qcow2/none/virtio"})
-    assert rows(filled, pairs) == [(block, 9870.5, 9870.5, 1.0) for block in (1, 2)]
+    assert rows(filled, pairs) == [(round, 9870.5, 9870.5, 1.0) for round in (1, 2)]
     assert {row[2] for row in rows(filled, cached)} == {0.75}
     assert rows(filled, failed) == [(BROKEN.kind.value, BROKEN.message, 1)]
     rows(filled, delete)

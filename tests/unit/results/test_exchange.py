@@ -62,7 +62,7 @@ def scratch() -> Iterator[Store]:
 
 def _document() -> bytes:
     campaign = a_campaign()
-    runs = [a_run(campaign), a_run(campaign, block=2)]
+    runs = [a_run(campaign), a_run(campaign, round=2)]
     with scratch() as store:
         store.add_together([campaign], runs, [a_power_cut()])
         return exported(store)
@@ -97,8 +97,8 @@ class TestRoundTrip:
         """From SQLite into each kind of database, and from there into a third."""
         campaigns = [a_campaign(label="first"), a_campaign()]
         lost = a_power_cut(survives=False, counterexample=Counterexample("aa/1-0", "lost", "…"))
-        runs = [a_run(each, block=block) for each in campaigns for block in (1, 2)]
-        failed = a_run(campaigns[0], block=3, failure=BROKEN, measurements=())
+        runs = [a_run(each, round=round) for each in campaigns for round in (1, 2)]
+        failed = a_run(campaigns[0], round=3, failure=BROKEN, measurements=())
         other.add_together(campaigns, [*runs, failed], [a_power_cut(), lost])
         store_export(store, read_export(exported(other), name="a"), name="a")
         with scratch() as third:
@@ -112,7 +112,7 @@ class TestRoundTrip:
 
     def test_a_second_import_adds_nothing_and_a_longer_one_the_rest(self, store: Store) -> None:
         campaign = a_campaign()
-        first, second = a_run(campaign), a_run(campaign, block=2, failure=BROKEN)
+        first, second = a_run(campaign), a_run(campaign, round=2, failure=BROKEN)
         with scratch() as source:
             source.add_together([campaign], [first], [a_power_cut()])
             short = read_export(exported(source), name="a")
@@ -132,7 +132,7 @@ class TestRoundTrip:
     def test_a_runs_cell_is_typed_again(self, store: Store) -> None:
         campaign = a_campaign(plan={"measurements": []})
         warm = a_run(campaign, path="raw/writeback", page_cache=PageCache.WARM)
-        free = a_run(campaign, block=2, cell="x", path="my VM", origin=Origin.IMPORTED)
+        free = a_run(campaign, round=2, cell="x", path="my VM", origin=Origin.IMPORTED)
         store.add_together([campaign], [warm, free])
         (one, two) = store.outlines([campaign.id])
         assert one.measured_cell == MeasuredCell("raw/writeback", PageCache.WARM)
@@ -218,7 +218,7 @@ HOSTILE: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         r"runs\.0\.measurements should be a list, not an object",
     ),
     (lambda d: with_run(d, block=0), "run .* 0 is below 1"),
-    (lambda d: with_run(d, block=2), "in block 2 a second time"),
+    (lambda d: with_run(d, block=2), "in round 2 a second time"),
     (lambda d: with_run(d, campaign="another"), "belongs to the campaign 'another'"),
     (lambda d: with_run(d, path="raw/unsafe", cell="x"), "'raw/unsafe', which is not in the plan"),
     (lambda d: with_run(with_plan(d, cells=[]), path="raw/unsafe"), "one key for two cells"),
@@ -374,11 +374,11 @@ class TestFiles:
 class TestCsv:
     def test_one_row_per_sample(self) -> None:
         campaign = a_campaign()
-        runs = [a_run(campaign), a_run(campaign, block=2, failure=BROKEN, accelerator=None)]
+        runs = [a_run(campaign), a_run(campaign, round=2, failure=BROKEN, accelerator=None)]
         sink = io.StringIO()
         write_samples_csv(sink, [*runs, a_run(campaign, measurements=())])
         rows = list(csv.DictReader(io.StringIO(sink.getvalue())))
-        assert [(r["block"], r["metric"], r["value"], r["unit"], r["failure"]) for r in rows] == [
+        assert [(r["round"], r["metric"], r["value"], r["unit"], r["failure"]) for r in rows] == [
             ("1", "iops", "9870.5", "1/s", ""),
             ("1", "latency_p99", "0.00025", "s", ""),
             ("2", "iops", "9870.5", "1/s", "guest"),

@@ -67,12 +67,12 @@ def test_every_verb_takes_a_free_name(
 
 
 def listed(url: str, capsys: pytest.CaptureFixture[str]) -> dict[str, list[tuple[str, int]]]:
-    """The runs and blocks of each cell."""
+    """The runs and rounds of each cell."""
     capsys.readouterr()
     assert main(["runs", CAMPAIGN.id, "--format", "json", "--db", url]) == 0
     cells: dict[str, list[tuple[str, int]]] = {}
     for run in json.loads(capsys.readouterr().out)["runs"]:
-        cells.setdefault(run["cell"], []).append((run["run"], run["block"]))
+        cells.setdefault(run["cell"], []).append((run["run"], run["round"]))
     return cells
 
 
@@ -85,7 +85,7 @@ def test_what_was_imported_can_be_renamed_and_deleted(
     assert main(["runs", "--rename", run, second, "--db", measured]) == 0
     renamed = listed(measured, capsys)
     assert first not in renamed
-    assert sorted(block for _, block in renamed[second]) == [1, 2, 3, 4, 5, 6]
+    assert sorted(round for _, round in renamed[second]) == [1, 2, 3, 4, 5, 6]
     assert main(["runs", "--delete", run, "--yes", "--db", measured]) == 0
     assert "deleted run" in capsys.readouterr().out
     assert len(listed(measured, capsys)[second]) == 5

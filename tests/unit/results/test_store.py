@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from vdisklab.analysis.observations import Block
+from vdisklab.analysis.observations import Round
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import METRICS, Campaign, Direction, Run, Sample
 from vdisklab.results.store import Store, default_url, open_store
@@ -133,8 +133,8 @@ class TestContract:
         campaign = a_campaign()
         store.add_campaign(campaign)
         for number in range(6):
-            store.add_run(a_run(campaign, id=f"r{number}", block=number + 1))
-        assert store.run("r3").block == 4
+            store.add_run(a_run(campaign, id=f"r{number}", round=number + 1))
+        assert store.run("r3").round == 4
         with pytest.raises(DatabaseError, match="any of 6 runs: r0, r1, r2, r3 and 2 more"):
             store.run("r")
 
@@ -142,10 +142,10 @@ class TestContract:
         campaign, other = a_campaign(), a_campaign()
         for one in (campaign, other):
             store.add_campaign(one)
-        store.add_run(a_run(campaign, block=1, cell="a"))
-        store.add_run(a_run(campaign, block=2, cell="a", failure=BROKEN))
-        store.add_run(a_run(campaign, block=2, cell="a", failure=BROKEN))
-        store.add_run(a_run(other, block=3, cell="a"))
+        store.add_run(a_run(campaign, round=1, cell="a"))
+        store.add_run(a_run(campaign, round=2, cell="a", failure=BROKEN))
+        store.add_run(a_run(campaign, round=2, cell="a", failure=BROKEN))
+        store.add_run(a_run(other, round=3, cell="a"))
         assert store.finished(campaign.id) == {(1, "a")}
         assert store.finished(campaign.id, failed_too=True) == {(1, "a"), (2, "a")}
         with pytest.raises(DatabaseError, match="the campaign nowhere is not in"):
@@ -168,12 +168,12 @@ class TestContract:
     def test_reading_runs_holds_no_lock(self, store: Store, url: str) -> None:
         campaign = a_campaign()
         store.add_campaign(campaign)
-        for block in range(1, 101):
-            store.add_run(a_run(campaign, block=block))
+        for round in range(1, 101):
+            store.add_run(a_run(campaign, round=round))
         reading = store.runs(campaign.id)
         next(reading)
         with open_store(url, patience=0.2) as other:
-            other.add_run(a_run(campaign, block=101))
+            other.add_run(a_run(campaign, round=101))
         assert len(list(reading)) == 99
 
     def test_outlines_tell_of_failed_runs_too(self, store: Store) -> None:
@@ -194,16 +194,16 @@ class TestContract:
                 campaign,
                 cell=cell,
                 path=f"{cell}/none",
-                block=block,
+                round=round,
                 position=position,
                 measurements=(
-                    a_measurement(name="b", samples=(Sample("iops", Direction.READ, block * 1.5),)),
+                    a_measurement(name="b", samples=(Sample("iops", Direction.READ, round * 1.5),)),
                     a_measurement(name="a", samples=(Sample("iops", Direction.WRITE, position),)),
                     a_measurement(name="a/b", samples=()),
                 ),
             )
             for campaign in campaigns
-            for block in (1, 2)
+            for round in (1, 2)
             for position, cell in enumerate(("raw", "qcow2"), 1)
         ]
         failed = a_run(campaigns[0], cell="ide", path="raw/none/ide", failure=BROKEN)
@@ -215,7 +215,7 @@ class TestContract:
         expected = [
             (
                 run.measured_cell,
-                Block(run.campaign, run.block),
+                Round(run.campaign, run.round),
                 f"{measured.name}/{sample.direction}/{sample.metric}",
                 sample.value,
             )
@@ -226,7 +226,7 @@ class TestContract:
         assert [
             (
                 seen.cells[seen.cell[i]],
-                seen.blocks[seen.block[i]],
+                seen.rounds[seen.round[i]],
                 str(seen.measures[seen.measure[i]]),
                 seen.value[i],
             )
@@ -243,15 +243,15 @@ class TestContract:
             Sample(metric, direction, float(number))
             for number, (metric, direction) in enumerate((m, d) for m in METRICS for d in Direction)
         )
-        for block in range(1, 6):
+        for round in range(1, 6):
             store.add_run(
-                a_run(campaign, block=block, measurements=(a_measurement(samples=samples),))
+                a_run(campaign, round=round, measurements=(a_measurement(samples=samples),))
             )
         seen = store.observations([campaign.id])
         assert seen.value.tolist() == [sample.value for sample in samples] * 5
         spelled = [str(seen.measures[code]).partition("/")[2] for code in seen.measure]
         assert spelled == [f"{sample.direction}/{sample.metric}" for sample in samples] * 5
-        assert seen.block.tolist() == [b for b in range(5) for _ in samples]
+        assert seen.round.tolist() == [b for b in range(5) for _ in samples]
 
     def test_a_run_is_stored_whole_or_not_at_all(self, store: Store) -> None:
         campaign = a_campaign()
@@ -268,13 +268,13 @@ class TestContract:
         [
             ({"campaign": "nowhere"}, "the campaign nowhere is not in"),
             ({"id": "first"}, "the run first is in .* already"),
-            ({}, "is measured in block 1 already, by run first"),
-            ({"block": 2, "wall_seconds": float("inf")}, "inf is not a finite number"),
-            ({"block": 2**31}, "2147483648 is too large a number"),
-            ({"block": 2, "started": NOON.replace(tzinfo=None)}, "has no time zone"),
+            ({}, "is measured in round 1 already, by run first"),
+            ({"round": 2, "wall_seconds": float("inf")}, "inf is not a finite number"),
+            ({"round": 2**31}, "2147483648 is too large a number"),
+            ({"round": 2, "started": NOON.replace(tzinfo=None)}, "has no time zone"),
             (
                 {
-                    "block": 2,
+                    "round": 2,
                     "measurements": (a_measurement(samples=(Sample("joy", Direction.READ, 1.0),)),),
                 },
                 "the metric 'joy' is unknown",
@@ -305,7 +305,7 @@ class TestContract:
         with store._database.writing() as connection:
             connection.exec_driver_sql("UPDATE metric SET unit = 'min' WHERE name = 'latency_p99'")
         with pytest.raises(DatabaseError, match="latency_p99 in min"):
-            store.add_run(a_run(campaign, block=2))
+            store.add_run(a_run(campaign, round=2))
 
     def test_unstorable_characters_cost_no_run(self, store: Store) -> None:
         campaign = a_campaign(label="a\0b")
@@ -332,8 +332,8 @@ class TestContract:
         def write(cell: str) -> None:
             try:
                 with open_store(url) as own:
-                    for block in range(1, 21):
-                        own.add_run(a_run(campaign, cell=cell, path=cell, block=block))
+                    for round in range(1, 21):
+                        own.add_run(a_run(campaign, cell=cell, path=cell, round=round))
             except DatabaseError as error:
                 errors.append(error)
 
@@ -344,7 +344,7 @@ class TestContract:
             writer.join()
         assert errors == []
         with open_store(url) as store:
-            expected = {(block, cell) for block in range(1, 21) for cell in "abc"}
+            expected = {(round, cell) for round in range(1, 21) for cell in "abc"}
             assert store.finished(campaign.id) == expected
 
     def test_sigkill_loses_no_run_that_was_stored(self, url: str) -> None:
@@ -355,9 +355,9 @@ class TestContract:
             campaign = a_campaign(id="killed")
             with open_store(sys.argv[1]) as store:
                 store.add_campaign(campaign)
-                for block in range(1, 10_000):
-                    store.add_run(a_run(campaign, id=f"run{block}", block=block))
-                    print(block, flush=True)
+                for round in range(1, 10_000):
+                    store.add_run(a_run(campaign, id=f"run{round}", round=round))
+                    print(round, flush=True)
         """
         with start(program, url) as writer:
             assert writer.stdout is not None
@@ -367,8 +367,8 @@ class TestContract:
                     break
             told = 25 + sum(1 for _ in writer.stdout)
         with open_store(url, create=False) as store:
-            blocks = [run.block for run in store.runs("killed")]
-            assert blocks == list(range(1, len(blocks) + 1))
-            assert len(blocks) in (told, told + 1)
-            expected = a_run(a_campaign(id="killed"), id="run7", block=7)
+            rounds = [run.round for run in store.runs("killed")]
+            assert rounds == list(range(1, len(rounds) + 1))
+            assert len(rounds) in (told, told + 1)
+            expected = a_run(a_campaign(id="killed"), id="run7", round=7)
             assert store.run("run7") == expected

@@ -21,12 +21,12 @@ def test_tallies_sum_a_cells_runs_by_measurement(store: Store) -> None:
         device=Counted(100, 200, 300, 400, 500),
         host_cpu_seconds=0.25,
     )
-    for block in (1, 2):
+    for round in (1, 2):
         measured = replace(a_measurement(), name="m", evidence=evidence)
         store.add_run(
-            replace(a_run(campaign), id=f"r{block}", block=block, measurements=(measured,))
+            replace(a_run(campaign), id=f"r{round}", round=round, measurements=(measured,))
         )
-    failed = replace(a_run(campaign), id="r3", block=3, failure=BROKEN)
+    failed = replace(a_run(campaign), id="r3", round=3, failure=BROKEN)
     store.add_run(failed)
     (tally,) = store.tallies([campaign.id])
     assert (tally.measurement, tally.cell) == ("m", failed.cell)
@@ -74,7 +74,7 @@ def test_only_times_that_may_be_wrong_are_read(store: Store) -> None:
     stolen = replace(plain, name="stolen", evidence=Evidence(steal_seconds=0.25))
     run = replace(a_run(campaign), measurements=(plain, fast, stolen))
     store.add_run(run)
-    store.add_run(replace(run, id="failed", block=2, failure=BROKEN))
+    store.add_run(replace(run, id="failed", round=2, failure=BROKEN))
     assert store.times([campaign.id]) == times_of(run)[1:]
 
 
@@ -95,11 +95,11 @@ def test_the_last_measured_run_of_a_cell_is_its_example(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
     run = a_run(campaign)
-    store.add_run(replace(run, id="first", block=1))
-    store.add_run(replace(run, id="second", block=2))
-    store.add_run(replace(run, id="third", block=3, failure=BROKEN, measurements=()))
+    store.add_run(replace(run, id="first", round=1))
+    store.add_run(replace(run, id="second", round=2))
+    store.add_run(replace(run, id="third", round=3, failure=BROKEN, measurements=()))
     (example,) = store.examples([campaign.id])
-    assert (example.run, example.block, example.cell) == ("second", 2, run.cell)
+    assert (example.run, example.round, example.cell) == ("second", 2, run.cell)
     assert example.commands == run.commands
     assert example.checks == tuple((c.name, c.asked, c.seen) for c in run.checks)
     assert example.measurements == tuple((m.name, m.command) for m in run.measurements)

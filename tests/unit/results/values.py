@@ -118,7 +118,7 @@ def a_run(campaign: Campaign, /, **changes: Any) -> Run:  # noqa: ANN401 - field
         cell="raw/none/virtio",
         path="raw/none/virtio",
         page_cache=PageCache.BYPASSED,
-        block=1,
+        round=1,
         position=1,
         origin=Origin.GUEST,
         started=NOON,
@@ -259,7 +259,7 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         cell=texts,
         path=texts,
         page_cache=st.sampled_from(PageCache),
-        block=places,
+        round=places,
         position=places,
         origin=st.sampled_from(Origin),
         started=times,
@@ -276,6 +276,6 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
 campaigns_with_runs = campaigns.flatmap(
     lambda campaign: st.tuples(
         st.just(campaign),
-        st.lists(runs_of(campaign), max_size=3, unique_by=lambda run: (run.block, run.cell)),
+        st.lists(runs_of(campaign), max_size=3, unique_by=lambda run: (run.round, run.cell)),
     )
 )

@@ -15,7 +15,7 @@ from vdisklab.services.campaign_files import stream_of_runs
 def test_each_run_is_a_line_that_is_complete_when_it_is_written(tmp_path: Path) -> None:
     campaign, file = a_campaign(), tmp_path / "runs"
     file.write_text("before\n")
-    runs = [a_run(campaign, block=block) for block in (1, 2)]
+    runs = [a_run(campaign, round=round) for round in (1, 2)]
     with stream_of_runs(file) as publish:
         for number, run in enumerate(runs, start=1):
             publish(campaign, run)

@@ -51,8 +51,8 @@ def plan() -> CampaignPlan:
     return build_plan(request, Capabilities(), Profile("p", "t", ()))
 
 
-def search(metric: str = "overall", budget: float = math.inf, blocks: int = 20) -> BestSearch:
-    made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, blocks=blocks))
+def search(metric: str = "overall", budget: float = math.inf, rounds: int = 20) -> BestSearch:
+    made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, rounds=rounds))
     assert made is not None
     return dataclasses.replace(made, budget=budget)
 
@@ -60,23 +60,23 @@ def search(metric: str = "overall", budget: float = math.inf, blocks: int = 20) 
 Measured = Callable[..., Store]
 
 
-def planned_runs(plan: CampaignPlan, blocks: int, *paths: str) -> list[Run]:
+def planned_runs(plan: CampaignPlan, rounds: int, *paths: str) -> list[Run]:
     """The made-up campaign under the plan's fingerprints, without failed runs."""
     labels = {(cell.path.canonical, cell.page_cache.value): cell.fingerprint for cell in plan.cells}
     return [
         dataclasses.replace(run, cell=labels[run.path, run.page_cache])
-        for run in campaign_runs(blocks)
+        for run in campaign_runs(rounds)
         if run.failure is None and (not paths or run.path in paths)
     ]
 
 
 @pytest.fixture
 def measured(plan: CampaignPlan) -> Iterator[Measured]:
-    """Makes a store with so many blocks of the plan's cells, or of some paths."""
+    """Makes a store with so many rounds of the plan's cells, or of some paths."""
     campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json()})
     with ExitStack() as stack:
-        yield lambda blocks, *paths: stack.enter_context(
-            stored(planned_runs(plan, blocks, *paths), campaigns=[campaign])
+        yield lambda rounds, *paths: stack.enter_context(
+            stored(planned_runs(plan, rounds, *paths), campaigns=[campaign])
         )
 
 
@@ -88,7 +88,7 @@ def names(plan: CampaignPlan, chosen: object) -> set[str]:
 COMPETE = {"raw/none", "raw/writeback (cold)", "qcow2/directsync"}
 
 
-def test_the_first_block_measures_a_fraction_and_the_host(
+def test_the_first_round_measures_a_fraction_and_the_host(
     plan: CampaignPlan, measured: Measured
 ) -> None:
     """Here the fraction is all that compete; a warm page cache does not."""
@@ -97,11 +97,11 @@ def test_the_first_block_measures_a_fraction_and_the_host(
 
 
 @pytest.mark.parametrize("metric", ["overall", READS])
-def test_a_search_reads_earlier_blocks_and_ends_when_one_is_the_best(
+def test_a_search_reads_earlier_rounds_and_ends_when_one_is_the_best(
     plan: CampaignPlan, measured: Measured, metric: str
 ) -> None:
     choose = search(metric).choosing(measured(4), plan, CAMPAIGN.id)
-    # Block 2 sees block 1 only, whatever the database holds: an interrupted search goes on.
+    # Round 2 sees round 1 only, whatever the database holds: an interrupted search goes on.
     assert {"host", "raw/writeback (cold)"} < names(plan, choose(2))
     assert names(plan, choose(5)) == set()
 
@@ -122,8 +122,8 @@ def test_a_budget_that_is_used_up_ends_the_search(plan: CampaignPlan, measured: 
     assert not search(budget=1.0).choosing(measured(0), plan, CAMPAIGN.id)(1)
 
 
-def test_the_blocks_limit_the_runs(plan: CampaignPlan, measured: Measured) -> None:
-    assert not search(blocks=2).choosing(measured(2), plan, CAMPAIGN.id)(3)
+def test_the_rounds_limit_the_runs(plan: CampaignPlan, measured: Measured) -> None:
+    assert not search(rounds=2).choosing(measured(2), plan, CAMPAIGN.id)(3)
 
 
 def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> None:
@@ -144,7 +144,7 @@ def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> 
         given = dataclasses.replace(ranking, best=dataclasses.replace(best_set, cells=cells))
         sentence = ranking_after_search(asked, given)
         assert sentence is not None
-        assert sentence.startswith("The ranking goes by each path's own runs in 3 blocks or more")
+        assert sentence.startswith("The ranking goes by each path's own runs in 3 rounds or more")
         assert sentence.endswith(". The search answers for all paths, within 3%.")
         return sentence.partition("; so it ")[2].partition(". The")[0]
 
@@ -161,34 +161,34 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     assert outcome.best == cell("raw/none")
     assert outcome.ended is Ended.FOUND
     assert " ".join(search_sentences(outcome)) == (
-        "No winner: raw/none leads after 4 blocks. With a probability of more than 99% no other "
+        "No winner: raw/none leads after 4 rounds. With a probability of more than 99% no other "
         "path is better by more than 3%, judged from 3 measured paths of 3 and the segments that "
-        "they share. Compared in 3 blocks or more: raw/writeback (cold) better by less than 3%, if "
+        "they share. Compared in 3 rounds or more: raw/writeback (cold) better by less than 3%, if "
         "at all. Keep what you have if it is one of them, or take raw/none: it is the simplest."
     )
     alone = dataclasses.replace(outcome, as_good=())
-    assert "Best: raw/none, after 4 blocks." in search_sentences(alone)
-    assert "Compared in 3 blocks or more: 1 rival shown to be worse." in search_sentences(alone)
+    assert "Best: raw/none, after 4 rounds." in search_sentences(alone)
+    assert "Compared in 3 rounds or more: 1 rival shown to be worse." in search_sentences(alone)
     early = search(budget=1.0).outcome(measured(1), CAMPAIGN.id)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
     sentences = " ".join(search_sentences(early))
     assert "The budget ran out before the search was done" in sentences
-    assert "Compared" not in sentences  # one block is too few
+    assert "Compared" not in sentences  # one round is too few
     assert "Not measured" not in " ".join(search_sentences(outcome))
     most = " ".join(search_sentences(dataclasses.replace(outcome, cells=9, failed=1)))
     assert (
         "Not measured: 5 paths. In case one is better than its segments promise, --every-" in most
     )
     guessed = dataclasses.replace(outcome, predicted=True)
-    assert "leads after 4 blocks, by prediction: it was not" in next(search_sentences(guessed))
+    assert "leads after 4 rounds, by prediction: it was not" in next(search_sentences(guessed))
     other = dataclasses.replace(
         outcome, probability=0.9537, rivals=3, as_good=(cell("qcow2/none"),), failed=2,
-        undecided=(cell("raw/unsafe"),), gap=0.07, ended=Ended.OUT_OF_BLOCKS,
+        undecided=(cell("raw/unsafe"),), gap=0.07, ended=Ended.OUT_OF_ROUNDS,
     )  # fmt: skip
     sentences = " ".join(search_sentences(other))
     assert "a probability of 95%" in sentences
-    assert "The limit of blocks was reached before" in sentences
+    assert "The limit of rounds was reached before" in sentences
     assert (
         "1 rival shown to be worse; qcow2/none better by less than 3%, if at all; "
         "raw/unsafe may be better by up to 7%." in sentences
@@ -198,10 +198,10 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
 
 
 def test_why_it_ended_is_what_ended_it(measured: Measured) -> None:
-    """A budget that was there and not used up has not ended what the blocks have."""
-    late = search(budget=1e6, blocks=2).outcome(measured(2), CAMPAIGN.id)
+    """A budget that was there and not used up has not ended what the rounds have."""
+    late = search(budget=1e6, rounds=2).outcome(measured(2), CAMPAIGN.id)
     assert late is not None
-    assert late.ended is Ended.OUT_OF_BLOCKS
+    assert late.ended is Ended.OUT_OF_ROUNDS
     early = search(budget=1e6).outcome(measured(2), CAMPAIGN.id)
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
@@ -212,7 +212,7 @@ def test_a_single_path_is_not_called_better_than_others(measured: Measured) -> N
     assert outcome is not None
     first, *_ = search_sentences(outcome)
     assert first == (
-        "Only raw/none of 3 paths has numbers (after 1 block), so there is nothing to compare it "
+        "Only raw/none of 3 paths has numbers (after 1 round), so there is nothing to compare it "
         "with."
     )
 
@@ -222,7 +222,7 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
     fastest = next(run for run in planned_runs(plan, 1) if run.path == "raw/none")
     failure = Failure(FailureKind.GUEST, "the guest did not answer")
     store.add_run(
-        dataclasses.replace(fastest, id="f" * 16, block=4, measurements=(), failure=failure)
+        dataclasses.replace(fastest, id="f" * 16, round=4, measurements=(), failure=failure)
     )
     outcome = search().outcome(store, CAMPAIGN.id)
     assert outcome is not None
@@ -232,15 +232,15 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
 def test_no_path_is_given_up_because_the_baseline_failed(
     plan: CampaignPlan, measured: Measured
 ) -> None:
-    """Without the host's numbers a block has no score, and the next block tries again."""
+    """Without the host's numbers a round has no score, and the next round tries again."""
     guests = ("raw/none", "raw/writeback", "qcow2/directsync")
     store = measured(1, *guests)
     chosen = names(plan, search().choosing(store, plan, CAMPAIGN.id)(2))
     assert {"host", "raw/none"} < chosen
-    for block in (2, 3):
-        for run in planned_runs(plan, block, *guests)[-4:]:
+    for round in (2, 3):
+        for run in planned_runs(plan, round, *guests)[-4:]:
             store.add_run(run)
-    with pytest.raises(PlanError, match="no guest path has the measure 'overall' after block 3"):
+    with pytest.raises(PlanError, match="no guest path has the measure 'overall' after round 3"):
         search().choosing(store, plan, CAMPAIGN.id)(4)
     (host, *_) = planned_runs(plan, 4, "host")[-1:]
     store.add_run(host)
@@ -286,7 +286,7 @@ def test_an_open_load_is_not_searched_by_its_rate(plan: CampaignPlan) -> None:
         search("overall").require(asked)
 
 
-def test_a_budget_below_one_block_works_and_one_below_two_runs_is_refused(
+def test_a_budget_below_one_round_works_and_one_below_two_runs_is_refused(
     plan: CampaignPlan,
 ) -> None:
     profile = Profile("mine", "t", (MeasurementPlan("randread-4k-q1", "fio", FIO),))
@@ -303,10 +303,10 @@ def test_a_search_needs_paths_that_a_guest_can_use(plan: CampaignPlan) -> None:
         search().narrow(asked, Verdicts(), silent)
 
 
-def test_a_guests_path_that_scores_relate_to_is_measured_in_every_block(
+def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(
     plan: CampaignPlan, measured: Measured
 ) -> None:
-    """Without the baseline a block has no score of anything."""
+    """Without the baseline a round has no score of anything."""
     baseline = next(cell.path for cell in plan.cells if cell.label == "qcow2/directsync")
     asked = dataclasses.replace(plan, baseline=baseline)
     runs = planned_runs(plan, 1)
@@ -384,8 +384,8 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
     finder = search(STALLS)
     with stored([], campaigns=[campaign]) as store:
         choose, runs = finder.choosing(store, plan, CAMPAIGN.id), 0
-        for block in itertools.count(1):
-            chosen = choose(block)
+        for number in itertools.count(1):
+            chosen = choose(number)
             if not chosen:
                 break
             for cell in plan.cells:
@@ -396,7 +396,7 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
                 runs += 1
                 run = dataclasses.replace(
                     model, id=f"{runs:012x}", cell=cell.fingerprint, path=cell.path.canonical,
-                    block=block, position=runs, page_cache=cell.page_cache,
+                    round=number, position=runs, page_cache=cell.page_cache,
                 )  # fmt: skip
                 store.add_run(stalled(run, seconds))
         outcome = finder.outcome(store, CAMPAIGN.id)

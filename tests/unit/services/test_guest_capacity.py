@@ -57,7 +57,7 @@ def a_density(most: int = 4) -> Campaign:
     return a_campaign(plan=plan)
 
 
-def a_step(campaign: Campaign, block: int, guests: int, p99: float, *, served: int = 1000) -> Run:
+def a_step(campaign: Campaign, round: int, guests: int, p99: float, *, served: int = 1000) -> Run:
     members = tuple(
         Member(number, 0.0, served / 10, p99 / 3, p99 / 4, p99, p99, 1000, served)
         for number in range(1, guests + 1)
@@ -65,7 +65,7 @@ def a_step(campaign: Campaign, block: int, guests: int, p99: float, *, served: i
     group = GuestGroup(10.0, members, HostLoad(cpu=0.5, device=0.97, queue=3.0))
     path = f"raw/none/virtio:guests={guests}"
     return a_run(
-        campaign, path=path, cell=MeasuredCell(path).fingerprint, block=block,
+        campaign, path=path, cell=MeasuredCell(path).fingerprint, round=round,
         measurements=(a_measurement(group=group),),
     )  # fmt: skip
 
@@ -95,10 +95,10 @@ class TestAnswer:
         store.add_campaign(campaign)
         runs = [(1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.050), (4, 3, 0.020)]
         runs += [
-            (block, guests, p99) for block in range(5, 9) for guests, p99 in ((2, 0.004), (3, 0.02))
+            (round, guests, p99) for round in range(5, 9) for guests, p99 in ((2, 0.004), (3, 0.02))
         ]
-        for block, guests, p99 in runs:
-            store.add_run(a_step(campaign, block, guests, p99))
+        for round, guests, p99 in runs:
+            store.add_run(a_step(campaign, round, guests, p99))
         answer = density_of(store, campaign.id)
         (path,) = answer.paths
         assert path.path == "raw/none"
@@ -118,16 +118,16 @@ class TestAnswer:
     def test_two_accelerators_have_no_answer(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for block, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
-            store.add_run(replace(a_step(campaign, block, 1, 0.002), accelerator=ran_under))
+        for round, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
+            store.add_run(replace(a_step(campaign, round, 1, 0.002), accelerator=ran_under))
         with pytest.raises(PlanError, match="never ranked together"):
             density_of(store, campaign.id)
 
     def test_the_search_ended_first(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         (path,) = density_of(store, campaign.id).paths
         assert path.capacity is not None
         assert (path.capacity.guests, path.capacity.at_least) == (4, True)
@@ -141,8 +141,8 @@ class TestAnswer:
     ) -> None:
         campaign = a_density(16)
         store.add_campaign(campaign)
-        for block, guests in enumerate((1, 2, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         if failed_at is not None:
             run = a_step(campaign, 4, failed_at, 0.001)
             store.add_run(replace(run, failure=BROKEN, measurements=()))
@@ -160,8 +160,8 @@ class TestAnswer:
     def test_a_chance_failure_below_the_capacity_is_not_what_limited_it(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.02 if block == 5 else 0.001))
+        for round, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.02 if round == 5 else 0.001))
         (path,) = density_of(store, campaign.id).paths
         assert path.capacity is not None
         assert path.capacity.at_least
@@ -173,8 +173,8 @@ class TestAnswer:
         campaign = a_density(11)
         store.add_campaign(campaign)
         runs = ((1, 0.001), (2, 0.001), (3, 0.001), (3, 0.02), (2, 0.001))
-        for block, (guests, p99) in enumerate(runs, 1):
-            store.add_run(a_step(campaign, block, guests, p99))
+        for round, (guests, p99) in enumerate(runs, 1):
+            store.add_run(a_step(campaign, round, guests, p99))
         (path,) = density_of(store, campaign.id).paths
         assert path.capacity is not None
         assert (path.capacity.guests, path.capacity.at_least) == (3, False)
@@ -208,8 +208,8 @@ class TestRecommended:
         campaign = a_density()
         store.add_campaign(a_campaign())
         store.add_campaign(campaign)
-        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         answer = stored_density(store, None)
         assert answer.campaign == campaign.id
         assert carrying(answer, 4).paths == answer.paths
@@ -220,8 +220,8 @@ class TestRecommended:
     def test_paths_that_carry_too_few_are_named(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for block, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 4, 4, 4, 4, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         answer = density_of(store, campaign.id)
         both = replace(
             answer, paths=(*answer.paths, replace(answer.paths[0], path="x", capacity=None))
@@ -266,8 +266,8 @@ class TestSearch:
         choose = search.choosing(store, plan, campaign.id)
         names = {cell.fingerprint: cell.path.attachment.guests for cell in plan.cells}
 
-        def chosen(block: int) -> list[int]:
-            return sorted(names[cell] or 0 for cell in choose(block))
+        def chosen(round: int) -> list[int]:
+            return sorted(names[cell] or 0 for cell in choose(round))
 
         assert chosen(1) == [1]
         store.add_run(replace(a_step(campaign, 1, 1, 0.001), failure=BROKEN, measurements=()))
@@ -293,14 +293,14 @@ class TestSearch:
         three = memory_of_guests(plan.guest.memory_bytes, 3) + 1
         notes: list[Event] = []
 
-        def chosen(free: int, block: int) -> list[int]:
+        def chosen(free: int, round: int) -> list[int]:
             monkeypatch.setattr("vdisklab.services.guest_capacity.available_memory", lambda: free)
             choose = CapacitySearch(LIMIT, 2, notes.append).choosing(store, plan, campaign.id)
-            return sorted(names[cell] or 0 for cell in choose(block))
+            return sorted(names[cell] or 0 for cell in choose(round))
 
-        for block, guests in ((1, 1), (2, 2), (3, 3)):
-            assert chosen(three, block) == [guests]
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in ((1, 1), (2, 2), (3, 3)):
+            assert chosen(three, round) == [guests]
+            store.add_run(a_step(campaign, round, guests, 0.001))
         assert chosen(three, 4) == [3]
         store.add_run(a_step(campaign, 4, 3, 0.001))
         assert chosen(three, 5) == []
@@ -313,10 +313,10 @@ class TestSearch:
         assert not notes
 
     def test_a_finished_search_needs_no_control(self, store: Store, tmp_path: Path) -> None:
-        request = replace(REQUEST, directory=tmp_path, blocks=2)
+        request = replace(REQUEST, directory=tmp_path, rounds=2)
         campaign, _ = add_search_of_this_host(store, request)
-        for block, guests in enumerate((1, 2, 4, 4), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 4, 4), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         measured, answer = measure_density(store, request, silent)
         assert (measured.campaign, measured.runs, measured.complete_before) == (
             campaign.id,
@@ -328,10 +328,10 @@ class TestSearch:
     def test_a_search_that_memory_ended_is_not_called_complete(
         self, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        request = replace(REQUEST, directory=tmp_path, blocks=2)
+        request = replace(REQUEST, directory=tmp_path, rounds=2)
         campaign, memory = add_search_of_this_host(store, request)
-        for block, guests in enumerate((1, 2, 2), 1):
-            store.add_run(a_step(campaign, block, guests, 0.001))
+        for round, guests in enumerate((1, 2, 2), 1):
+            store.add_run(a_step(campaign, round, guests, 0.001))
         free = memory_of_guests(memory, 2)
         monkeypatch.setattr("vdisklab.services.guest_capacity.available_memory", lambda: free)
         measured, answer = measure_density(store, request, silent)
@@ -344,9 +344,9 @@ class TestSearch:
         store.add_campaign(campaign)
         plan = build_plan(campaign_of(REQUEST), Capabilities(), load_profile("open-load"))
         choose = CapacitySearch(LIMIT, 2, silent).choosing(store, plan, campaign.id)
-        for block in (1, 2, 3):
-            assert len(choose(block)) == 1
-            run = a_step(campaign, block, 1, 0.001)
+        for round in (1, 2, 3):
+            assert len(choose(round)) == 1
+            run = a_step(campaign, round, 1, 0.001)
             store.add_run(replace(run, failure=BROKEN, measurements=()))
         assert not choose(4)
 

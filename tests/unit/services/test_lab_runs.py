@@ -31,7 +31,7 @@ def line(campaign: Campaign, run: Run) -> str:
 
 def test_runs_arrive_whole_and_marked(tmp_path: Path) -> None:
     campaign = a_campaign(label="stacks")
-    runs = [a_run(campaign), a_run(campaign, block=2, failure=BROKEN, measurements=())]
+    runs = [a_run(campaign), a_run(campaign, round=2, failure=BROKEN, measurements=())]
     with open_store(str(tmp_path / "mine.sqlite")) as store:
         results = LabResults(store, facts(), set(), print)
         for run in runs:

@@ -35,11 +35,11 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
+def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    for block, slow in enumerate((1.0, 2.0, 4.0, 8.0), 1):  # drift that both have
-        for guests, p99 in ((1, 0.001 * slow), (2, 0.003 * slow * (1 + 0.01 * block))):
+    for round, slow in enumerate((1.0, 2.0, 4.0, 8.0), 1):  # drift that both have
+        for guests, p99 in ((1, 0.001 * slow), (2, 0.003 * slow * (1 + 0.01 * round))):
             members = tuple(
                 Member(number, 0.0, 50.0, p99 / 2, p99 / 2, p99 / number, p99, None, 500)
                 for number in range(1, guests + 1)
@@ -47,7 +47,7 @@ def test_the_ratio_is_paired_within_blocks(store: Store) -> None:
             group = GuestGroup(10.0, members, HostLoad(cpu=0.4, device=0.99))
             path = f"raw/none/virtio:guests={guests}"
             run = a_run(
-                campaign, path=path, cell=MeasuredCell(path).fingerprint, block=block,
+                campaign, path=path, cell=MeasuredCell(path).fingerprint, round=round,
                 measurements=(a_measurement(group=group),),
             )  # fmt: skip
             store.add_run(run)
@@ -70,7 +70,7 @@ def test_two_accelerators_have_no_answer(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
     for number, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
-        store.add_run(replace(a_run(campaign, block=number), accelerator=ran_under))
+        store.add_run(replace(a_run(campaign, round=number), accelerator=ran_under))
     with pytest.raises(PlanError, match="never ranked together"):
         neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
 

@@ -37,7 +37,7 @@ def refused(request: Request, said: str) -> list[Event]:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"blocks": 0}, "blocks is 0"),
+        ({"rounds": 0}, "rounds is 0"),
         ({"runtime": 0.0}, "runtime is 0"),
         ({"size_bytes": 1 << 20}, "size is 1M"),
         ({"guest_memory": 16 << 20}, "--guest-memory is 16M"),

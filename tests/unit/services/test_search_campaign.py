@@ -70,7 +70,7 @@ Search = Callable[[Store, Programs], tuple[str | None, bool]]
 @pytest.fixture
 def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     """Runs `measure` with a search on a real database; returns labels in order, and the answer."""
-    request = Request(paths=PATTERNS, directory=tmp_path, baseline="none", blocks=20)
+    request = Request(paths=PATTERNS, directory=tmp_path, baseline="none", rounds=20)
     plan = build_plan(request, Capabilities(), PROFILE)
 
     @contextmanager
@@ -121,6 +121,6 @@ def test_an_interrupted_search_goes_on_where_it_was(
         second = Programs(before=first.measured)
         assert search(store, second) == ("raw/none", False)
         (campaign,) = store.campaigns()
-        done = [(run.block, run.cell) for run in store.outlines([campaign.id])]
+        done = [(run.round, run.cell) for run in store.outlines([campaign.id])]
     assert len(done) == len(set(done))
     assert [*first.measured, *second.measured] == whole.measured

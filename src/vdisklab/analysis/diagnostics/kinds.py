@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vdisklab.analysis.observations import Block, MeasureKey, Observations
+from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
@@ -31,18 +31,18 @@ class FromPageCache:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """All cells drifted the same way over the blocks: `change` is last/first - 1."""
+    """All cells drifted the same way over the rounds: `change` is last/first - 1."""
 
     measure: str
     campaign: str
-    blocks: int
+    rounds: int
     change: float
     p: float
 
 
 @dataclass(frozen=True, slots=True)
-class SlowFirstBlock:
-    """The first block of a campaign is `factor` (below 1) times as good as the others."""
+class SlowFirstRound:
+    """The first round of a campaign is `factor` (below 1) times as good as the others."""
 
     measure: str
     campaign: str
@@ -51,7 +51,7 @@ class SlowFirstBlock:
 
 @dataclass(frozen=True, slots=True)
 class Bimodal:
-    """A cell's blocks form two groups, the upper one `apart` times as high (None: the lower one has
+    """A cell's rounds form two groups, the upper one `apart` times as high (None: the lower one has
     zeros)."""
 
     cell: MeasuredCell
@@ -164,7 +164,7 @@ class Aged:
 CellDiagnostic = (
     FromPageCache
     | Drift
-    | SlowFirstBlock
+    | SlowFirstRound
     | Bimodal
     | FitsInMemory
     | GuestCeiling
@@ -181,8 +181,8 @@ CellDiagnostic = (
 
 
 @dataclass(frozen=True, slots=True)
-class TooFewBlocks:
-    """Cells with fewer blocks than a rank needs; `have` is the largest number of blocks."""
+class TooFewRounds:
+    """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds."""
 
     cells: tuple[MeasuredCell, ...]
     have: int
@@ -191,15 +191,15 @@ class TooFewBlocks:
 
 @dataclass(frozen=True, slots=True)
 class DroppedBySearch:
-    """Cells that lack blocks because a search for the best had no need of them."""
+    """Cells that lack rounds because a search for the best had no need of them."""
 
     cells: tuple[MeasuredCell, ...]
     want: int
 
 
 @dataclass(frozen=True, slots=True)
-class NoCommonBlock:
-    """Cells that were never measured in the same block as the ranked ones."""
+class NoCommonRound:
+    """Cells that were never measured in the same round as the ranked ones."""
 
     cells: tuple[MeasuredCell, ...]
 
@@ -235,32 +235,32 @@ class InLab:
 
 @dataclass(frozen=True, slots=True)
 class FailedCell:
-    """A cell that failed in `blocks` blocks; `reason` is that of the last failure."""
+    """A cell that failed in `rounds` rounds; `reason` is that of the last failure."""
 
     cell: MeasuredCell
-    blocks: int
+    rounds: int
     kind: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TooSlow:
-    """Cells whose measurement did not end in time in `blocks` blocks (together).
+    """Cells whose measurement did not end in time in `rounds` rounds (together).
 
     They were `measured` in others, or in none.
     """
 
     cells: tuple[MeasuredCell, ...]
-    blocks: int
+    rounds: int
     measured: bool
 
 
 @dataclass(frozen=True, slots=True)
-class SharedBlocks:
-    """Ranked cells are fast and slow in the same blocks, which makes up `share` of their noise."""
+class SharedRounds:
+    """Ranked cells are fast and slow in the same rounds, which makes up `share` of their noise."""
 
     share: float
-    blocks: int
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +299,13 @@ class NoBaseline:
 
 
 Diagnostic = (
-    TooFewBlocks
+    TooFewRounds
     | DroppedBySearch
-    | NoCommonBlock
+    | NoCommonRound
     | NothingToCompare
     | Inconclusive
     | TooSlow
-    | SharedBlocks
+    | SharedRounds
     | SetAndRanksDiffer
     | Emulated
     | InEmulatedHost
@@ -359,14 +359,14 @@ def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     )
 
 
-def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
-    """The cells and blocks with a measurement that never ended in time, not even when repeated."""
+def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Round]]:
+    """The cells and rounds with a measurement that never ended in time, not even when repeated."""
     runs = tuple(runs)
     measured = {
-        (run.measured_cell, Block(run.campaign, run.block)) for run in runs if run.failure is None
+        (run.measured_cell, Round(run.campaign, run.round)) for run in runs if run.failure is None
     }
     slow = {
-        (run.measured_cell, Block(run.campaign, run.block))
+        (run.measured_cell, Round(run.campaign, run.round))
         for run in runs
         if run.failure is not None and run.failure.kind is FailureKind.TOO_SLOW
     }
@@ -376,18 +376,18 @@ def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Block]]:
 def slow_diagnostics(
     observations: Observations, among: Collection[MeasuredCell] | None = None
 ) -> tuple[TooSlow, ...]:
-    """A diagnostic for cells that were too slow in some blocks, and one for those too slow in all.
+    """A diagnostic for cells that were too slow in some rounds, and one for those too slow in all.
 
     `among` limits the cells; None takes all.
     """
-    counts = observations.blocks_of()
+    counts = observations.rounds_of()
     never = {cell for cell, at in observations.place.items() if not counts[at]}
     slow = [cell for cell, _ in observations.too_slow if among is None or cell in among]
     return _too_slow(slow, never)
 
 
 def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> tuple[TooSlow, ...]:
-    """`slow` has a cell once for each block, `never` those without a measured block."""
+    """`slow` has a cell once for each round, `never` those without a measured round."""
     return tuple(
         TooSlow(tuple(sorted(set(cells))), len(cells), measured)
         for measured in (True, False)
@@ -396,59 +396,59 @@ def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> 
 
 
 def dropped_by_search(runs: Iterable[AnyRun]) -> frozenset[MeasuredCell]:
-    """The cells that a campaign left out of a block that was not its last one.
+    """The cells that a campaign left out of a round that was not its last one.
 
     Only a search for the best (`run --find`) does that.
     """
-    blocks: dict[str, set[int]] = {}
+    rounds: dict[str, set[int]] = {}
     tried: dict[tuple[str, MeasuredCell], set[int]] = {}
     for run in runs:
-        blocks.setdefault(run.campaign, set()).add(run.block)
-        tried.setdefault((run.campaign, run.measured_cell), set()).add(run.block)
+        rounds.setdefault(run.campaign, set()).add(run.round)
+        tried.setdefault((run.campaign, run.measured_cell), set()).add(run.round)
     return frozenset(
         cell
         for (campaign, cell), of_cell in tried.items()
-        if blocks[campaign] - of_cell - {max(blocks[campaign])}
+        if rounds[campaign] - of_cell - {max(rounds[campaign])}
     )
 
 
 def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
-    """The cells with failed blocks that no later run measured, by label."""
+    """The cells with failed rounds that no later run measured, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {
-        (run.measured_cell, run.campaign, run.block) for run in ordered if run.failure is None
+        (run.measured_cell, run.campaign, run.round) for run in ordered if run.failure is None
     }
     failures: dict[MeasuredCell, FailedCell] = {}
     counted: dict[MeasuredCell, set[tuple[str, int]]] = {}
     for run in ordered:
         cell = run.measured_cell
-        if run.failure is None or (cell, run.campaign, run.block) in measured:
+        if run.failure is None or (cell, run.campaign, run.round) in measured:
             continue
-        blocks = counted.setdefault(cell, set())
-        blocks.add((run.campaign, run.block))
-        failures[cell] = FailedCell(cell, len(blocks), run.failure.kind.value, run.failure.sentence)
+        rounds = counted.setdefault(cell, set())
+        rounds.add((run.campaign, run.round))
+        failures[cell] = FailedCell(cell, len(rounds), run.failure.kind.value, run.failure.sentence)
     return tuple(failures[cell] for cell in sorted(failures))
 
 
 def ranking_diagnostics(
     ranking: Ranking, want: int, dropped: Collection[MeasuredCell] = ()
 ) -> tuple[Diagnostic, ...]:
-    """Diagnostics of the ranking itself; `want` is the least number of blocks for a rank.
+    """Diagnostics of the ranking itself; `want` is the least number of rounds for a rank.
 
     A search has `dropped` some cells.
     """
     diagnostics: list[Diagnostic] = []
-    short = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_BLOCKS]
+    short = [cell for cell in ranking.unranked if cell.reason is Unranked.TOO_FEW_ROUNDS]
     few = [cell for cell in short if cell.cell not in dropped]
-    apart = [cell for cell in ranking.unranked if cell.reason is Unranked.NO_COMMON_BLOCK]
+    apart = [cell for cell in ranking.unranked if cell.reason is Unranked.NO_COMMON_ROUND]
     if few:
         cells = tuple(cell.cell for cell in few)
-        diagnostics.append(TooFewBlocks(cells, max(cell.blocks for cell in few), want))
+        diagnostics.append(TooFewRounds(cells, max(cell.rounds for cell in few), want))
     if len(few) < len(short):
         left = tuple(cell.cell for cell in short if cell.cell in dropped)
         diagnostics.append(DroppedBySearch(left, want))
     if apart:
-        diagnostics.append(NoCommonBlock(tuple(cell.cell for cell in apart)))
+        diagnostics.append(NoCommonRound(tuple(cell.cell for cell in apart)))
     diagnostics += [
         NothingToCompare(cell.cell)
         for cell in ranking.unranked
@@ -456,11 +456,11 @@ def ranking_diagnostics(
     ]
     if ranking.inconclusive:
         diagnostics.append(Inconclusive(len(ranking.rows)))
-    never = {row.cell for row in ranking.rows if not row.blocks}
-    never |= {row.cell for row in ranking.unranked if not row.blocks}
+    never = {row.cell for row in ranking.rows if not row.rounds}
+    never |= {row.cell for row in ranking.unranked if not row.rounds}
     diagnostics += _too_slow([cell for cell, _ in ranking.too_slow], never)
     if ranking.best is not None and ranking.best.shared:
-        diagnostics.append(SharedBlocks(ranking.best.shared, ranking.best.blocks))
+        diagnostics.append(SharedRounds(ranking.best.shared, ranking.best.rounds))
     return (*diagnostics, *_differences(ranking))
 
 

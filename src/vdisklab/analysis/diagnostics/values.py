@@ -1,4 +1,4 @@
-"""Diagnostics from the values: drift, slow first blocks, two modes, limits of guest and device."""
+"""Diagnostics from the values: drift, slow first rounds, two modes, limits of guest and device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     DeviceCeiling,
     Drift,
     GuestCeiling,
-    SlowFirstBlock,
+    SlowFirstRound,
 )
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
@@ -24,7 +24,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 TREND_FROM = 5
-"""Minimum number of blocks for a trend: with four, Kendall's test cannot reach 5 %."""
+"""Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""
 
 SMALLEST_TREND = 0.05
 FIRST_RUN_FROM = 4
@@ -40,13 +40,13 @@ _EXACT_UP_TO = 33
 
 
 def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Drift, ...]:
-    """A trend over the blocks of each campaign, by Kendall's rank test (Mann 1945, Kendall 1938).
+    """A trend over the rounds of each campaign, by Kendall's rank test (Mann 1945, Kendall 1938).
 
-    It tests the mean of all cells of a block. Such a trend affects medians, but not ratios and
+    It tests the mean of all cells of a round. Such a trend affects medians, but not ratios and
     ranks. Trends below 5 % are not reported.
     """
     diagnostics = []
-    for campaign, effects in _block_effects(observations, measure).items():
+    for campaign, effects in _round_effects(observations, measure).items():
         if len(effects) < TREND_FROM:
             continue
         p = trend_p(effects)
@@ -56,13 +56,13 @@ def drift_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[
     return tuple(diagnostics)
 
 
-def first_block_diagnostics(
+def first_round_diagnostics(
     observations: Observations, measure: MeasureKey
-) -> tuple[SlowFirstBlock, ...]:
-    """First blocks below the 99 % prediction interval of the others, and at least 10 % worse."""
+) -> tuple[SlowFirstRound, ...]:
+    """First rounds below the 99 % prediction interval of the others, and at least 10 % worse."""
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     diagnostics = []
-    for campaign, effects in _block_effects(observations, measure).items():
+    for campaign, effects in _round_effects(observations, measure).items():
         if len(effects) < FIRST_RUN_FROM:
             continue
         first, rest = sign * effects[0], sign * effects[1:]
@@ -70,19 +70,19 @@ def first_block_diagnostics(
         below = float(rest.mean()) - first
         factor = math.exp(-below)
         if factor <= SLOW_FIRST_BELOW and below > float(t_isf(0.01, len(rest) - 1)) * spread:
-            diagnostics.append(SlowFirstBlock(str(measure), campaign, factor))
+            diagnostics.append(SlowFirstRound(str(measure), campaign, factor))
     return tuple(diagnostics)
 
 
-def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
-    """For each campaign: each block's mean logarithm, over the cells that are in all its blocks.
+def _round_effects(observations: Observations, measure: MeasureKey) -> dict[str, Floats]:
+    """For each campaign: each round's mean logarithm, over the cells that are in all its rounds.
 
-    A rate of zero does not count: a cell that stopped says nothing about the whole block.
+    A rate of zero does not count: a cell that stopped says nothing about the whole round.
     """
     logs = observations.logs(measure)
     if measure.quantity.step is None:
         logs[observations.grid(measure) == 0] = np.nan
-    campaigns = [block.campaign for block in observations.blocks]
+    campaigns = [round.campaign for round in observations.rounds]
     effects = {}
     for campaign in dict.fromkeys(campaigns):
         columns = [place for place, owner in enumerate(campaigns) if owner == campaign]
@@ -95,7 +95,7 @@ def _block_effects(observations: Observations, measure: MeasureKey) -> dict[str,
 
 
 def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tuple[Bimodal, ...]:
-    """Cells with eight blocks or more whose values form two groups, after removing block effects.
+    """Cells with eight rounds or more whose values form two groups, after removing round effects.
 
     The statistic is the distance of the two means over the spread within the groups. It must
     exceed its 99.99 % quantile for a single normal mode: about one cell in 10,000 is named wrongly.
@@ -105,13 +105,13 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
     if not (count >= MODES_FROM[0]).any():
         return ()
     centre = np.nanmedian(logs[count > 0], axis=1)
-    # The block effect is a median, so that one cell in its other mode does not change it.
+    # The round effect is a median, so that one cell in its other mode does not change it.
     with np.errstate(invalid="ignore"):
         measured = np.isfinite(logs[count > 0]).any(axis=0)
-        block = np.zeros(logs.shape[1])
+        round = np.zeros(logs.shape[1])
         if (count > 0).sum() > 2:
-            block[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
-    adjusted = np.sort(logs - block, axis=1)  # NaN last
+            round[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
+    adjusted = np.sort(logs - round, axis=1)  # NaN last
     steps = 3 * observations.resolution(measure)  # values one step apart are one mode
     by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= MODES_FROM[0]]):
@@ -211,7 +211,7 @@ def _reaching(
     ceiling: MeasuredCell,
     least: float,
 ) -> dict[MeasuredCell, float]:
-    """Cells that reach at least `least` of the ceiling, by ratios within blocks.
+    """Cells that reach at least `least` of the ceiling, by ratios within rounds.
 
     A cell better than the ceiling (above 1.05) is not limited by it and is left out.
     """

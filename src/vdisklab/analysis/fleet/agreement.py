@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.analysis.distributions import t_isf
-from vdisklab.analysis.fleet.host_means import FleetNumbers, blocks_by_host
+from vdisklab.analysis.fleet.host_means import FleetNumbers, rounds_by_host
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import Floats, MeasureKey, logarithms
 from vdisklab.analysis.paired_ratios import Ratio, holm, paired_ratios
@@ -18,7 +18,7 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class HostRatio:
-    """A / B on one host, from its own blocks. `shown`: the host alone shows a difference.
+    """A / B on one host, from its own rounds. `shown`: the host alone shows a difference.
 
     That is corrected for all hosts (Holm), so that 5 % of fleets without any difference have a
     host that shows one.
@@ -35,8 +35,8 @@ class Agreement:
 
     The `ratio` and its interval are of the mean host (`pairs` counts hosts). `next_low` and
     `next_high` hold the ratio on one more host of the same fleet with 95 %. `between` is how much
-    hosts differ beyond the noise of their own blocks: the standard deviation of the log ratio, None
-    without hosts that have two blocks. With a rate of zero, there are none of these.
+    hosts differ beyond the noise of their own rounds: the standard deviation of the log ratio, None
+    without hosts that have two rounds. With a rate of zero, there are none of these.
     """
 
     measure: MeasureKey
@@ -93,14 +93,14 @@ def agreement(
     )
     logs = means.logs(measure)
     apart = logs[row_a] - logs[row_b]
-    columns = blocks_by_host(fleet.observations, fleet.host_of)
-    blocks = fleet.observations.grid(measure)
-    names = [means.blocks[place].campaign for place in np.flatnonzero(np.isfinite(apart))]
+    columns = rounds_by_host(fleet.observations, fleet.host_of)
+    rounds = fleet.observations.grid(measure)
+    names = [means.rounds[place].campaign for place in np.flatnonzero(np.isfinite(apart))]
     width = max((len(columns[name]) for name in names), default=0)
     of_a, of_b = (np.full((len(names), width), np.nan) for _ in range(2))
     for place, name in enumerate(names):
-        of_a[place, : len(columns[name])] = blocks[row_a, columns[name]]
-        of_b[place, : len(columns[name])] = blocks[row_b, columns[name]]
+        of_a[place, : len(columns[name])] = rounds[row_a, columns[name]]
+        of_b[place, : len(columns[name])] = rounds[row_b, columns[name]]
     own = paired_ratios(of_a, of_b, quantity, 1 - alpha, forecast=False) if names else []
     p = np.array([1.0 if entry.p is None else entry.p for entry in own])
     tested = np.array([entry.p is not None for entry in own], dtype=bool)
@@ -140,18 +140,18 @@ def _next_host(apart: Floats, alpha: float) -> tuple[float | None, float | None]
     return math.exp(middle - half), math.exp(middle + half)
 
 
-def _between(apart: Floats, in_blocks: Floats) -> float | None:
-    """The standard deviation of the log ratio between hosts, without the noise of their blocks.
+def _between(apart: Floats, in_rounds: Floats) -> float | None:
+    """The standard deviation of the log ratio between hosts, without the noise of their rounds.
 
     By moments: the variance of the hosts' means, less the mean variance of such a mean, which is
-    estimated from hosts x blocks of log ratios. None if that cannot be estimated.
+    estimated from hosts x rounds of log ratios. None if that cannot be estimated.
     """
-    seen = np.isfinite(in_blocks)
+    seen = np.isfinite(in_rounds)
     count = seen.sum(axis=1)
     several = count >= 2
     if len(apart) < MIN_HOSTS or not several.any():
         return None
-    values = np.where(seen, in_blocks, 0.0)[several]
+    values = np.where(seen, in_rounds, 0.0)[several]
     of_host = count[several]
     mean = values.sum(axis=1) / of_host
     squares = np.where(seen[several], (values - mean[:, None]) ** 2, 0.0).sum(axis=1)

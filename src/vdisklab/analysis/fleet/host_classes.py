@@ -44,7 +44,7 @@ def profiles_differ(
     the host's mean) vary more between classes than with hosts assigned to classes by chance.
     None if there are not two classes of two hosts, or no two cells that all hosts have.
     """
-    hosts = [block.campaign for block in means.blocks]
+    hosts = [round.campaign for round in means.rounds]
     names = sorted({class_of[host] for host in hosts})
     member = np.array([names.index(class_of[host]) for host in hosts])
     logs = means.ranked_logs(measure)[[means.place[cell] for cell in cells]]
@@ -93,7 +93,7 @@ def better_paths(
     zero = means.grid(measure)[[means.place[cell] for cell in cells]] == 0
     lead, p, ratio = (np.full((len(names), len(cells)), np.nan) for _ in range(3))
     for place, name in enumerate(names):
-        columns = [class_of[block.campaign] == name for block in means.blocks]
+        columns = [class_of[round.campaign] == name for round in means.rounds]
         table = logs[:, columns]
         if np.isfinite(table).any(axis=1).sum() < 2 or sum(columns) < MIN_HOSTS:
             continue

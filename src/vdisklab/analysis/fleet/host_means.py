@@ -2,12 +2,12 @@
 
 The model of the logarithms has a term for each level:
 
-    log value = cell + host + (cell on that host) + block of that host + noise
+    log value = cell + host + (cell on that host) + round of that host + noise
 
-A host's blocks are reduced first to one mean for each cell, free of the block effects (the additive
-model of `analysis.additive`). These means become observations whose blocks are the hosts. So a
+A host's rounds are reduced first to one mean for each cell, free of the round effects (the additive
+model of `analysis.additive`). These means become observations whose rounds are the hosts. So a
 difference of two cells is taken within hosts, and its error comes from how much hosts differ: that
-contains "cell on that host" and what is left of the noise. With equally many blocks this is the
+contains "cell on that host" and what is left of the noise. With equally many rounds this is the
 mixed model's own test (a two-stage analysis; Gelman & Hill 2007, section 12); with unequally many
 it stays valid, and all hosts count alike.
 """
@@ -21,19 +21,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.additive import block_effects
+from vdisklab.analysis.additive import round_effects
 from vdisklab.analysis.observations import (
-    Block,
     Floats,
     MeasureKey,
     Observations,
+    Round,
 )
 from vdisklab.path.cell import MeasuredCell
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetNumbers:
-    """The numbers of all blocks, the host of each campaign, and their `host_means`."""
+    """The numbers of all rounds, the host of each campaign, and their `host_means`."""
 
     observations: Observations
     host_of: Mapping[str, str]
@@ -42,17 +42,17 @@ class FleetNumbers:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts with numbers, by name."""
-        return tuple(block.campaign for block in self.means.blocks)
+        return tuple(round.campaign for round in self.means.rounds)
 
 
 def of_hosts(means: Observations, hosts: Collection[str]) -> Observations:
     """Only the `host_means` of some hosts; the others stay in the vocabulary, without values."""
-    inside = np.array([block.campaign in hosts for block in means.blocks], dtype=bool)
-    rows = inside[means.block]
+    inside = np.array([round.campaign in hosts for round in means.rounds], dtype=bool)
+    rows = inside[means.round]
     return replace(
         means,
         cell=means.cell[rows],
-        block=means.block[rows],
+        round=means.round[rows],
         measure=means.measure[rows],
         value=means.value[rows],
         too_slow=tuple(pair for pair in means.too_slow if pair[1].campaign in hosts),
@@ -69,12 +69,12 @@ def fleet_numbers(
 def host_means(
     observations: Observations, host_of: Mapping[str, str], measures: Collection[MeasureKey]
 ) -> Observations:
-    """The observations with one block for each host; `host_of` has the host of each campaign.
+    """The observations with one round for each host; `host_of` has the host of each campaign.
 
-    A cell that did not end in time in half of a host's blocks or more counts as too slow there. The
+    A cell that did not end in time in half of a host's rounds or more counts as too slow there. The
     (geometric) mean of a rate with a zero is zero.
     """
-    columns = blocks_by_host(observations, host_of)
+    columns = rounds_by_host(observations, host_of)
     hosts = sorted(columns)
     slow = _too_slow(observations, host_of)
     rows: list[npt.NDArray[np.intp]] = []
@@ -100,28 +100,28 @@ def host_means(
     return replace(
         observations,
         cell=np.concatenate([*rows, np.array([], np.intp)]).astype(np.int32),
-        block=np.concatenate([*places, np.array([], np.intp)]).astype(np.int32),
+        round=np.concatenate([*places, np.array([], np.intp)]).astype(np.int32),
         measure=np.concatenate([*codes, np.array([], np.int32)]),
         value=np.concatenate([*values, np.array([])]),
-        blocks=tuple(Block(host, 1) for host in hosts),
+        rounds=tuple(Round(host, 1) for host in hosts),
         measures=tuple(measures),
-        too_slow=tuple((cell, Block(host, 1)) for cell, host in slow),
+        too_slow=tuple((cell, Round(host, 1)) for cell, host in slow),
         parts={},
     )
 
 
-def blocks_by_host(
+def rounds_by_host(
     observations: Observations, host_of: Mapping[str, str]
 ) -> dict[str, npt.NDArray[np.intp]]:
-    """The columns of each host's blocks."""
+    """The columns of each host's rounds."""
     columns: dict[str, list[int]] = {}
-    for column, block in enumerate(observations.blocks):
-        columns.setdefault(host_of[block.campaign], []).append(column)
+    for column, round in enumerate(observations.rounds):
+        columns.setdefault(host_of[round.campaign], []).append(column)
     return {host: np.array(places, np.intp) for host, places in columns.items()}
 
 
 def effects(logs: Floats) -> Floats:
-    """The mean logarithm of each cell over one host's blocks, without the block effects.
+    """The mean logarithm of each cell over one host's rounds, without the round effects.
 
     NaN for a cell that was not measured there.
     """
@@ -132,15 +132,15 @@ def effects(logs: Floats) -> Floats:
         return answer
     inner = np.ix_(rows, columns)
     table, seen = logs[inner], measured[inner]
-    block = 0.0 if seen.all() else block_effects(table, seen)
-    answer[rows] = np.where(seen, table - block, 0.0).sum(axis=1) / seen.sum(axis=1)
+    round = 0.0 if seen.all() else round_effects(table, seen)
+    answer[rows] = np.where(seen, table - round, 0.0).sum(axis=1) / seen.sum(axis=1)
     return answer
 
 
 def _too_slow(
     observations: Observations, host_of: Mapping[str, str]
 ) -> list[tuple[MeasuredCell, str]]:
-    """The cells that did not end in time in half of a host's blocks or more, with the host."""
-    blocks = Counter(host_of[block.campaign] for block in observations.blocks)
-    times = Counter((cell, host_of[block.campaign]) for cell, block in observations.too_slow)
-    return sorted(pair for pair, count in times.items() if 2 * count >= blocks[pair[1]])
+    """The cells that did not end in time in half of a host's rounds or more, with the host."""
+    rounds = Counter(host_of[round.campaign] for round in observations.rounds)
+    times = Counter((cell, host_of[round.campaign]) for cell, round in observations.too_slow)
+    return sorted(pair for pair, count in times.items() if 2 * count >= rounds[pair[1]])

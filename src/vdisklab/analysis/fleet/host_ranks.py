@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.additive import PRECISION, block_effects, usable
+from vdisklab.analysis.additive import PRECISION, round_effects, usable
 from vdisklab.analysis.distributions import t_isf, t_sf
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
 from vdisklab.analysis.rank_intervals import Ranked, Ranking, Unranked, WithoutRank
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
-MIN_HOSTS = MIN_BLOCKS
+MIN_HOSTS = MIN_ROUNDS
 """Hosts that a comparison needs."""
 
 
 def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.05) -> Ranking:
-    """Ranks the cells of `host_means`; `blocks` of each row counts hosts.
+    """Ranks the cells of `host_means`; `rounds` of each row counts hosts.
 
     Each pair of cells is compared by a paired t-test over the hosts that have both, at a
     family-wise error of `alpha` after Holm over all pairs. Each pair has its own error: hosts of
@@ -29,8 +29,8 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
     logs = hosts.ranked_logs(measure)
     chosen = usable(logs)
     count = np.isfinite(hosts.grid(measure)).sum(axis=1)
-    without = [(row, Unranked.TOO_FEW_BLOCKS) for row in chosen.few]
-    without += [(row, Unranked.NO_COMMON_BLOCK) for row in chosen.apart]
+    without = [(row, Unranked.TOO_FEW_ROUNDS) for row in chosen.few]
+    without += [(row, Unranked.NO_COMMON_ROUND) for row in chosen.apart]
     missing = tuple(
         WithoutRank(hosts.cells[row], int(count[row]), reason) for row, reason in sorted(without)
     )
@@ -70,7 +70,7 @@ def may_be_best(ranking: Ranking) -> tuple[MeasuredCell, ...]:
 def level_of_cells(table: Floats) -> Floats:
     """The mean of each cell (a row) over the hosts (columns), without the hosts' effects."""
     seen = np.isfinite(table)
-    adjusted = np.where(seen, table - block_effects(table, seen), 0.0)
+    adjusted = np.where(seen, table - round_effects(table, seen), 0.0)
     answer: Floats = adjusted.sum(axis=1) / seen.sum(axis=1)
     return answer
 

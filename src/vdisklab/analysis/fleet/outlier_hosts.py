@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vdisklab.analysis.additive import PRECISION, block_effects
+from vdisklab.analysis.additive import PRECISION, round_effects
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.path.segments import PageCache
@@ -113,8 +113,8 @@ def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
         return {}
     table = sign * logs[np.ix_(rows, columns)]
     known = np.isfinite(table)
-    level = table.mean(axis=0) if known.all() else block_effects(table, known)
-    hosts = [means.blocks[column].campaign for column in columns]
+    level = table.mean(axis=0) if known.all() else round_effects(table, known)
+    hosts = [means.rounds[column].campaign for column in columns]
     return dict(zip(hosts, level.tolist(), strict=True))
 
 
@@ -123,7 +123,7 @@ def _with_zeros(means: Observations, measure: MeasureKey) -> set[str]:
     if measure.quantity.step is not None:
         return set()
     columns = np.flatnonzero((means.grid(measure) == 0).any(axis=0))
-    return {means.blocks[column].campaign for column in columns}
+    return {means.rounds[column].campaign for column in columns}
 
 
 def extreme(values: Floats, alpha: float) -> list[int]:

@@ -80,7 +80,7 @@ def _safety_of(path: DiskPath, contents: Contents) -> str:
 def _safety(contents: Contents, palette: Palette) -> Figure:
     """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
 
-    The answer is added to the front: it is chosen by differences within blocks, and may tie.
+    The answer is added to the front: it is chosen by differences within rounds, and may tie.
     """
     title = "Speed against safety"
     overall = contents.of(contents.measure)

@@ -71,10 +71,10 @@ class NeighbourRow:
     path: str
     alone: Annotated[float | None, "seconds: the victim's median p99 alone"]
     beside: Annotated[float | None, "seconds: the same beside the neighbour"]
-    ratio: Annotated[float | None, "beside over alone, paired within blocks", At("ratio.ratio")]
+    ratio: Annotated[float | None, "beside over alone, paired within rounds", At("ratio.ratio")]
     low: Annotated[float | None, "end of the 95 % interval", At("ratio.low")]
     high: Annotated[float | None, At("ratio.high")]
-    pairs: Annotated[int, "blocks with both", At("ratio.pairs")]
+    pairs: Annotated[int, "rounds with both", At("ratio.pairs")]
     limited_by: Annotated[str | None, At("limited.limit.value")]
     evidence: Annotated[str | None, At("limited.evidence")]
     failure: str | None

@@ -67,7 +67,7 @@ class AgreementEntry:
     agreeing: Annotated[Count, "hosts on which the mean host's leader is better"]
     disagreeing: Annotated[tuple[str, ...], "the other hosts"]
     shown_disagreeing: Annotated[
-        tuple[str, ...], "those that show it by their own blocks (Holm over hosts)"
+        tuple[str, ...], "those that show it by their own rounds (Holm over hosts)"
     ]
 
     @classmethod

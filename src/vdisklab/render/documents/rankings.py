@@ -98,12 +98,12 @@ class RankedCell:
     page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
     metrics: Annotated[
         Mapping[str, float | str | None],
-        "METRIC: the median over blocks (scores: `weighted_read`, `weighted_write`, "
+        "METRIC: the median over rounds (scores: `weighted_read`, `weighted_write`, "
         "`weighted_overall`; else the metric's name). METRIC_low, METRIC_high: its 95 % interval. "
         "METRIC_interval_method: `log-t` or `order-statistics`",
         Key.INLINE,
     ]
-    ratio: Annotated[Number, "to the baseline, within blocks; the baseline itself is 1"]
+    ratio: Annotated[Number, "to the baseline, within rounds; the baseline itself is 1"]
     ratio_low: Number
     ratio_high: Number
     from_page_cache: Annotated[
@@ -114,7 +114,7 @@ class RankedCell:
     power_cut: PowerCutAnswer
     power_cut_states: Annotated[int | None, "judged states; null: not tested"]
     power_cut_broken: Annotated[int | None, "judged states that broke a promise"]
-    blocks: Annotated[int, "blocks in which the cell has the ranked measure"]
+    rounds: Annotated[int, "rounds in which the cell has the ranked measure"]
     rank_best: int | None
     rank_worst: int | None
     unranked: Annotated[Unranked | None, "why there is no rank"]
@@ -130,17 +130,17 @@ class BestEntry:
         MeasuredCell | None, "the next of `cells`; if there is none, the second by its mean"
     ]
     p: Annotated[Probability, "of the lead over the runner-up, adjusted for all competitors"]
-    noise: Annotated[float, "standard deviation of the logarithm of a run's value in its block"]
-    shared: Annotated[float, "share of the noise that cells have in common in a block"]
-    shows: Annotated[Number, "the lead that these blocks show with a power of 80 %: 0.25 is 25 %"]
-    blocks_for_10_percent: Annotated[
-        int | None, "blocks that show a lead of 10 %; null above 1,000"
+    noise: Annotated[float, "standard deviation of the logarithm of a run's value in its round"]
+    shared: Annotated[float, "share of the noise that cells have in common in a round"]
+    shows: Annotated[Number, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"]
+    rounds_for_10_percent: Annotated[
+        int | None, "rounds that show a lead of 10 %; null above 1,000"
     ]
 
     @classmethod
     def of(cls, best: BestSet) -> Self:
         """The entry of a set of cells."""
-        return copy_fields(cls, best, blocks_for_10_percent=best.blocks_for(0.1))
+        return copy_fields(cls, best, rounds_for_10_percent=best.rounds_for(0.1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class ComparedMeasure:
     b_median: Annotated[float, At("b.median")]
     b_low: Annotated[Number, At("b.low")]
     b_high: Annotated[Number, At("b.high")]
-    ratio: Annotated[Number, "A / B within blocks", At("ratio.ratio")]
+    ratio: Annotated[Number, "A / B within rounds", At("ratio.ratio")]
     ratio_low: Annotated[Number, "null with fewer than three pairs", At("ratio.low")]
     ratio_high: Annotated[Number, At("ratio.high")]
     p_adjusted: Annotated[
@@ -262,11 +262,11 @@ class ComparedMeasure:
         "corrected for the number of main measures, or of others (Holm); null with fewer than "
         "three pairs",
     ]
-    pairs: Annotated[int, "blocks in which both cells were measured", At("ratio.pairs")]
-    blocks_needed: Annotated[
+    pairs: Annotated[int, "rounds in which both cells were measured", At("ratio.pairs")]
+    rounds_needed: Annotated[
         int | None,
-        "blocks that would show a difference of this size with 80 % power; null above 1,000",
-        At("ratio.blocks_needed"),
+        "rounds that would show a difference of this size with 80 % power; null above 1,000",
+        At("ratio.rounds_needed"),
     ]
     verdict: Annotated[Verdict, "better in the metric's good direction"]
     main: Annotated[bool, "the score, or the rate of a measurement and direction"]
@@ -354,15 +354,15 @@ class ClaimRow:
     sentence: Annotated[str, At("claim.sentence")]
     status: ClaimStatus
     verdict: Annotated[str, "the status in words"]
-    ratio: Annotated[Positive, "left/right within blocks"]
+    ratio: Annotated[Positive, "left/right within rounds"]
     ratio_low: Annotated[Positive, At("low")]
     ratio_high: Annotated[Positive, At("high")]
     stated_low: Annotated[Positive, "the claimed range; null for an open end"]
     stated_high: Positive
     p: Annotated[Probability, "for this claim alone"]
     p_adjusted: Annotated[Probability, "corrected for all claims (Holm); this one decides"]
-    blocks: Annotated[Count, "blocks in which all cells of the claim were measured"]
-    more_blocks: Annotated[int | None, "how many more blocks would decide", Limit("minimum", 1)]
+    rounds: Annotated[Count, "rounds in which all cells of the claim were measured"]
+    more_rounds: Annotated[int | None, "how many more rounds would decide", Limit("minimum", 1)]
     void: Annotated[Void | None, "why the claim says nothing about this machine"]
     command: Annotated[str | None, "measures what is missing; null unless not measured"]
 

@@ -26,7 +26,7 @@ class CampaignRow:
     hostname: Annotated[str, At("host.hostname")]
     label: str
     cells: int
-    blocks: int
+    rounds: int
     measured: Annotated[int, "runs"]
     failed: Annotated[int, "runs"]
 
@@ -45,7 +45,7 @@ class RunRow:
 
     run: Annotated[str, At("id")]
     cell: Annotated[MeasuredCell, At("measured_cell")]
-    block: int
+    round: int
     started: datetime
     accelerator: Annotated[str, "empty on the host itself"]
     origin: Origin
@@ -135,8 +135,8 @@ class RunDocument:
     cell: str
     path: str
     page_cache: PageCache
-    block: int
-    position: Annotated[int, "position in the block"]
+    round: int
+    position: Annotated[int, "position in the round"]
     origin: Origin
     started: datetime
     wall_seconds: Annotated[Number, "null for an imported run"]
@@ -268,7 +268,7 @@ class PlannedCellRow:
     number: int
     path: DiskPath
     page_cache: PageCache
-    position: Annotated[int, "position in the first block"]
+    position: Annotated[int, "position in the first round"]
     seconds: float
 
 
@@ -297,7 +297,7 @@ class PlanDocument:
     dropped: Annotated[tuple[Dropped, ...], At("plan.dropped")]
     warnings: Annotated[tuple[str, ...], "what limits the numbers, known before measuring"]
     refusals: Annotated[tuple[str, ...], "why `run` would refuse the plan on this host"]
-    order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each block"]
+    order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each round"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +308,7 @@ class ProfileRow:
     title: Annotated[str, At("plan.profile.title")]
     programs: str
     measurements: int
-    blocks: Annotated[int, At("plan.blocks")]
+    rounds: Annotated[int, At("plan.rounds")]
     seconds: float
     disk_bytes: Annotated[int, At("plan.size_bytes")]
     room_bytes: int

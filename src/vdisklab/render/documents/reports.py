@@ -231,7 +231,7 @@ class ReportValue:
     low: Number
     high: Number
     interval_method: IntervalMethod | None
-    blocks: int
+    rounds: int
     rank_best: int | None
     rank_worst: int | None
     keeping: PathKeeping

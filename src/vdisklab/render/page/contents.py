@@ -176,7 +176,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
                     low=summary.low,
                     high=summary.high,
                     interval_method=summary.method,
-                    blocks=summary.blocks,
+                    rounds=summary.rounds,
                     rank_best=None if row is None else row.best,
                     rank_worst=None if row is None else row.worst,
                     keeping=keeping[cell],
@@ -215,7 +215,7 @@ def claim_rows(contents: Contents) -> list[dict[str, str]]:
             "ratio": numbers.ratio(answer.ratio),
             "interval": numbers.ratio_interval(answer.low, answer.high),
             "stated": stated(answer.claim),
-            "blocks": str(answer.blocks) if answer.blocks else numbers.MISSING,
+            "rounds": str(answer.rounds) if answer.rounds else numbers.MISSING,
         }
         for answer in claims.answers
         if status(answer) is not ClaimStatus.NOT_MEASURED

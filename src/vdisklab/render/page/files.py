@@ -94,7 +94,7 @@ def _parquet(contents: Contents) -> Files:
 
     kinds = {
         "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
-        "blocks": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
+        "rounds": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
         "from_page_cache": pyarrow.bool_(), "emulation": pyarrow.bool_(),
         "emulated_host": pyarrow.bool_(), "lab": pyarrow.bool_(),
     }  # fmt: skip

@@ -103,7 +103,7 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         rows=_first_rows(contents),
         measures=[_measure(key) for key in contents.summaries],
         cells=len(contents.order),
-        blocks=contents.blocks,
+        rounds=contents.rounds,
         chosen=str(contents.measure),
         chosen_name=_measure(contents.measure)["name"],
         data=_json(_core(contents)),
@@ -290,7 +290,7 @@ def _core(contents: Contents) -> dict[str, Any]:
                 "s": cell.known_page_cache or numbers.MISSING,
                 "g": [words.setdefault(segment, len(words)) for segment in _segments(cell)],
                 "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
-                "n": ranked[cell].blocks if cell in ranked else measured[cell],
+                "n": ranked[cell].rounds if cell in ranked else measured[cell],
                 "x": _ratio(contents, cell),
                 "m": list(contents.cached.get(cell, ())),
                 "k": words.setdefault(power_cut_of(cell, contents.verdicts), len(words)),
@@ -372,7 +372,7 @@ def _facts(example: Example | None, workings: Workings | None) -> list[list[str]
     if example is not None:
         facts += [
             ["run", example.run],
-            ["block", str(example.block)],
+            ["round", str(example.round)],
             ["started", f"{example.started:%Y-%m-%d %H:%M:%S} UTC"],
             ["accelerator", example.accelerator or "none: on the host itself"],
             ["medium", example.medium or "not known"],
@@ -410,7 +410,7 @@ def _first_rows(contents: Contents) -> list[dict[str, str]]:
                 "ratio": numbers.ratio(_ratio(contents, cell)),
                 "ram": "RAM" if contents.cached.get(cell) else "",
                 "power_cut": power_cut_of(cell, contents.verdicts),
-                "blocks": str(measured[cell]),
+                "rounds": str(measured[cell]),
             }
         )
     return rows

@@ -42,7 +42,7 @@ def _lines(contents: Contents) -> Iterator[str]:
     yield "\n## Cells\n"
     keys = score_keys(contents) or (contents.measure,)
     titles = [key.metric.replace("_", " ") for key in keys]
-    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | blocks |"
+    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | rounds |"
     yield f"|{'---|' * (len(keys) + 6)}"
     ranked = {row.cell: row for row in contents.ranking.rows}
     for cell in contents.order:
@@ -54,7 +54,7 @@ def _lines(contents: Contents) -> Iterator[str]:
         ]
         place = numbers.place(row.best, row.worst) if row else numbers.MISSING
         ram = "RAM" if cell in contents.cached else ""
-        blocks = max((summary.blocks for summary in summaries if summary), default=0)
+        rounds = max((summary.rounds for summary in summaries if summary), default=0)
         columns = (
             place,
             escape(cell.name),
@@ -62,7 +62,7 @@ def _lines(contents: Contents) -> Iterator[str]:
             *values,
             ram,
             power_cut_of(cell, contents.verdicts),
-            str(blocks),
+            str(rounds),
         )
         yield f"| {' | '.join(columns)} |"
     yield from _claims(contents)
@@ -88,9 +88,9 @@ def _claims(contents: Contents) -> Iterator[str]:
     caution = caution_of(contents)
     if caution:
         yield f"Measured {escape(caution)}.\n"
-    yield "| claim | verdict here | ratio | 95 % interval | stated | blocks |"
+    yield "| claim | verdict here | ratio | 95 % interval | stated | rounds |"
     yield f"|{'---|' * 6}"
     for row in rows:
-        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "blocks"))
+        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "rounds"))
         claim = f"{row['sentence']} ({row['article']}/{row['name']})"
         yield f"| {' | '.join(escape(text) for text in (claim, *shown))} |"

@@ -90,12 +90,12 @@ def advice_sentence(entry: DiskAdvice) -> str:
 
 
 def _best_other(entry: DiskAdvice) -> str:
-    """The best other setting, and how many blocks would decide if it is better."""
+    """The best other setting, and how many rounds would decide if it is better."""
     if entry.gain is None:
         return ""
-    needed = entry.gain.blocks_needed
+    needed = entry.gain.rounds_needed
     ahead = needed is not None and entry.gain.a_is_more
-    more = f", which about {needed} blocks would decide (--blocks)" if ahead else ""
+    more = f", which about {needed} rounds would decide (--rounds)" if ahead else ""
     return f"; the best other is {entry.other}, {gain_text(entry.gain)}{more}"
 
 

@@ -116,7 +116,7 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
     notes = list(sysbench_notes(numbers.names, places.planned, imported=places.imported))
     if len(places.loaded) > 1:
         notes.append(
-            "each place was measured separately: their differences are not taken within blocks"
+            "each place was measured separately: their differences are not taken within rounds"
         )
     notes += _losses(places)
     for loaded in places.loaded.values():

@@ -19,13 +19,13 @@ from vdisklab.units import counted
 
 
 def verdict_text(answer: ClaimAnswer) -> str:
-    """`holds`, `inconclusive (4 more blocks)`, `void: emulation (here it fails)`."""
+    """`holds`, `inconclusive (4 more rounds)`, `void: emulation (here it fails)`."""
     match answer.verdict:
         case ClaimVerdict.INCONCLUSIVE:
-            if answer.more_blocks is None:
-                return "inconclusive (1000 blocks would not decide)"
-            more = answer.more_blocks
-            return f"inconclusive ({more} more block{'s' if more > 1 else ''})"
+            if answer.more_rounds is None:
+                return "inconclusive (1000 rounds would not decide)"
+            more = answer.more_rounds
+            return f"inconclusive ({more} more round{'s' if more > 1 else ''})"
         case ClaimVerdict.NOT_MEASURED:
             return "not measured"
         case _:
@@ -59,7 +59,7 @@ def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
         ),
         Column("stated", lambda row: stated(row.claim), right=True, spare=1),
         Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
-        Column("n", lambda row: str(row.blocks or numbers.MISSING), right=True, spare=1),
+        Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
     )
     return Table(
         title, columns, answer.answers, tuple(_notes(answer)),
@@ -86,13 +86,13 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     yield from (f"Failed: {failure}" for failure in failures)
     if any(claim.p_adjusted is not None for claim in answer.answers):
         yield (
-            "The ratio is left/right within blocks. Intervals hold for each claim alone; verdicts "
+            "The ratio is left/right within rounds. Intervals hold for each claim alone; verdicts "
             "are corrected for the number of claims answered (Holm)."
         )
-    if any(claim.more_blocks is not None for claim in answer.answers):
+    if any(claim.more_rounds is not None for claim in answer.answers):
         yield (
-            "To measure more blocks, repeat the command that measured the first ones with a larger "
-            "--blocks."
+            "To measure more rounds, repeat the command that measured the first ones with a larger "
+            "--rounds."
         )
     if any(status(claim) is ClaimStatus.VOID for claim in answer.answers):
         yield (
@@ -151,7 +151,7 @@ def _test_case(suite: Xml.Element, answer: ClaimsAnswer, claim_answer: ClaimAnsw
         case _:
             command = answer.commands.get((claim.article, claim.name))
             answered = (
-                _explained(claim_answer) if claim_answer.blocks else verdict_text(claim_answer)
+                _explained(claim_answer) if claim_answer.rounds else verdict_text(claim_answer)
             )
             reason = "; ".join((answered, *claim_answer.failures))
             reason += f": {command}" if command else ""
@@ -167,7 +167,7 @@ def _explained(claim_answer: ClaimAnswer) -> str:
     shown = numbers.ratio_interval(claim_answer.low, claim_answer.high)
     return (
         f"{verdict_text(claim_answer)}: {numbers.ratio(claim_answer.ratio)} ({shown}) "
-        f"in {counted(claim_answer.blocks, 'block')}; stated is {stated(claim_answer.claim)}"
+        f"in {counted(claim_answer.rounds, 'round')}; stated is {stated(claim_answer.claim)}"
     )
 
 

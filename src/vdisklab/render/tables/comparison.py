@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from vdisklab.analysis.intervals import MIN_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.render import numbers
@@ -42,7 +42,7 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         notes.append("The two cells have no measure in common.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
         notes.append(
-            "A/B is taken within blocks. Intervals hold for each row alone; p and verdicts are "
+            "A/B is taken within rounds. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of main measures, or of others (Holm). Likely: the interval "
             f"excludes 1, but not after that correction. {OTHER_VERB}"
         )
@@ -97,7 +97,7 @@ def comparison_summary(answer: ComparisonAnswer) -> str:
     counts = Counter(row.verdict for row in rows)
     if counts[Verdict.TOO_FEW] == len(rows):
         most = max(row.ratio.pairs for row in rows)
-        return f"Too few blocks for a verdict: {most} in common; {MIN_BLOCKS} are needed."
+        return f"Too few rounds for a verdict: {most} in common; {MIN_ROUNDS} are needed."
     parts = [
         words.format(counts[outcome]) for outcome, words in _OUTCOMES.items() if counts[outcome]
     ]
@@ -117,7 +117,7 @@ _OUTCOMES = {
     Verdict.A_LIKELY: "A is likely faster in {} (not proven)",
     Verdict.B_LIKELY: "B is likely faster in {} (not proven)",
     Verdict.NONE_SHOWN: "no difference is shown in {}",
-    Verdict.TOO_FEW: "too few blocks in {}",
+    Verdict.TOO_FEW: "too few rounds in {}",
 }
 
 
@@ -204,7 +204,7 @@ def shape_text(row: ShapeRow) -> str:
         case Shape.DIFFERS:
             return f"differs: published is {numbers.ratio(row.factor)} of yours"
         case Shape.TOO_FEW:
-            return f"too few blocks ({row.ours.pairs})"
+            return f"too few rounds ({row.ours.pairs})"
         case Shape.AGREES:
             return "no difference shown"
         case Shape.NOT_MEASURED:

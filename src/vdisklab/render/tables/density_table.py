@@ -106,7 +106,7 @@ def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
     limit = f"{first.path}: {_limited(DensityRow.of(first))}."
     doubt = (
         f"The intervals of {named([path.path for path in (first, *tied)], _MOST_NAMED)} overlap: "
-        "which carries more is not shown. More `--blocks` narrow them."
+        "which carries more is not shown. More `--rounds` narrow them."
     )
     lines = (("Load", load), ("Limited by", limit))
     return (*lines, ("Doubt", doubt)) if tied else lines
@@ -167,7 +167,7 @@ def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
         columns,
         rows,
         notes=(
-            "the ratio is paired within blocks; its interval needs three of them",
+            "the ratio is paired within rounds; its interval needs three of them",
             *caution_notes(answer.caveats),
             *(f"{row.path}: {row.failure}" for row in rows if row.failure),
         ),

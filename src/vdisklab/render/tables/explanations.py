@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from vdisklab.analysis import search
 from vdisklab.analysis.diagnostics import recorded, values
-from vdisklab.analysis.intervals import MIN_BLOCKS, ORDER_STATISTICS_FROM
-from vdisklab.analysis.paired_ratios import MOST_BLOCKS
+from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
+from vdisklab.analysis.paired_ratios import MOST_ROUNDS
 from vdisklab.path.neighbours import RULE as SIMPLEST
 from vdisklab.render.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.render.tables.layout import NAMES, WORDS, Column, Table
@@ -31,7 +31,7 @@ EXPLANATIONS = (
         "median",
         "rank, compare, table, recommend",
         "a_median b_median METRIC",
-        "The median over blocks. Each block has one run, which is one fresh attach of the disk; "
+        "The median over rounds. Each round has one run, which is one fresh attach of the disk; "
         "seconds within a run are not repetitions. Failed runs do not count, and missing values "
         "are not filled in.",
         "analysis/summary.py",
@@ -40,9 +40,9 @@ EXPLANATIONS = (
         "95 % interval of a median",
         "rank, compare",
         "a_low a_high b_low b_high METRIC_low METRIC_high",
-        f"From {ORDER_STATISTICS_FROM} blocks: the interpolated binomial interval, which assumes "
-        f"nothing about the distribution. From {MIN_BLOCKS} blocks: Student's t on logarithms, "
-        "which assumes log-normal values. With fewer blocks there is none.",
+        f"From {ORDER_STATISTICS_FROM} rounds: the interpolated binomial interval, which assumes "
+        f"nothing about the distribution. From {MIN_ROUNDS} rounds: Student's t on logarithms, "
+        "which assumes log-normal values. With fewer rounds there is none.",
         "Hettmansperger & Sheather 1986",
     ),
     _entry(
@@ -58,8 +58,8 @@ EXPLANATIONS = (
         "ratio",
         "rank, compare, claims, compare --published, recommend, audit",
         "ratio ratio_low ratio_high pairs gain gain_low gain_high over_default",
-        "exp of the mean log ratio within blocks, so that drift cancels; its interval is Student's "
-        "t on those. For a claim, pairs and measures are averaged in each block first.",
+        "exp of the mean log ratio within rounds, so that drift cancels; its interval is Student's "
+        "t on those. For a claim, pairs and measures are averaged in each round first.",
         "analysis/paired_ratios.py, analysis/claim_verdicts.py",
     ),
     _entry(
@@ -67,14 +67,14 @@ EXPLANATIONS = (
         "rank, recommend, audit",
         "weighted_read weighted_write weighted_overall score",
         "Jim Salter's: the mean of sequential bandwidth and k times 4 KiB random bandwidth; k "
-        "makes both equal on the baseline, in the same block. Overall is the mean of both.",
+        "makes both equal on the baseline, in the same round. Overall is the mean of both.",
         "Salter 2013",
     ),
     _entry(
         "rank",
         "rank, audit",
         "rank rank_best rank_worst ranked_cells comparisons separated",
-        "Every pair of cells is tested on an additive model (cell + block) of the logarithms, at "
+        "Every pair of cells is tested on an additive model (cell + round) of the logarithms, at "
         "a family-wise error of 5 % (Holm). The best rank follows all cells shown to be better, "
         "the worst precedes all cells shown to be worse; 1–3 is a tie.",
         "Holm 1979; Smyth 2004; Mohamad, Goeman & van Zwet 2019",
@@ -86,16 +86,16 @@ EXPLANATIONS = (
         "The paths that are not shown to be worse than another: with 95 % confidence one of them "
         "is the best. Each of c paths is tested against the others with Dunnett's limit for c - 1; "
         "the host, the null device and warm page caches do not compete. All share one noise, "
-        "unless a path is noisier, or paths are fast and slow in the same blocks.",
+        "unless a path is noisier, or paths are fast and slow in the same rounds.",
         "Gupta 1965; Hsu 1984; Dunnett 1955; Bingham 1974",
     ),
     _entry(
-        "leads that the blocks show",
+        "leads that the rounds show",
         "rank",
-        "noise shows blocks_for_10_percent",
+        "noise shows rounds_for_10_percent",
         "How far the best must be ahead of the next to be named in 74 to 92 % of simulated "
-        "campaigns with this many blocks and this noise. The noise is that of one run within its "
-        "block.",
+        "campaigns with this many rounds and this noise. The noise is that of one run within its "
+        "round.",
         "analysis/best.py",
     ),
     _entry(
@@ -129,19 +129,19 @@ EXPLANATIONS = (
         "Holm 1979; Schuirmann 1987",
     ),
     _entry(
-        "blocks that would decide",
+        "rounds that would decide",
         "compare, claims",
-        "blocks_needed more_blocks",
-        "Blocks for 80 % power if the observed difference is the true one: a hint, not a promise. "
-        f"None above {MOST_BLOCKS}.",
+        "rounds_needed more_rounds",
+        "Rounds for 80 % power if the observed difference is the true one: a hint, not a promise. "
+        f"None above {MOST_ROUNDS}.",
         "Cohen 1988",
     ),
     _entry(
         "verdict of a claim",
         "claims",
-        "status verdict stated_low stated_high blocks void",
+        "status verdict stated_low stated_high rounds void",
         "`holds` or `fails` when the ratio is shown to lie inside or outside the stated range, "
-        f"from {MIN_BLOCKS} blocks; else `inconclusive`. A claim of guest against host is void "
+        f"from {MIN_ROUNDS} rounds; else `inconclusive`. A claim of guest against host is void "
         "under emulation and in a lab; under KVM in an emulated host every claim is.",
         "analysis/claim_verdicts.py",
     ),
@@ -158,14 +158,14 @@ EXPLANATIONS = (
         "rank, compare",
         "from_page_cache",
         f"Less than {recorded.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
-        "program) read or wrote reached the device at the same time, over all blocks.",
+        "program) read or wrote reached the device at the same time, over all rounds.",
         "analysis/diagnostics/recorded.py",
     ),
     _entry(
         "n",
         "rank, claims",
-        "blocks",
-        "Blocks in which the cell has the measure; for a claim, blocks in which all its cells "
+        "rounds",
+        "Rounds in which the cell has the measure; for a claim, rounds in which all its cells "
         "were measured.",
         "analysis/rank_intervals.py",
     ),
@@ -173,16 +173,16 @@ EXPLANATIONS = (
         "drift",
         "rank",
         "change",
-        "Kendall's test on what all cells of a block have in common, from "
-        f"{values.TREND_FROM} blocks; the size is Theil's slope. Reported from "
+        "Kendall's test on what all cells of a round have in common, from "
+        f"{values.TREND_FROM} rounds; the size is Theil's slope. Reported from "
         f"{values.SMALLEST_TREND:.0%}.",
         "Mann 1945; Kendall 1938; Theil 1950",
     ),
     _entry(
-        "slow first block",
+        "slow first round",
         "rank",
         "factor",
-        "The first block lies below the 99 % prediction interval of the others, and is "
+        "The first round lies below the 99 % prediction interval of the others, and is "
         f"{1 - values.SLOW_FIRST_BELOW:.0%} worse or more.",
         "analysis/diagnostics/values.py",
     ),
@@ -192,7 +192,7 @@ EXPLANATIONS = (
         "low high share_high",
         "The distance between two groups' means, over the spread within them, is beyond its "
         "99.99 % quantile under one normal mode, and the groups are "
-        f"×{values.SMALLEST_MODE_RATIO} apart; from 8 blocks.",
+        f"×{values.SMALLEST_MODE_RATIO} apart; from 8 rounds.",
         "analysis/diagnostics/values.py",
     ),
     _entry(
@@ -217,10 +217,10 @@ EXPLANATIONS = (
         "best (run --find best)",
         "run",
         "gap",
-        "A Gaussian process over the segments of paths predicts what was not measured. Each block "
+        "A Gaussian process over the segments of paths predicts what was not measured. Each round "
         "has the leader and the cells that were best in random draws of it. The search ends when "
         f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
-        f"shown to be worse than its rivals in {MIN_BLOCKS} blocks.",
+        f"shown to be worse than its rivals in {MIN_ROUNDS} rounds.",
         "Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(
@@ -262,7 +262,7 @@ EXPLANATIONS = (
         "the score of a profile without the score's measurements",
         "rank, recommend, report, advise",
         "overall_ratio rates",
-        "The geometric mean of the ratios to the baseline in the same block of one rate for each "
+        "The geometric mean of the ratios to the baseline in the same round of one rate for each "
         "measurement and direction: its bandwidth, else its transactions or IOPS, else the inverse "
         "of its duration. With a rate of zero it is 0; a rate that is zero at the baseline is not "
         "part of it.",
@@ -272,7 +272,7 @@ EXPLANATIONS = (
         "your own weights (recommend --weights)",
         "recommend",
         "weighted_mix",
-        "The weighted geometric mean of the ratios to the baseline in the same block, with the "
+        "The weighted geometric mean of the ratios to the baseline in the same round, with the "
         "inverse ratio for a latency. The order depends neither on units nor on which path is the "
         "baseline.",
         "Fleming & Wallace 1986",
@@ -289,7 +289,7 @@ EXPLANATIONS = (
         "price of a need",
         "recommend",
         "prices considered excluded",
-        "The ratio, within blocks, of the best path without that need to the recommended one; "
+        "The ratio, within rounds, of the best path without that need to the recommended one; "
         "nothing if that one may be the best of those, too. Durable is a need unless you say "
         "--unsafe. Only guests' paths are considered, "
         "and none with a warm page cache.",
@@ -299,7 +299,7 @@ EXPLANATIONS = (
         "CPU per operation, flushes per thousand, share at the device",
         "recommend, report",
         "cpu_per_operation flushes_per_1000 device_flushes_per_1000 device_share",
-        "Sums over all blocks and measurements of a cell: QEMU's CPU seconds and flushes over its "
+        "Sums over all rounds and measurements of a cell: QEMU's CPU seconds and flushes over its "
         "reads and writes, the device's bytes over the requested bytes.",
         "analysis/tallies.py",
     ),
@@ -328,8 +328,8 @@ EXPLANATIONS = (
         "what a noisy neighbour does",
         "density",
         "alone beside ratio pairs",
-        "The victim's p99 beside the neighbour over its p99 alone, in the same block; medians of "
-        "both over the blocks. The ratio's interval is as in compare.",
+        "The victim's p99 beside the neighbour over its p99 alone, in the same round; medians of "
+        "both over the rounds. The ratio's interval is as in compare.",
         "docs/density.md",
     ),
     _entry(
@@ -363,8 +363,8 @@ def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
         Column("source", lambda entry: entry.source, folds=WORDS, spare=2),
     )
     note = (
-        "Each block measures every cell once, in random order; differences are taken within "
-        "blocks. docs/method.md has simulated coverage, error rates, power, and literature."
+        "Each round measures every cell once, in random order; differences are taken within "
+        "rounds. docs/method.md has simulated coverage, error rates, power, and literature."
     )
     title = "How the numbers are computed"
     return Table(title, columns, entries, (note,), kind=ExplanationRow, record=_row)

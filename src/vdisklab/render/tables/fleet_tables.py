@@ -116,7 +116,7 @@ def _ranked_cell(answer: FleetRanking, row: Ranked | WithoutRank) -> FleetCell:
         next_low=None if entry is None else entry.next_low,
         next_high=None if entry is None else entry.next_high,
         between=None if entry is None else entry.between,
-        hosts=row.blocks,
+        hosts=row.rounds,
         better_on=None if entry is None else _a_better_on(entry),
         best_on=answer.best_on.get(row.cell, 0),
         rank_best=None if ranked is None else ranked.best,
@@ -173,7 +173,7 @@ def fleet_comparison_table(
         ),
         Column(
             "verdict",
-            lambda row: verdict(row.verdict, row.ratio).replace("block", "host"), folds=WORDS
+            lambda row: verdict(row.verdict, row.ratio).replace("round", "host"), folds=WORDS
         ),
     )  # fmt: skip
     notes = (
@@ -359,7 +359,7 @@ def fleet_claims_table(
         if entry.hosts.get(ClaimStatus.FAILS)
     ]
     return Table(
-        f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own blocks",
+        f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own rounds",
         columns,
         [_claim(entry) for entry in claims],
         (*caution_notes(fleet.loaded.caveats), *notes, *fleet_sentences(fleet)),

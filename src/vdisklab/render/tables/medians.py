@@ -62,7 +62,7 @@ def compute_medians(observations: Observations) -> Medians:
         for cell, summary in summarise(observations, measure).items():
             key = (measure.name, measure.direction, measure.metric)
             values[PlacedCell(cell), *key] = summary.median
-    return Medians(tuple(map(PlacedCell, observations.cells)), len(observations.blocks), values)
+    return Medians(tuple(map(PlacedCell, observations.cells)), len(observations.rounds), values)
 
 
 def side_by_side(parts: Mapping[str, Medians]) -> Medians:

@@ -87,7 +87,7 @@ def _notes(answer: ParetoAnswer) -> Iterator[str]:
     if answer.front.of(Standing.MAY_BE):
         yield (
             "May be beaten: another path is better in all by its means, but that is not shown in "
-            f"all (error {answer.front.alpha:.0%}). More blocks decide."
+            f"all (error {answer.front.alpha:.0%}). More rounds decide."
         )
     if answer.front.left_out:
         yield f"Left out, as a measure is missing: {', '.join(map(str, answer.front.left_out))}."

@@ -28,7 +28,7 @@ def plan_document(description: PlanDescription) -> PlanDocument:
     return copy_fields(
         PlanDocument,
         description,
-        plan=plan.as_json() | {"blocks": plan.blocks, "label": plan.label},
+        plan=plan.as_json() | {"rounds": plan.rounds, "label": plan.label},
         builds=description.builds if on_devices else None,
         build_seconds=description.build_seconds if on_devices else None,
         cells=tuple(
@@ -57,7 +57,7 @@ def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
         for number, cell in enumerate(plan.cells, 1)
     ]
     return Table(
-        title=f"{counted(len(plan.cells), 'cell')} × {counted(plan.blocks, 'block')}, "
+        title=f"{counted(len(plan.cells), 'cell')} × {counted(plan.rounds, 'round')}, "
         f"about {format_duration(description.seconds)}, "
         f"{format_bytes(description.room_bytes)} in {plan.directory}",
         columns=(
@@ -65,7 +65,7 @@ def plan_table(description: PlanDescription) -> Table[PlannedCellRow]:
             Column[PlannedCellRow]("disk path", lambda row: row.path.canonical, folds=NAMES),
             Column[PlannedCellRow]("page cache", lambda row: row.page_cache.value),
             Column[PlannedCellRow](
-                "place in block 1", lambda row: str(row.position), right=True, spare=1
+                "place in round 1", lambda row: str(row.position), right=True, spare=1
             ),
             Column[PlannedCellRow]("per run", lambda row: format_duration(row.seconds), right=True),
         ),
@@ -110,7 +110,7 @@ def _builds(description: PlanDescription) -> str:
     seconds = format_duration(description.build_seconds)
     return (
         f"the stacks take turns on {names}: {description.builds} builds, about {seconds} of "
-        "the time; cells of one stack follow each other within a block"
+        "the time; cells of one stack follow each other within a round"
     )
 
 
@@ -127,14 +127,14 @@ def profiles_table(plans: Sequence[PlanDescription]) -> Table[ProfileRow]:
         Column("what it measures", lambda row: row.title, folds=WORDS),
         Column("programs", lambda row: row.programs, folds=WORDS, spare=1),
         Column("measurements", lambda row: str(row.measurements), right=True, spare=2),
-        Column("blocks", lambda row: str(row.blocks), right=True, spare=1),
+        Column("rounds", lambda row: str(row.rounds), right=True, spare=1),
         Column("time", duration, right=True),
         Column("disk", lambda row: format_bytes(row.disk_bytes), right=True, spare=1),
         Column("room", lambda row: format_bytes(row.room_bytes), right=True),
     )
     notes = (
         f"time and space for {EXAMPLE_PATH} and the host as its baseline, at the profile's own "
-        "size and blocks",
+        "size and rounds",
         "> : programs without a time limit take as long as the disk needs; --scale shortens them",
     )
     return Table("Profiles", columns, tuple(map(_profile_row, plans)), notes, kind=ProfileRow)

@@ -64,7 +64,7 @@ def ranking_table(answer: RankingAnswer) -> Table[RankedCell]:
         Column("vs base\n95 %", partial(_interval_text, answer), right=True, spare=2),
         Column("RAM", _cached_letters, spare=1, note=_RAM if answer.cached else ""),
         Column("power cut", lambda row: power_cut_of(_cell(row), answer.verdicts), spare=1),
-        Column("n", lambda row: str(row.blocks), right=True, spare=1),
+        Column("n", lambda row: str(row.rounds), right=True, spare=1),
     )
     table = Table(_title(answer), columns, ranked_cells(answer), _notes(answer), kind=RankedCell)
     return _headed(answer, table)
@@ -91,7 +91,7 @@ def ranked_cells(answer: RankingAnswer) -> tuple[RankedCell, ...]:
                 from_page_cache=_CACHED[directions],
                 keeping=keeping_of(place.cell, answer.verdicts),
                 **power_cut_fields(answer.verdicts.get(place.cell.name)),
-                blocks=place.blocks,
+                rounds=place.rounds,
                 rank_best=None if ranked is None else ranked.best,
                 rank_worst=None if ranked is None else ranked.worst,
                 unranked=None if isinstance(place, Ranked) else place.reason,
@@ -252,7 +252,7 @@ def _cached_letters(row: RankedCell) -> str:
 def _title(answer: RankingAnswer) -> str:
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
     name = measure_name(answer.ranking.measure)
-    size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.blocks, 'block')}"
+    size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
     warning = caution(answer.caveats)
     return f"Ranking by {name}: {size}" + (f", {warning}" if warning else "")
 

@@ -98,7 +98,7 @@ def _explained(answer: RecommendationAnswer) -> Iterator[str]:
     if MIX in answer.summaries:
         weighted = ", ".join(measure_name(key) for key in answer.summaries if key != MIX)
         yield (
-            "mix: how many times as good as the baseline in the same block, as the geometric mean "
+            "mix: how many times as good as the baseline in the same round, as the geometric mean "
             f"over the measures of --weights ({weighted}), each by its weight."
         )
     if answer.rates:

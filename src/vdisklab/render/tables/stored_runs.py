@@ -52,13 +52,13 @@ def campaigns_table(
     measured = Counter(run.campaign for run in runs if run.failure is None)
     failed = Counter(run.campaign for run in runs if run.failure is not None)
     cells = Counter(campaign for campaign, _ in {(run.campaign, _cell(run)) for run in runs})
-    blocks = Counter(campaign for campaign, _ in {(run.campaign, run.block) for run in runs})
+    rounds = Counter(campaign for campaign, _ in {(run.campaign, run.round) for run in runs})
     rows = [
         copy_fields(
             CampaignRow,
             campaign,
             cells=cells[campaign.id],
-            blocks=blocks[campaign.id],
+            rounds=rounds[campaign.id],
             measured=measured[campaign.id],
             failed=failed[campaign.id],
         )
@@ -70,7 +70,7 @@ def campaigns_table(
         Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
         Column("label", lambda row: row.label, folds=WORDS),
         Column("cells", lambda row: str(row.cells), right=True, spare=1),
-        Column("blocks", lambda row: str(row.blocks), right=True, spare=1),
+        Column("rounds", lambda row: str(row.rounds), right=True, spare=1),
         Column("measured", lambda row: str(row.measured), right=True),
         Column("failed", lambda row: str(row.failed), right=True),
     )
@@ -88,7 +88,7 @@ def runs_table(campaign: Campaign, outlines: Iterable[RunOutline]) -> Table[RunO
     columns: tuple[Column[RunOutline], ...] = (
         Column("run", lambda run: run.id),
         Column("cell", _cell, folds=NAMES),
-        Column("block", lambda run: str(run.block), right=True),
+        Column("round", lambda run: str(run.round), right=True),
         Column("started", lambda run: f"{run.started:%Y-%m-%d %H:%M:%S}", spare=2),
         Column("by", _accelerator, spare=1),
         Column("outcome", _outcome, folds=WORDS),
@@ -190,7 +190,7 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
         ("run", run.id),
         ("campaign", run.campaign),
         ("cell", _cell(run)),
-        ("block", f"{run.block}, position {run.position}"),
+        ("round", f"{run.round}, position {run.position}"),
         ("started", f"{run.started:%Y-%m-%d %H:%M:%S %Z}".strip()),
         ("took", _duration(run.wall_seconds)),
         ("measured", f"{run.origin}, {run.accelerator}" if run.accelerator else run.origin.value),

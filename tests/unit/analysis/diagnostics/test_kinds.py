@@ -29,7 +29,7 @@ from vdisklab.analysis.diagnostics.kinds import (
     NoisyNeighbour,
     OpenLoad,
     SeveralGuests,
-    SlowFirstBlock,
+    SlowFirstRound,
     ThinImage,
 )
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, host_diagnostics
@@ -37,7 +37,7 @@ from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     ceiling_diagnostics,
     drift_diagnostics,
-    first_block_diagnostics,
+    first_round_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.render.wording import sentence
@@ -45,47 +45,47 @@ from vdisklab.results.model import Direction
 from vdisklab.results.outlines import CellTally, TimedMeasurement
 
 
-def steady(rng: np.random.Generator, cells: int, blocks: int, noise: float = 0.03) -> Floats:
-    values: Floats = np.exp(rng.normal(0, noise, (cells, blocks)))
+def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:
+    values: Floats = np.exp(rng.normal(0, noise, (cells, rounds)))
     return values
 
 
 def named(values: dict[str, Floats]) -> Observations:
     return labelled(
         {
-            (cell, block, IOPS): float(value)
+            (cell, round, IOPS): float(value)
             for cell, row in values.items()
-            for block, value in enumerate(row)
+            for round, value in enumerate(row)
         }
     )
 
 
-def test_a_trend_over_blocks_is_named_with_its_size() -> None:
+def test_a_trend_over_rounds_is_named_with_its_size() -> None:
     values = steady(np.random.default_rng(1), 5, 8) * np.exp(-0.05 * np.arange(8))
     (found,) = drift_diagnostics(observed({IOPS: values}), IOPS)
-    assert found.blocks == 8
+    assert found.rounds == 8
     assert found.change == pytest.approx(np.exp(-0.35) - 1, abs=0.05)
 
 
-def test_steady_blocks_make_few_false_trends_and_first_blocks() -> None:
+def test_steady_rounds_make_few_false_trends_and_first_rounds() -> None:
     rng = np.random.default_rng(2)
     trends = firsts = 0
     for _ in range(300):
         numbers = observed({IOPS: steady(rng, 4, 6, noise=0.2)})
         trends += bool(drift_diagnostics(numbers, IOPS))
-        firsts += bool(first_block_diagnostics(numbers, IOPS))
+        firsts += bool(first_round_diagnostics(numbers, IOPS))
     assert trends / 300 <= 0.05 + 0.025
     assert firsts / 300 <= 0.01 + 0.012
 
 
 @pytest.mark.parametrize(("measure", "first"), [(IOPS, 0.5), (P99, 2.0)])
-def test_a_slow_first_block(measure: type, first: float) -> None:
+def test_a_slow_first_round(measure: type, first: float) -> None:
     values = steady(np.random.default_rng(3), 4, 5)
     values[:, 0] *= first
-    (found,) = first_block_diagnostics(observed({measure: values}), measure)  # type: ignore[dict-item, arg-type]
+    (found,) = first_round_diagnostics(observed({measure: values}), measure)  # type: ignore[dict-item, arg-type]
     assert found.factor == pytest.approx(0.5, abs=0.05)
     values[:, 0] /= first**2  # a fast one is not slow
-    assert first_block_diagnostics(observed({measure: values}), measure) == ()  # type: ignore[dict-item, arg-type]
+    assert first_round_diagnostics(observed({measure: values}), measure) == ()  # type: ignore[dict-item, arg-type]
 
 
 def test_two_modes_are_found_through_drift_and_named_once() -> None:
@@ -182,7 +182,7 @@ def test_several_guests_and_an_open_load() -> None:
     [
         FromPageCache(cell("c"), "m", Direction.READ, 0.03),
         Drift("m", "c", 5, -0.2, 0.01),
-        SlowFirstBlock("m", "c", 0.5),
+        SlowFirstRound("m", "c", 0.5),
         Bimodal(cell("c"), "m", 2.0, 0.4),
         FitsInMemory(3, 1 << 30, 8 << 30),
         GuestCeiling((cell("a"), cell("b")), "m", cell("null/default"), 0.9),

@@ -14,16 +14,16 @@ from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import effects, host_means
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
-from vdisklab.analysis.observations import Block
+from vdisklab.analysis.observations import Round
 from vdisklab.render.fleet_sentences import agreement_sentence, outlier_sentences
 
 RNG = np.random.default_rng
 
 
-def test_a_host_mean_has_no_block_effects() -> None:
+def test_a_host_mean_has_no_round_effects() -> None:
     truth = np.array([1.0, 2.0, 0.5])
     logs = truth[:, None] + np.array([0.0, 5.0, -3.0])
-    logs[2, 1] = np.nan  # the missing value must not move the cell by its block
+    logs[2, 1] = np.nan  # the missing value must not move the cell by its round
     assert effects(logs) - effects(logs)[0] == pytest.approx(truth - truth[0])
 
 
@@ -34,13 +34,13 @@ def test_a_cell_that_a_host_did_not_measure_has_no_mean() -> None:
     assert np.isnan(effects(np.full((2, 2), np.nan))).all()
 
 
-def test_a_cell_that_is_too_slow_in_half_of_the_blocks_is_so_on_the_host() -> None:
-    fleet = fleet_of(drawn(RNG(1), np.zeros(3), 4, blocks=2))
-    slow = [(cell(0), Block("id-1", 0)), (cell(1), Block("id-2", 0)), (cell(1), Block("id-2", 1))]
+def test_a_cell_that_is_too_slow_in_half_of_the_rounds_is_so_on_the_host() -> None:
+    fleet = fleet_of(drawn(RNG(1), np.zeros(3), 4, rounds=2))
+    slow = [(cell(0), Round("id-1", 0)), (cell(1), Round("id-2", 0)), (cell(1), Round("id-2", 1))]
     means = host_means(
         replace(fleet.observations, too_slow=tuple(slow)), fleet.host_of, fleet.means.measures
     )
-    assert [(found, block.campaign) for found, block in means.too_slow] == [
+    assert [(found, round.campaign) for found, round in means.too_slow] == [
         (cell(0), host_name(1)),
         (cell(1), host_name(2)),
     ]
@@ -76,7 +76,7 @@ def test_the_best_of_many_hosts_is_ranked_first() -> None:
         (cell(3), 4, 4),
     ]
     assert may_be_best(ranking) == (cell(2),)
-    assert {row.blocks for row in ranking.rows} == {30}
+    assert {row.rounds for row in ranking.rows} == {30}
 
 
 def test_a_low_latency_ranks_first() -> None:
@@ -97,15 +97,15 @@ def test_agreement_names_the_hosts_that_disagree() -> None:
     pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
     shown = [entry.host for entry in pair.disagreeing if entry.shown]
     assert pair.a_leads
-    assert shown in ([], [host_name(7)])  # three blocks rarely show it after Holm over 40 hosts
+    assert shown in ([], [host_name(7)])  # three rounds rarely show it after Holm over 40 hosts
     assert host_name(7) in [entry.host for entry in pair.disagreeing]
     assert len(pair.agreeing) + len(pair.disagreeing) == 40
     assert pair.ratio.low is not None
     assert pair.ratio.low < np.exp(0.1 - 0.6 / 40) < (pair.ratio.high or 0)
 
 
-def test_many_blocks_show_a_host_that_disagrees() -> None:
-    logs = drawn(RNG(5), np.array([0.2, 0.0]), 10, blocks=12, spread=0.0)
+def test_many_rounds_show_a_host_that_disagrees() -> None:
+    logs = drawn(RNG(5), np.array([0.2, 0.0]), 10, rounds=12, spread=0.0)
     logs[0, 7] -= 0.6
     pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
     assert [(entry.host, entry.shown) for entry in pair.disagreeing] == [(host_name(7), True)]
@@ -113,13 +113,13 @@ def test_many_blocks_show_a_host_that_disagrees() -> None:
 
 @pytest.mark.parametrize("spread", [0.0, 0.1])
 def test_the_spread_between_hosts_is_told_from_noise(spread: float) -> None:
-    logs = drawn(RNG(6), np.zeros(2), 200, blocks=5, spread=spread)
+    logs = drawn(RNG(6), np.zeros(2), 200, rounds=5, spread=spread)
     pair = agreement(fleet_of(logs), IOPS, cell(0), cell(1))
     assert pair.between == pytest.approx(spread * np.sqrt(2), abs=0.02)
 
 
-def test_one_block_per_host_gives_no_spread_of_its_own() -> None:
-    pair = agreement(fleet_of(drawn(RNG(6), np.zeros(2), 9, blocks=1)), IOPS, cell(0), cell(1))
+def test_one_round_per_host_gives_no_spread_of_its_own() -> None:
+    pair = agreement(fleet_of(drawn(RNG(6), np.zeros(2), 9, rounds=1)), IOPS, cell(0), cell(1))
     assert pair.between is None
     assert pair.ratio.low is not None
 

@@ -26,11 +26,11 @@ from vdisklab.services.report_contents import Contents, gather
 
 
 def searched(store: Store, runs: Iterable[tuple[int, int, float]]) -> Contents:
-    """The report's contents for runs of (block, guests, p99)."""
+    """The report's contents for runs of (round, guests, p99)."""
     campaign = a_density()
     store.add_campaign(campaign)
-    for block, guests, p99 in runs:
-        store.add_run(a_step(campaign, block, guests, p99))
+    for round, guests, p99 in runs:
+        store.add_run(a_step(campaign, round, guests, p99))
     return gather(store, None)
 
 
@@ -62,8 +62,8 @@ def test_another_campaign_has_no_such_figure(tmp_path: Path) -> None:
 def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
     runs = [(1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.05), (4, 3, 0.02)]
     runs += [
-        (block, guests, 0.02 if guests == 3 else 0.004)
-        for block in range(5, 9)
+        (round, guests, 0.02 if guests == 3 else 0.004)
+        for round in range(5, 9)
         for guests in (2, 3)
     ]
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:

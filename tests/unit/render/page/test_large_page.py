@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 __all__ = ["browser"]
 
-CELLS, BLOCKS = 1_250, 3
+CELLS, ROUNDS = 1_250, 3
 NAMES = ("seqread-1m-q1", "randread-4k-q1", "seqwrite-1m-q1", "randwrite-4k-q1",
          "seqread-1m-q32", "randread-4k-q32", "seqwrite-1m-q32", "randwrite-4k-q32")  # fmt: skip
 METRICS = ("bandwidth", "iops", "latency_mean", "latency_p50", "latency_p99", "latency_p99.9",
@@ -58,12 +58,12 @@ def paths() -> list[str]:
 
 
 def bare_runs(names: Sequence[str]) -> Iterator[Run]:
-    """Every path in every block, without measurements."""
+    """Every path in every round, without measurements."""
     numbered = list(enumerate(names))
-    for block in range(1, BLOCKS + 1):
+    for round in range(1, ROUNDS + 1):
         for number, path in numbered:
             yield Run(
-                f"{block}-{number}", CAMPAIGN.id, path, path, PageCache.BYPASSED, block, number + 1,
+                f"{round}-{number}", CAMPAIGN.id, path, path, PageCache.BYPASSED, round, number + 1,
                 Origin.GUEST, START, 1.0, "kvm", "disk",
                 (Check("O_DIRECT", "on", "on"), Check("write cache", "write back", "write back")),
                 tuple(command.format(n=number) for command in COMMANDS),
@@ -76,7 +76,7 @@ def fill(database: Database, names: Sequence[str]) -> None:
     rng = np.random.default_rng(1)
     width = len(NAMES) * len(METRICS)
     level = rng.normal(18, 0.5, (len(names), width))
-    logs = np.tile(level, (BLOCKS, 1)) + rng.normal(0, 0.05, (BLOCKS * len(names), width))
+    logs = np.tile(level, (ROUNDS, 1)) + rng.normal(0, 0.05, (ROUNDS * len(names), width))
     values = np.exp(logs).ravel().tolist()
     way = "CASE WHEN m.name LIKE '%write%' THEN 'write' ELSE 'read' END"
     observers = json.dumps(["guest", "qemu", "device"])

@@ -24,7 +24,7 @@ READ, WRITE = Direction.READ, Direction.WRITE
 
 NUMBERS = labelled(
     {
-        ("ext4", block, MeasureKey(name, direction, metric)): value * (block + 1)
+        ("ext4", round, MeasureKey(name, direction, metric)): value * (round + 1)
         for name, direction, metric, value in (
             ("seq1m-q1t1-read", READ, "bandwidth", 100e6),
             ("seq1m-q1t1-read", READ, "iops", 95.4),
@@ -35,7 +35,7 @@ NUMBERS = labelled(
             ("bonnie", WRITE, "bandwidth_cpu", 0.025),
             ("bonnie", Direction.NONE, "seeks", 55.0),
         )
-        for block in range(3)
+        for round in range(3)
     }
 )
 

@@ -85,7 +85,7 @@
       value: (place) => known(medians[place]),
       ratio: (place) => data.cells[place].x,
       safety: (place) => data.cells[place].k,
-      blocks: (place) => data.cells[place].n,
+      rounds: (place) => data.cells[place].n,
     };
     const key = keys[state.sort];
     const sign = state.down ? -1 : 1;
