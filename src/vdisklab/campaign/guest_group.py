@@ -200,9 +200,9 @@ def _clock_offset(machine: Machine) -> float:
     readings = []
     for _ in range(_CLOCK_READINGS):
         sent = time.time()
-        nanoseconds = int(machine.agent.query("guest-get-time"))
+        guests = machine.agent.clock_seconds()
         answered = time.time()
-        readings.append((answered - sent, nanoseconds / 1e9 - (sent + answered) / 2))
+        readings.append((answered - sent, guests - (sent + answered) / 2))
     return min(readings)[1]
 
 

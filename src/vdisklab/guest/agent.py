@@ -133,6 +133,14 @@ class Agent:
         """The agent's answer to a command without arguments. Raises GuestError."""
         return self._channel.execute(command)
 
+    def clock_seconds(self) -> float:
+        """The guest's time of day in seconds since 1970. Raises GuestError."""
+        nanoseconds = self.query("guest-get-time")
+        if not isinstance(nanoseconds, int) or abs(nanoseconds) >= 1 << 63:
+            shown = f"{nanoseconds!r:.200}"
+            raise GuestError(f"the guest agent's answer to guest-get-time is no time: {shown}")
+        return nanoseconds / 1e9
+
     def write_file(self, path: str, content: bytes) -> None:
         """Writes a file in the guest, replacing it. Raises GuestError."""
         handle = self._channel.execute("guest-file-open", {"path": path, "mode": "wb"})

@@ -190,7 +190,7 @@ def require_steady_clock(agent: Agent, now: Callable[[], float] = time.time) -> 
     rate an emulated kernel may measure wrong on a busy host: 388 MHz for 2445 were seen, "PIT
     calibration deviates from HPET" (arch/x86/kernel/tsc.c, native_calibrate_tsc).
     """
-    ahead = int(agent.query("guest-get-time")) / 1e9 - now()
+    ahead = agent.clock_seconds() - now()
     if ahead > _MOST_AHEAD:
         raise WrongClockError(
             f"the guest's clock ran {ahead:.0f} s ahead of the host's while it booted",
@@ -216,7 +216,7 @@ def require_steady_rate(
 
     def ask() -> tuple[float, float, float]:
         sent = now()
-        return sent, int(agent.query("guest-get-time")) / 1e9, now()
+        return sent, agent.clock_seconds(), now()
 
     sent, begun, answered = ask()
     sleep(_COMPARED)

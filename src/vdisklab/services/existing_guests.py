@@ -11,7 +11,6 @@ import json
 import re
 import socket
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +18,10 @@ from pathlib import Path
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.audit.running_disk import as_running, monitor_of
-from vdisklab.errors import CommandError, HostError, PlanError
+from vdisklab.errors import CommandError, GuestError, HostError, PlanError
 from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
+from vdisklab.guest.qemu.process import event_loop
+from vdisklab.guest.qemu.qmp import open_channel
 from vdisklab.host.command import Host
 from vdisklab.host.visible import header_format, is_visible_directory, is_visible_file
 from vdisklab.path.disk_path import Image
@@ -188,8 +189,6 @@ def _incus_guests(host: Host, notes: list[str]) -> Iterable[ConfiguredDisk]:
 DEADLINE = 2.0
 """Seconds for the whole answer: a monitor serves one client, and may have one already."""
 
-_LONGEST_ANSWER = 4 << 20
-
 
 def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
     """The disks of running QEMUs; vdisklab's own guests are left out."""
@@ -248,31 +247,11 @@ def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
 
 def query_block(monitor: Path) -> object:
     """The answer to `query-block`; None without one in time."""
-    until = time.monotonic() + DEADLINE
     try:
-        with socket.socket(socket.AF_UNIX) as channel:
-            channel.settimeout(DEADLINE)
-            channel.connect(str(monitor))
-            for number, command in enumerate(("qmp_capabilities", "query-block")):
-                line = json.dumps({"execute": command, "id": number})
-                channel.sendall(line.encode() + b"\n")
-            return _answer(channel, until)
-    except (OSError, ValueError, RecursionError):  # RecursionError: nested without end
+        with socket.socket(socket.AF_UNIX) as end, event_loop() as loop:
+            end.settimeout(DEADLINE)
+            end.connect(str(monitor))
+            with open_channel(loop, end, "monitor", negotiate=True, timeout=DEADLINE) as channel:
+                return channel.execute("query-block", timeout=DEADLINE)
+    except (OSError, GuestError):
         return None
-
-
-def _answer(channel: socket.socket, until: float) -> object:
-    """The answer to the second command. Raises ValueError or OSError."""
-    received = b""
-    while len(received) < _LONGEST_ANSWER:
-        channel.settimeout(max(0.01, until - time.monotonic()))
-        part = channel.recv(1 << 16)
-        if not part or time.monotonic() > until:
-            break
-        received += part
-        *lines, _ = received.split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if isinstance(message, dict) and message.get("id") == 1:
-                return message.get("return")
-    return None

@@ -1,4 +1,7 @@
-"""A synchronous interface to qemu.qmp, for QEMU's machine protocol and the guest agent's."""
+"""A synchronous interface to qemu.qmp, for QEMU's machine protocol and the guest agent's.
+
+A guest decides what its agent sends, so each answer has a budget of bytes, values and depth.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
+from qemu.qmp.error import ProtocolError
 
 from vdisklab.errors import GuestError, RefusedError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import QmpCommand
@@ -23,19 +27,77 @@ _LOST_CONNECTION_POLL = 0.25
 _MEANWHILE = 0.5
 _SLOWEST = 4  # a clock that stands still while QEMU waits for a CPU must not wait for ever
 _LINE_LIMIT = 64 << 20  # fio's JSON comes as one line of base64
+_LEAST_LINE = 128 << 10  # shorter ones count as this: 1,000 messages without an answer are a flood
+_MOST_DEPTH = 64
+_MOST_VALUES = 1 << 20  # `[],[],…` takes 20 times its length in memory
 
 
-class _QuietClient(QMPClient):
-    """A client without qemu.qmp's log of messages, whose formatting cost 5 ms per measurement.
+class BoundedClient(QMPClient):
+    """A client that ends the connection when an answer is out of bounds.
 
-    The library documents both methods as hooks to override.
+    `from_guest` says that a guest sends the answers: then whatever arrives between two commands
+    must fit into one answer. Events are kept only while somebody listens for them. The library's
+    log of messages is left out, because formatting it cost 5 ms per measurement.
     """
 
+    def __init__(self, name: str, *, from_guest: bool) -> None:
+        super().__init__(name, _LINE_LIMIT)
+        self.damage: str | None = None
+        """What was wrong with the last message, if anything was."""
+        self.await_greeting = self.negotiate = not from_guest
+        self.events.event_filter = lambda _event: False
+        self.logger.setLevel(logging.CRITICAL)  # its errors are raised by the channel
+        self._from_guest = from_guest
+        self._left = 2 * _LINE_LIMIT
+
+    def renew_budget(self) -> None:
+        """Allows one more answer."""
+        self._left = 2 * _LINE_LIMIT
+
+    # The library documents these two as hooks to override.
     def _cb_outbound(self, msg: Message) -> Message:
         return msg
 
     def _cb_inbound(self, msg: Message) -> Message:
         return msg
+
+    async def _do_recv(self) -> Message:
+        try:
+            line = await self._readline()
+        except ValueError:  # asyncio's, for a line that is longer than the buffer
+            raise self._refused(f"more than {_LINE_LIMIT >> 20} MiB in one line") from None
+        self._left -= max(len(line), _LEAST_LINE)
+        if self._from_guest and self._left < 0:
+            raise self._refused("messages without end")
+        opened = line.count(b"{") + line.count(b"[")
+        if opened + line.count(b",") > _MOST_VALUES:
+            raise self._refused(f"more than {_MOST_VALUES:,} values at once")
+        try:
+            message = Message(line, eager=True)
+        except (QMPError, ValueError, RecursionError):  # ValueError: a number of 5,000 digits
+            raise self._refused("what is not JSON, or nested too deep") from None
+        if opened > _MOST_DEPTH and _is_deep(dict(message)):
+            raise self._refused(f"values nested more than {_MOST_DEPTH} deep")
+        # The library looks both up in a table.
+        if not all(isinstance(message.get(key, ""), str | int) for key in ("event", "id")):
+            raise self._refused("a message without a proper name")
+        return message
+
+    def _refused(self, problem: str) -> ProtocolError:
+        self.damage = f"it sent {problem}"
+        return ProtocolError(self.damage)
+
+
+def _is_deep(value: object) -> bool:
+    """True if lists and objects are nested deeper than _MOST_DEPTH."""
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        inner = [each.values() if isinstance(each, dict) else each
+                 for each in level if isinstance(each, dict | list)]  # fmt: skip
+        level = [value for values in inner for value in values]
+        if not level:
+            return False
+    return True
 
 
 class Channel:
@@ -43,7 +105,7 @@ class Channel:
 
     def __init__(
         self,
-        client: QMPClient,
+        client: BoundedClient,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,6 +122,7 @@ class Channel:
         Raises RefusedError when it is refused, GuestError when there is no answer within
         `timeout` seconds or the connection is lost.
         """
+        self._client.renew_budget()
         call = self._client.execute(command, dict(arguments) if arguments else None)
         return self._wait(call, timeout, f"answer to {command} from {self._who}")
 
@@ -143,7 +206,8 @@ class Channel:
         except ExecuteError as error:
             raise RefusedError(f"{self._who} refused: {error}") from error
         except (QMPError, EOFError, OSError) as error:
-            raise GuestError(f"no {what}: the connection was lost") from error
+            reason = self._client.damage or "the connection was lost"
+            raise GuestError(f"no {what}: {reason}") from error
 
     def _await(
         self, task: asyncio.Task[Any], seconds: float, meanwhile: Callable[[], None] | None
@@ -181,17 +245,15 @@ def open_channel(
 
     Raises GuestError when the other side does not greet within `timeout` seconds.
     """
-    client = _QuietClient(name)
-    client.readbuflen = _LINE_LIMIT
-    client.await_greeting = negotiate
-    client.negotiate = negotiate
-    client.logger.setLevel(logging.CRITICAL)  # its errors are raised here
+    client = BoundedClient(name, from_guest=not negotiate)
     try:
         loop.run_until_complete(asyncio.wait_for(client.connect(end), timeout * patience()))
     except TimeoutError as error:
         raise SilentGuestError(f"QEMU's {name} sent no greeting within {timeout:g} s") from error
     except (QMPError, EOFError, OSError, AssertionError) as error:
         # qemu.qmp asserts that the connection, which may be lost by then, is established.
+        if client.damage:
+            raise GuestError(f"QEMU's {name} cannot be used: {client.damage}") from error
         raise GuestError(f"QEMU ended before its {name} could be used") from error
     try:
         yield Channel(client, loop, clock)

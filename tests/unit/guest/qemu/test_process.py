@@ -9,17 +9,19 @@ import warnings
 from typing import Any, cast
 
 import pytest
-from qemu.qmp import QMPClient
 
 from vdisklab.errors import SilentGuestError
 from vdisklab.guest.qemu.process import event_loop
-from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.qmp import BoundedClient, Channel
 
 
 class SilentClient:
     """Never answers."""
 
     name = "qmp"
+
+    def renew_budget(self) -> None:
+        """There is no answer."""
 
     async def execute(self, _command: str, _arguments: object) -> Any:  # noqa: ANN401
         await asyncio.Event().wait()
@@ -31,7 +33,7 @@ def interrupt() -> None:
 
 def test_an_interrupted_wait_leaves_no_task() -> None:
     with event_loop() as loop:
-        channel = Channel(cast("QMPClient", SilentClient()), loop)
+        channel = Channel(cast("BoundedClient", SilentClient()), loop)
         loop.call_later(0.01, interrupt)
         with pytest.raises(KeyboardInterrupt):
             channel.execute("query-status")
@@ -41,7 +43,7 @@ def test_an_interrupted_wait_leaves_no_task() -> None:
 def test_a_question_that_was_interrupted_before_it_began_is_no_warning() -> None:
     with warnings.catch_warnings(record=True) as said, event_loop() as loop:
         warnings.simplefilter("always")
-        channel = Channel(cast("QMPClient", SilentClient()), loop)
+        channel = Channel(cast("BoundedClient", SilentClient()), loop)
         loop.call_soon(interrupt)
         with pytest.raises(KeyboardInterrupt):
             channel.execute("query-status")
@@ -71,7 +73,7 @@ def test_a_ctrl_c_within_a_task_is_no_warning_when_the_loop_is_closed() -> None:
 def test_seconds_in_which_qemu_waits_for_a_cpu_do_not_count(speed: float, least: float) -> None:
     """Its clock runs slower then; if it stands still, the wait ends all the same."""
     with event_loop() as loop:
-        silent = cast("QMPClient", SilentClient())
+        silent = cast("BoundedClient", SilentClient())
         channel = Channel(silent, loop, lambda: speed * time.monotonic())
         began = time.monotonic()
         with pytest.raises(SilentGuestError, match=r"within 0\.2 s"):

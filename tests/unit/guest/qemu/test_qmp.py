@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import json
+import resource
 import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +20,8 @@ from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.block_nodes import QmpCommand
-from vdisklab.guest.qemu.qmp import open_channel
+from vdisklab.guest.qemu.process import event_loop
+from vdisklab.guest.qemu.qmp import Channel, open_channel
 
 Message = dict[str, Any]
 
@@ -134,6 +141,81 @@ class TestMonitor:
                 pytest.fail("not reached")
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+@contextmanager
+def hostile(piece: bytes, *, times: int = 1) -> Iterator[Channel]:
+    """An agent that answers the first command with these bytes, so many times; %ID is the id."""
+    near, far = socket.socketpair()
+
+    def answer() -> None:
+        with far, contextlib.suppress(OSError):
+            asked = json.loads(far.recv(1 << 16))
+            said = piece.replace(b"%ID", json.dumps(asked["id"]).encode())
+            for _ in range(times):
+                far.sendall(said)
+            far.recv(1)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    with near, event_loop() as loop:
+        thread.start()
+        with open_channel(loop, near, "agent", negotiate=False, timeout=5.0) as channel:
+            yield channel
+    thread.join(20)
+
+
+EVENT = b'{"event": "X", "data": {}, "timestamp": {"seconds": 1, "microseconds": 2}}\n'
+
+
+class TestHostileAgent:
+    """A guest decides what its agent sends."""
+
+    @pytest.mark.parametrize(
+        ("answer", "said"),
+        [
+            (b'{"id": %ID, "return": ' + b"[" * 5000 + b"]" * 5000 + b"}\n", "nested too deep"),
+            (b'{"id": %ID, "return": ' + b"[" * 900 + b"]" * 900 + b"}\n", "more than 64 deep"),
+            (b'{"id": %ID, "return": ' + b'{"a":' * 90 + b"1" + b"}" * 91 + b"\n", "64 deep"),
+            (b'{"id": %ID, "return": ' + b"9" * 1_000_000 + b"}\n", "not JSON"),
+            (b'{"id": %ID, "return": "' + b"x" * (65 << 20) + b'"}\n', "64 MiB in one line"),
+            (b'{"id": %ID, "return": [' + b"[]," * (1 << 20) + b"[]]}\n", "values at once"),
+            (b'{"id": %ID, "return": "\xff"}\n', "not JSON"),
+            (b'{"id": [], "return": 1}\n', "without a proper name"),
+            (b'{"id": %ID, "event": {}}\n', "without a proper name"),
+            (b"[]\n", "not JSON"),
+        ],
+        ids=lambda value: value[:30] if isinstance(value, bytes) else value,
+    )
+    def test_an_answer_out_of_bounds_is_an_error_of_the_guest(
+        self, answer: bytes, said: str
+    ) -> None:
+        with hostile(answer) as channel, pytest.raises(GuestError, match=f"it sent .*{said}"):
+            channel.execute("guest-info", timeout=20)
+
+    def test_a_number_that_is_no_time_is_an_error_of_the_guest(self) -> None:
+        for time_said in (b'"now"', b"{}", b"9" * 400):
+            with (
+                hostile(b'{"id": %ID, "return": ' + time_said + b"}\n") as channel,
+                pytest.raises(GuestError, match="guest-get-time is no time"),
+            ):
+                Agent(channel).clock_seconds()
+
+    def test_a_flood_of_events_ends_and_is_not_kept(self) -> None:
+        flood = EVENT * 100_000  # 7 MB
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with (
+            hostile(flood, times=100) as channel,
+            pytest.raises(GuestError, match="it sent messages without end"),
+        ):
+            channel.execute("guest-info", timeout=60)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        assert grown < 64 << 10, "KiB"
+
+    def test_a_large_answer_within_the_bounds(self) -> None:
+        content = base64.b64encode(b"x" * (16 << 20))
+        answer = b'{"id": %ID, "return": {"buf-b64": "' + content + b'"}}\n'
+        with hostile(answer) as channel:
+            assert channel.execute("guest-file-read")["buf-b64"] == content.decode()
 
 
 def exited(**more: object) -> Message:
