@@ -33,6 +33,7 @@ from typing import Any
 
 from fuzz_inputs import ROOT
 from machine import machine_facts, print_result
+from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.cli.main import EXIT_BUG
 from vdisklab.cli.main import main as run_verb
 from vdisklab.errors import DatabaseError
@@ -41,7 +42,6 @@ from vdisklab.results import schema
 from vdisklab.results.model import Failure, FailureKind, GuestGroup, HostLoad, Member
 from vdisklab.results.power_cut import Counterexample, PowerCut
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.campaign_files import import_campaigns
 
 PATHS = ("ext4/raw/none", "ext4/qcow2/none", "ext4/raw/writeback", "host")
 DENSITY_PATH = "raw/none/virtio:guests={}"

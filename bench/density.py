@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine_facts
+from vdisklab.actions.guest_capacity import campaign_of, search_known
+from vdisklab.actions.measure import measure
 from vdisklab.analysis.capacity import capacity, next_steps
 from vdisklab.campaign.guest_group import require_together
 from vdisklab.campaign.state import StateError
@@ -37,8 +39,6 @@ from vdisklab.powercut.recording.logged_disk import rated_disk
 from vdisklab.progress import Event, MeasurementStarted, RunFinished
 from vdisklab.results.model import Direction, Member, Run
 from vdisklab.results.store import open_store
-from vdisklab.services.guest_capacity import campaign_of, search_known
-from vdisklab.services.measure import measure
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
 from vdisklab.workload.common_window import common_window, window_numbers

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pages import with_tables
+from vdisklab import numbers
+from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.score import MEAN
-from vdisklab.render import numbers
+from vdisklab.answers.advice import answer_comparisons
+from vdisklab.answers.loading import open_results
 from vdisklab.results.store import Store
-from vdisklab.services.advice import answer_comparisons
-from vdisklab.services.answers import open_results
-from vdisklab.services.campaign_files import import_campaigns
 
 RESULTS = Path(__file__).parent / "results" / "disks.json.gz"
 

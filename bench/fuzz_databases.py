@@ -11,11 +11,11 @@ from pathlib import Path
 
 from fuzz_inputs import Parser, write_file
 from fuzz_results import exported
+from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.cli.main import EXIT_BUG
 from vdisklab.cli.main import main as run_verb
 from vdisklab.errors import VdisklabError
 from vdisklab.results.store import open_store
-from vdisklab.services.campaign_files import import_campaigns
 
 
 def database_parsers(scratch: Path) -> Iterable[Parser]:

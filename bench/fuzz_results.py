@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuzz_inputs import ROOT, Parser, recorded, write_file
+from vdisklab.actions.import_results import read_file
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.exchange import is_export, read_export
 from vdisklab.results.model import Direction
-from vdisklab.services.import_results import read_file
 from vdisklab.workload import bandwidth_series
 from vdisklab.workload.importers.formats import recognise
 from vdisklab.workload.program import Output

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from vdisklab.actions.cut_power import PowerCutPlace, judge_power_cuts
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
@@ -17,11 +18,10 @@ from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Event, Note, Step
-from vdisklab.render.documents.conversion import to_json
-from vdisklab.render.tables.cut_verdicts import power_cut_document
 from vdisklab.results.power_cut import DURING, MODEL
-from vdisklab.services.cut_power import PowerCutPlace, judge_power_cuts
 from vdisklab.units import MIB
+from vdisklab.views.cut_verdicts import power_cut_document
+from vdisklab.views.documents.conversion import to_json
 
 _GUEST_MEMORY = 512 * MIB
 

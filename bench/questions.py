@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from machine import machine_facts, print_result
+from vdisklab import numbers
+from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.tallies import workings
+from vdisklab.answers.loading import Loaded, find_cells, load_chosen
 from vdisklab.errors import PlanError
-from vdisklab.render import numbers
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.answers import Loaded, find_cells, load_chosen
-from vdisklab.services.campaign_files import import_campaigns
 
 SEARCH = "search-disk"
 """The campaign of bench/results/search-disk.json.gz, which has no label."""

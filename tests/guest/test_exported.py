@@ -22,7 +22,7 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.render.documents.schemas import document_schema
+from vdisklab.views.documents.schemas import document_schema
 
 pytestmark = pytest.mark.guest
 

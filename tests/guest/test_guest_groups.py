@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab
+from vdisklab.actions.measure import measure
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.progress import Event, MeasurementStarted
 from vdisklab.results.store import open_store
-from vdisklab.services.measure import measure
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.guest

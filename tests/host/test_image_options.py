@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.answers.disk_context import read_contexts
+from vdisklab.answers.existing_guests import read_disks
 from vdisklab.audit.configured_disk import ConfiguredDisk, DiskContext, disk_path
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
-from vdisklab.services.disk_context import read_contexts
-from vdisklab.services.existing_guests import read_disks
 
 HOST = LocalHost()
 SIZE = 8 << 20

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions import cut_power
 from vdisklab.cli.main import main
 from vdisklab.errors import PowercutError
 from vdisklab.host.command import LocalHost
@@ -31,7 +32,6 @@ from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
-from vdisklab.services import cut_power
 
 pytestmark = pytest.mark.host
 

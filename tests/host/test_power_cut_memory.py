@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from vdisklab.actions import cut_power
 from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.host.command import LocalHost
@@ -29,7 +30,6 @@ from vdisklab.powercut.recording.recordings import Recording, RunSpec, make_reco
 from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.session import PowerCutSession, open_session, select_states
 from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.services import cut_power
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import UNDO

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions.leftovers import remove_leftovers
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mount_at, mounts_below
 from vdisklab.host.pagecache import occupied_bytes
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage import undo
 from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import image_file, overlays, random_source

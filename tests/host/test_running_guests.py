@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.answers.existing_guests import DEADLINE, query_block, running_disks
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
-from vdisklab.services.existing_guests import DEADLINE, query_block, running_disks
 
 QEMU = shutil.which("qemu-system-x86_64")
 

@@ -22,6 +22,9 @@ VOCABULARY = {
     "validation",
     "progress",
     "sanitise",
+    "numbers",
+    "as_text",
+    "documents",
     "path",
     "plan",
     "results.model",
@@ -34,7 +37,11 @@ ALLOWED = {
     "validation": set(),
     "progress": set(),
     "sanitise": set(),
-    "path":     {"errors", "units"},  # the pure core: every rule about a disk path, once
+    "numbers":  set(),
+    # How values stand in JSON and CSV. A value that says itself needs the documents' code, late.
+    "as_text":  {"documents"},
+    "documents": {"as_text", "sanitise"},
+    "path":     {"errors", "units", "as_text"},  # the pure core: every rule about a disk path, once
     "plan":     {"errors", "units", "validation", "path"},
     "host":     {"errors", "units", "progress", "path", "plan", "results.model"},
     "storage":  VOCABULARY | {"host"},
@@ -50,15 +57,19 @@ ALLOWED = {
                               "storage.image_commands"},
     "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
-    "render":   VOCABULARY | {"analysis", "results", "export", "audit", "services"},
     # Campaigns on many hosts, with an optional dependency: only its verbs import it.
     "fleet":    VOCABULARY | {"host", "results"},
-    # Use cases: values in, values out; they print nothing.
-    "services": VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "export", "audit"},
+    # An answer is a value that says all that is shown of it: loaded, computed, never printed.
+    "answers":  VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
+                              "results", "analysis", "export", "audit", "actions"},
+    # What changes something: measures, cuts power, imports, deletes.
+    "actions":  VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
+                              "results", "analysis", "export", "audit", "answers"},
+    # The columns and sentences of answers.
+    "views":    VOCABULARY | {"analysis", "results", "export", "audit", "answers", "actions"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "render", "export", "audit", "services",
-                              "fleet"},
+                              "results", "analysis", "views", "export", "audit", "answers",
+                              "actions", "fleet"},
     "__init__": set(),
     "__main__": {"cli", "errors"},
 }  # fmt: skip

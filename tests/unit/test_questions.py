@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vdisklab.render import numbers
+from vdisklab import numbers
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "bench" / "results"

@@ -1,7 +1,7 @@
 """One disk of an existing guest: its path and its risks.
 
 A new risk is one class, one function in `_CHECKS`, and one case in the wording
-(`render/tables/audited_disks.py`), which the type checker requires. `vdisklab.path` defines the
+(`views/audited_disks.py`), which the type checker requires. `vdisklab.path` defines the
 meaning of paths.
 """
 

@@ -12,6 +12,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.measure import Measured, measure
+from vdisklab.answers.disk_advice import AdviceAnswer, advise_groups
+from vdisklab.answers.disk_groups import group_disks
+from vdisklab.answers.existing_guests import read_disks, read_host
+from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.named import Named
@@ -26,13 +31,8 @@ from vdisklab.errors import (
 )
 from vdisklab.host.command import LocalHost
 from vdisklab.plan.settings import Request, merge
-from vdisklab.render.tables.advised_disks import advice_document, advice_table
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.answers import database_url, open_results
-from vdisklab.services.disk_advice import AdviceAnswer, advise_groups
-from vdisklab.services.disk_groups import group_disks
-from vdisklab.services.existing_guests import read_disks, read_host
-from vdisklab.services.measure import Measured, measure
+from vdisklab.views.advised_disks import advice_document, advice_table
 
 SHORT = Request(profile="short", rounds=5)
 """What is measured without a profile: minutes, in more rounds than `short` has, because one

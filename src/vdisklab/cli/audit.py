@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.disk_audit import answer_audit
+from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
-from vdisklab.render.tables.audited_disks import audit_document, audit_table
-from vdisklab.services.disk_audit import answer_audit
-from vdisklab.services.existing_guests import read_disks
+from vdisklab.views.audited_disks import audit_document, audit_table
 
 
 def audit(

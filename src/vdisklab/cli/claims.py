@@ -10,7 +10,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
+from vdisklab.actions.output_file import empty_file, output_file
 from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.answers.claim_answers import (
+    ClaimsAnswer,
+    answer_claims,
+    evaluate_claims,
+    read_claims,
+)
+from vdisklab.answers.fleet_answers import FleetClaim, answer_fleet_claims
+from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.named import Named
@@ -24,20 +35,9 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.plan.settings import NO_BASELINE, Request
-from vdisklab.render.tables.claim_results import claims_document, claims_table, junit_xml
-from vdisklab.render.tables.fleet_tables import fleet_claims_document, fleet_claims_table
 from vdisklab.results.store import open_store
-from vdisklab.services.answers import NOTHING, database_url, open_results
-from vdisklab.services.claim_answers import (
-    ClaimsAnswer,
-    answer_claims,
-    evaluate_claims,
-    read_claims,
-)
-from vdisklab.services.fleet_answers import FleetClaim, answer_fleet_claims
-from vdisklab.services.fleet_hosts import load_fleet
-from vdisklab.services.missing_claims import MeasuredClaims, measure_missing
-from vdisklab.services.output_file import empty_file, output_file
+from vdisklab.views.claim_results import claims_document, claims_table, junit_xml
+from vdisklab.views.fleet_tables import fleet_claims_document, fleet_claims_table
 
 
 @takes_settings(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.actions.leftovers import list_leftovers, remove_leftovers
 from vdisklab.host.command import LocalHost
-from vdisklab.services.leftovers import list_leftovers, remove_leftovers
 
 
 def clean(

@@ -7,22 +7,22 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.published import builtin_publications, find_series
+from vdisklab.answers.advice import answer_comparisons
+from vdisklab.answers.claim_answers import answer_published
+from vdisklab.answers.fleet_answers import answer_fleet_comparisons
+from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.loading import open_results
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
-from vdisklab.render.tables.comparison import (
+from vdisklab.views.comparison import (
     comparison_document,
     comparison_table,
     published_document,
     published_table,
 )
-from vdisklab.render.tables.fleet_tables import fleet_comparison_document, fleet_comparison_table
-from vdisklab.services.advice import answer_comparisons
-from vdisklab.services.answers import open_results
-from vdisklab.services.claim_answers import answer_published
-from vdisklab.services.fleet_answers import answer_fleet_comparisons
-from vdisklab.services.fleet_hosts import load_fleet
+from vdisklab.views.fleet_tables import fleet_comparison_document, fleet_comparison_table
 
 
 def compare(

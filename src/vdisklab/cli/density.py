@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.guest_capacity import measure_density
+from vdisklab.answers.density_answer import DensityAnswer
+from vdisklab.answers.loading import database_url
+from vdisklab.answers.noisy_neighbour import NeighbourAnswer, measure_neighbour
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
@@ -15,17 +19,13 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Panel
-from vdisklab.render.tables.density_table import (
+from vdisklab.results.store import open_store
+from vdisklab.views.density_table import (
     density_document,
     density_table,
     neighbour_document,
     neighbour_table,
 )
-from vdisklab.results.store import open_store
-from vdisklab.services.answers import database_url
-from vdisklab.services.density_answer import DensityAnswer
-from vdisklab.services.guest_capacity import measure_density
-from vdisklab.services.noisy_neighbour import NeighbourAnswer, measure_neighbour
 
 
 @takes_settings(DensityRequest)

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.answers.host_inspection import can_do_main_job, inspect_host
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import emit
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.render.tables.host_tables import doctor_document, findings_table
-from vdisklab.services.host_inspection import can_do_main_job, inspect_host
+from vdisklab.views.host_tables import doctor_document, findings_table
 
 
 def doctor(

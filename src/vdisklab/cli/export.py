@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.disk_export import answer_export, libvirt_version
 from vdisklab.cli.options import DbOption, DiskOption
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import DOMAIN_TYPES, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
-from vdisklab.render.tables.power_cuts import durability_sentence
-from vdisklab.services.disk_export import answer_export, libvirt_version
 from vdisklab.units import parse_size
+from vdisklab.views.power_cuts import durability_sentence
 
 
 def export(

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.actions.campaign_files import export_data
+from vdisklab.actions.output_file import STDOUT
+from vdisklab.answers.loading import database_url
 from vdisklab.cli.options import DbOption
-from vdisklab.services.answers import database_url
-from vdisklab.services.campaign_files import export_data
-from vdisklab.services.output_file import STDOUT
 from vdisklab.units import counted
 
 

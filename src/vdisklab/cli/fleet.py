@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.answers.planning import require_possible_paths
 from vdisklab.cli.campaign_options import parse_words
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.render.documents.fleets import (
+from vdisklab.results.address import parse_address, without_password
+from vdisklab.units import counted, parse_duration
+from vdisklab.views.documents.fleets import (
     FleetDoctorDocument,
     FleetStatusDocument,
     MemberCheck,
     MemberEntry,
 )
-from vdisklab.render.tables.host_tables import doctor_table, is_ready, status_table
-from vdisklab.results.address import parse_address, without_password
-from vdisklab.services.planning import require_possible_paths
-from vdisklab.units import counted, parse_duration
+from vdisklab.views.host_tables import doctor_table, is_ready, status_table
 
 if TYPE_CHECKING:
     from distributed.security import Security

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.actions import import_results
+from vdisklab.actions.campaign_files import exported_files, import_campaigns
+from vdisklab.actions.input_file import input_files
+from vdisklab.answers.loading import database_url
 from vdisklab.cli.options import DbOption
 from vdisklab.errors import PlanError
 from vdisklab.results.exchange import StoredExport
-from vdisklab.services import import_results
-from vdisklab.services.answers import database_url
-from vdisklab.services.campaign_files import exported_files, import_campaigns
-from vdisklab.services.input_file import input_files
 from vdisklab.units import counted
 
 _NAMES_SHOWN = 8

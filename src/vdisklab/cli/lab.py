@@ -11,6 +11,17 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.lab_runs import (
+    Lab,
+    choose_accelerator,
+    describe_lab,
+    measure_in_lab,
+    open_lab,
+    open_shell,
+    run_script,
+)
+from vdisklab.answers.loading import database_url
+from vdisklab.answers.planning import require_possible_paths
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.campaign_options import parse_words
 from vdisklab.cli.live import TerminalProgress
@@ -26,17 +37,6 @@ from vdisklab.lab.payload import CARRIED
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.store import open_store
-from vdisklab.services.answers import database_url
-from vdisklab.services.lab_runs import (
-    Lab,
-    choose_accelerator,
-    describe_lab,
-    measure_in_lab,
-    open_lab,
-    open_shell,
-    run_script,
-)
-from vdisklab.services.planning import require_possible_paths
 from vdisklab.units import format_duration, format_size, parse_size
 
 CarryOption = Annotated[

@@ -25,9 +25,9 @@ from vdisklab.progress import (
     Step,
     Throughput,
 )
-from vdisklab.render.tables.power_cuts import basis
 from vdisklab.sanitise import sanitise
 from vdisklab.units import counted, format_duration
+from vdisklab.views.power_cuts import basis
 
 _RUNS_FOR_PACE = 3
 

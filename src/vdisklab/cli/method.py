@@ -9,8 +9,8 @@ import typer
 from vdisklab.cli.options import Format, FormatOption
 from vdisklab.cli.output import dumps, emit
 from vdisklab.errors import PlanError
-from vdisklab.render.documents.schemas import DOCUMENTS, Schema, document_schema
-from vdisklab.render.tables.explanations import (
+from vdisklab.views.documents.schemas import DOCUMENTS, Schema, document_schema
+from vdisklab.views.explanations import (
     EXPLANATIONS,
     explanations_about,
     method_document,

@@ -101,7 +101,7 @@ class Verb(TyperCommand):
         except VdisklabError as error:
             explained = error
             if isinstance(error, PathSyntaxError):
-                from vdisklab.services.answers import free_name  # noqa: PLC0415 - for errors only
+                from vdisklab.answers.loading import free_name  # noqa: PLC0415 - for errors only
 
                 explained = free_name(error, db) or error
             named = Named.of(db, ctx.params.get("campaign"))

@@ -12,20 +12,20 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer, answer_recommendation
+from vdisklab.answers.places import Places, overview
 from vdisklab.cli.named import NOTHING_NAMED, Named
 from vdisklab.cli.options import Format
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
-from vdisklab.render.documents.conversion import to_json
-from vdisklab.render.tables.campaign_tables import places_document, places_tables
-from vdisklab.render.tables.layout import Table, as_csv
-from vdisklab.render.tables.ranking import ranking_bars, ranking_document, ranking_table
-from vdisklab.render.tables.recommendation import verdict_table
-from vdisklab.render.tables.terminal import show
 from vdisklab.results.store import Store
-from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer, answer_recommendation
-from vdisklab.services.places import Places, overview
+from vdisklab.views.campaign_tables import places_document, places_tables
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.layout import Table, as_csv
+from vdisklab.views.ranking import ranking_bars, ranking_document, ranking_table
+from vdisklab.views.recommendation import verdict_table
+from vdisklab.views.terminal import show
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""

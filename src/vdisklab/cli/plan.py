@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.answers.planning import PlanDescription, describe_plan, make_plan
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.options import Format
@@ -15,11 +16,10 @@ from vdisklab.cli.output import dumps
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.settings import Panel, Request
-from vdisklab.render.tables.layout import as_csv
-from vdisklab.render.tables.planned_cells import plan_document, plan_table
-from vdisklab.render.tables.terminal import show
 from vdisklab.sanitise import sanitise
-from vdisklab.services.planning import PlanDescription, describe_plan, make_plan
+from vdisklab.views.layout import as_csv
+from vdisklab.views.planned_cells import plan_document, plan_table
+from vdisklab.views.terminal import show
 
 
 @takes_settings(Request)

@@ -9,6 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.cut_power import (
+    DEFAULT_STATES,
+    EXHAUSTIVE_CHANGES,
+    PowerCutPlace,
+    PowerCutRequest,
+    judge_power_cuts,
+    plan_questions,
+    replay_case,
+)
+from vdisklab.answers.loading import database_url
 from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArgument
 from vdisklab.cli.live import TerminalProgress, print_dropped
 from vdisklab.cli.named import Named
@@ -24,23 +34,13 @@ from vdisklab.powercut.cutting.cuts import TEAR_BYTES
 from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.recording.promises import DEFAULT_WRITES
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
-from vdisklab.render.tables.cut_verdicts import (
+from vdisklab.units import MIB
+from vdisklab.views.cut_verdicts import (
     power_cut_document,
     power_cut_notes,
     power_cut_table,
     replay_lines,
 )
-from vdisklab.services.answers import database_url
-from vdisklab.services.cut_power import (
-    DEFAULT_STATES,
-    EXHAUSTIVE_CHANGES,
-    PowerCutPlace,
-    PowerCutRequest,
-    judge_power_cuts,
-    plan_questions,
-    replay_case,
-)
-from vdisklab.units import MIB
 
 _GUEST_MEMORY = 512 * MIB
 _MOST_WRITES = 10_000

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.planning import describe_profile, load_profile
 from vdisklab.cli.options import Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.render.documents.records import ProfileDocument, ProfilesDocument
-from vdisklab.render.tables.planned_cells import measurements_table, profiles_table
-from vdisklab.services.planning import describe_profile, load_profile
+from vdisklab.views.documents.records import ProfileDocument, ProfilesDocument
+from vdisklab.views.planned_cells import measurements_table, profiles_table
 from vdisklab.workload.registry import builtin_profiles
 
 

@@ -7,6 +7,11 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.advice import DEFAULT_METRIC, answer_ranking
+from vdisklab.answers.fleet_answers import answer_fleet_ranking
+from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.loading import open_results
+from vdisklab.answers.pareto_front import answer_pareto
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import (
     CampaignOption,
@@ -18,13 +23,8 @@ from vdisklab.cli.options import (
 )
 from vdisklab.cli.output import emit, print_ranking
 from vdisklab.errors import PlanError
-from vdisklab.render.tables.fleet_tables import fleet_ranking_document, fleet_ranking_table
-from vdisklab.render.tables.pareto_table import pareto_document, pareto_table
-from vdisklab.services.advice import DEFAULT_METRIC, answer_ranking
-from vdisklab.services.answers import open_results
-from vdisklab.services.fleet_answers import answer_fleet_ranking
-from vdisklab.services.fleet_hosts import load_fleet
-from vdisklab.services.pareto_front import answer_pareto
+from vdisklab.views.fleet_tables import fleet_ranking_document, fleet_ranking_table
+from vdisklab.views.pareto_table import pareto_document, pareto_table
 
 
 def rank(

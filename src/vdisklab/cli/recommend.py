@@ -6,6 +6,11 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers.density_answer import carrying, stored_density
+from vdisklab.answers.fleet_answers import answer_fleet_recommendation
+from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.loading import open_results
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import (
     CampaignOption,
@@ -18,17 +23,12 @@ from vdisklab.cli.options import (
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
-from vdisklab.render.tables.density_table import density_document, density_table
-from vdisklab.render.tables.fleet_tables import (
+from vdisklab.views.density_table import density_document, density_table
+from vdisklab.views.fleet_tables import (
     fleet_recommendation_document,
     fleet_recommendation_table,
 )
-from vdisklab.render.tables.recommendation import recommendation_document, recommendation_table
-from vdisklab.services.advice import answer_recommendation
-from vdisklab.services.answers import open_results
-from vdisklab.services.density_answer import carrying, stored_density
-from vdisklab.services.fleet_answers import answer_fleet_recommendation
-from vdisklab.services.fleet_hosts import load_fleet
+from vdisklab.views.recommendation import recommendation_document, recommendation_table
 
 NeedOption = Annotated[
     list[str] | None,

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vdisklab.actions.output_file import STDOUT, output_file
+from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.fleet_report import gather_fleet
+from vdisklab.answers.loading import open_results
+from vdisklab.answers.report_contents import gather
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, HostsOption
 from vdisklab.errors import HostError, PlanError
-from vdisklab.render.charts.svg import drawing_aside
-from vdisklab.render.page.contents import ReportFormat
-from vdisklab.render.page.fleet_page import render_fleet_page
-from vdisklab.services.answers import open_results
-from vdisklab.services.fleet_hosts import load_fleet
-from vdisklab.services.fleet_report import gather_fleet
-from vdisklab.services.output_file import STDOUT, output_file
-from vdisklab.services.report_contents import gather
+from vdisklab.views.charts.svg import drawing_aside
+from vdisklab.views.page.contents import ReportFormat
+from vdisklab.views.page.fleet_page import render_fleet_page
 
 if TYPE_CHECKING:
-    from vdisklab.render.page.files import Files
+    from vdisklab.views.page.files import Files
 
 
 def report(
@@ -78,7 +78,7 @@ def report(
         )
     with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
         contents = gather(results, campaign, disk)
-        from vdisklab.render.page.files import build  # noqa: PLC0415 - takes half a second
+        from vdisklab.views.page.files import build  # noqa: PLC0415 - takes half a second
 
         files = build(contents, form, draw)
     if not files:

@@ -11,7 +11,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.actions.campaign_files import stream_of_runs
+from vdisklab.actions.find_best import BestSearch, make_search
+from vdisklab.actions.lab_runs import ONLY_MEASURE
+from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.analysis.search import Outcome
+from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer
+from vdisklab.answers.loading import database_url, stored_verdicts
+from vdisklab.answers.places import load_places
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.named import Named
@@ -22,18 +29,11 @@ from vdisklab.host.waiting import patience
 from vdisklab.path.durability import HostDisk
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
-from vdisklab.render.tables.power_cuts import loss_sentences
-from vdisklab.render.verdict import next_step
-from vdisklab.render.wording import ranking_after_search, search_effort, search_sentences
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.advice import DEFAULT_METRIC, RankingAnswer
-from vdisklab.services.answers import database_url, stored_verdicts
-from vdisklab.services.campaign_files import stream_of_runs
-from vdisklab.services.find_best import BestSearch, make_search
-from vdisklab.services.lab_runs import ONLY_MEASURE
-from vdisklab.services.measure import Measured, measure, measure_in_turns
-from vdisklab.services.places import load_places
 from vdisklab.units import counted
+from vdisklab.views.power_cuts import loss_sentences
+from vdisklab.views.verdict import next_step
+from vdisklab.views.wording import ranking_after_search, search_effort, search_sentences
 
 
 @takes_settings(RunRequest)

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.actions.corrections import delete_stored, find_stored, rename_stored
+from vdisklab.answers.loading import open_results
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
 from vdisklab.errors import PlanError
-from vdisklab.render.tables.stored_runs import (
+from vdisklab.results.store import Store
+from vdisklab.sanitise import sanitise
+from vdisklab.views.stored_runs import (
     campaigns_document,
     campaigns_table,
     runs_document,
     runs_table,
 )
-from vdisklab.results.store import Store
-from vdisklab.sanitise import sanitise
-from vdisklab.services.answers import open_results
-from vdisklab.services.corrections import delete_stored, find_stored, rename_stored
 
 
 def runs(

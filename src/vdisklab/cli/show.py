@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.loading import open_results
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import DbOption, Format, FormatOption
 from vdisklab.cli.output import emit
-from vdisklab.render.tables.stored_runs import run_document, run_tables, samples_table
 from vdisklab.sanitise import sanitise
-from vdisklab.services.answers import open_results
+from vdisklab.views.stored_runs import run_document, run_tables, samples_table
 
 
 def show(

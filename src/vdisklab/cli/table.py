@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers.loading import open_results
+from vdisklab.answers.places import load_places
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
 from vdisklab.cli.output import emit, print_tables
-from vdisklab.render.tables.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
 from vdisklab.sanitise import sanitise
-from vdisklab.services.answers import open_results
-from vdisklab.services.places import load_places
+from vdisklab.views.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
 
 
 class Layout(StrEnum):

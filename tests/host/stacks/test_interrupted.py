@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions.leftovers import remove_leftovers
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Target, open_site
 from vdisklab.storage.zfs import dataset
 

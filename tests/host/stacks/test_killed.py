@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions.leftovers import remove_leftovers
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import loops_of

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.analysis.made import IOPS, P99, campaign_runs, cell, drifting, observed
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
+from vdisklab.answers.pareto_front import parse_criteria
 from vdisklab.errors import PlanError
 from vdisklab.results.outlines import RunTally
-from vdisklab.services.pareto_front import parse_criteria
 
 
 def test_the_front_has_the_best_of_each_and_the_compromises() -> None:

@@ -21,8 +21,8 @@ from vdisklab.analysis.observations import MeasureKey, Observations, observe, wi
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.campaign.runner import _kind
 from vdisklab.errors import GuestTimeoutError, TooSlowError
-from vdisklab.render.wording import sentence
 from vdisklab.results.model import Direction, Failure, FailureKind
+from vdisklab.views.wording import sentence
 
 
 def slow_in(rounds: list[int], *, measured: bool) -> Observations:

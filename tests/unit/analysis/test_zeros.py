@@ -21,10 +21,10 @@ from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_scores
 from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
+from vdisklab.answers.loading import find_measure
 from vdisklab.path.durability import Verdicts
-from vdisklab.render.wording import reach_sentence, sentence
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.services.answers import find_measure
+from vdisklab.views.wording import reach_sentence, sentence
 
 STALL = MeasureKey("seqread-1m-q32", Direction.READ, "longest_stall")
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")

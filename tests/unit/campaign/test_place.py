@@ -16,6 +16,7 @@ from typing import cast
 import pytest
 
 from tests.unit.guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
+from vdisklab.actions.leftovers import remove_leftovers
 from vdisklab.campaign.place import (
     GuestPlace,
     HostPlace,
@@ -32,7 +33,6 @@ from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.services.leftovers import remove_leftovers
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.undo import kill_process, processes_marked
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory

@@ -18,9 +18,9 @@ from tests.unit.stored import Database
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
-from vdisklab.render.tables.ranking import bar
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import PowerCut
+from vdisklab.views.ranking import bar
 
 SPEEDS = {
     "host": 1.0,

@@ -14,6 +14,8 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
+from vdisklab.actions.measure import Measured
+from vdisklab.answers.existing_guests import Roots, read_disks, read_host
 from vdisklab.cli import advise
 from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, PlanError
@@ -22,8 +24,6 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.existing_guests import Roots, read_disks, read_host
-from vdisklab.services.measure import Measured
 
 SPEEDS = {
     "host": 1.0,

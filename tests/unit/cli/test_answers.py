@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import GOLDEN, Database
+from vdisklab.answers.loading import database_url
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
@@ -21,10 +22,9 @@ from vdisklab.cli.show import show
 from vdisklab.cli.table import table
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
-from vdisklab.render.documents.schemas import document_schema
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Failure, FailureKind
-from vdisklab.services.answers import database_url
+from vdisklab.views.documents.schemas import document_schema
 
 
 def verbs() -> typer.Typer:

@@ -15,6 +15,7 @@ from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.kinds import caveats_of
+from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
@@ -23,9 +24,8 @@ from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.blockdevice import device_of
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
-from vdisklab.render.tables.audited_disks import audit_table
 from vdisklab.results.store import open_store
-from vdisklab.services.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
+from vdisklab.views.audited_disks import audit_table
 
 NETWORK = """<domain><name>far</name><devices><disk type='network'>
 <source protocol='rbd' name='p/i'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""

@@ -11,6 +11,14 @@ import typer
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.cli.test_answers import document, golden
 from tests.unit.stored import Database
+from vdisklab.actions import missing_claims
+from vdisklab.actions.measure import Measured
+from vdisklab.actions.missing_claims import (
+    MissingCells,
+    request_for,
+    run_command,
+    whole_claims,
+)
 from vdisklab.analysis import claimfile
 from vdisklab.analysis.claimfile import parse_claims
 from vdisklab.cli.claims import claims
@@ -28,14 +36,6 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.results.model import Run
-from vdisklab.services import missing_claims
-from vdisklab.services.measure import Measured
-from vdisklab.services.missing_claims import (
-    MissingCells,
-    request_for,
-    run_command,
-    whole_claims,
-)
 
 MINE = """
 article = "mine"

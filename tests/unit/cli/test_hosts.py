@@ -21,9 +21,9 @@ from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import RanUnder
-from vdisklab.render.documents.schemas import document_schema
-from vdisklab.render.tables.layout import Table
 from vdisklab.results.model import Campaign, Failure, FailureKind, Run
+from vdisklab.views.documents.schemas import document_schema
+from vdisklab.views.layout import Table
 
 HOSTS = 9
 

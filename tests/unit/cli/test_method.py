@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from tests.unit.cli.test_answers import call, document
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.render.documents.schemas import document_schema
-from vdisklab.render.tables.explanations import EXPLANATIONS, method_page
+from vdisklab.views.documents.schemas import document_schema
+from vdisklab.views.explanations import EXPLANATIONS, method_page
 
 
 def said(*arguments: str) -> str:

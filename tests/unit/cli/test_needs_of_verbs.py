@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stored import Database
+from vdisklab.actions.cut_power import PowerCutRequest, plan_questions
+from vdisklab.actions.find_best import make_search
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest
@@ -23,8 +25,6 @@ from vdisklab.plan.profile import Profile
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
-from vdisklab.services.cut_power import PowerCutRequest, plan_questions
-from vdisklab.services.find_best import make_search
 
 VALUES = {
     NeedKind.FORMAT: tuple(ImageFormat),

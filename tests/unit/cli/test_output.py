@@ -6,7 +6,7 @@ import pytest
 
 from vdisklab.cli.options import Format
 from vdisklab.cli.output import emit
-from vdisklab.render.tables.layout import Column, Table
+from vdisklab.views.layout import Column, Table
 
 
 def table(key: str, value: str) -> Table[dict[str, str]]:

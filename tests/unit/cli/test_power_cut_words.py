@@ -10,6 +10,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST, SPEEDS, answer, runs
 from tests.unit.stored import Database
+from vdisklab.answers.loading import stored_verdicts, verdicts_of
 from vdisklab.cli.main import main
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
@@ -20,9 +21,8 @@ from vdisklab.path.durability import (
     Verdicts,
     durability,
 )
-from vdisklab.render.tables.power_cuts import durability_sentence, power_cut_word
 from vdisklab.results.power_cut import MODEL
-from vdisklab.services.answers import stored_verdicts, verdicts_of
+from vdisklab.views.power_cuts import durability_sentence, power_cut_word
 
 LOSS = "raw/unsafe loses flushed data in a power cut: cache mode unsafe drops flushes."
 

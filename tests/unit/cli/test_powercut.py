@@ -10,21 +10,21 @@ import jsonschema
 import pytest
 
 from tests.unit.results.test_power_cut import FAILED, KEPT, LOST
+from vdisklab.actions import cut_power as service
+from vdisklab.actions.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
 from vdisklab.cli.main import main
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
 from vdisklab.powercut.vocabulary import ClientKind
-from vdisklab.render.documents.conversion import to_json
-from vdisklab.render.documents.schemas import document_schema
-from vdisklab.render.tables.cut_verdicts import (
+from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
+from vdisklab.views.cut_verdicts import (
     power_cut_document,
     power_cut_notes,
     power_cut_table,
     verdict_word,
 )
-from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
-from vdisklab.services import cut_power as service
-from vdisklab.services.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.documents.schemas import document_schema
 
 
 @pytest.mark.parametrize(

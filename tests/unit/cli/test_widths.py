@@ -18,30 +18,29 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.unit.analysis.made import labelled
-from tests.unit.render.tables.test_stored_runs import MEMBERS
 from tests.unit.results.test_power_cut import KEPT, LOST
-from vdisklab import render
+from tests.unit.views.test_stored_runs import MEMBERS
+from vdisklab import numbers, render
+from vdisklab.actions.cut_power import PowerCutAnswer
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.host_inspection import Availability, HostFinding
 from vdisklab.cli import output, plan
 from vdisklab.cli.main import main
-from vdisklab.render import numbers
-from vdisklab.render.documents.conversion import to_json
-from vdisklab.render.documents.fleets import MemberCheck, MemberEntry
-from vdisklab.render.tables.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
-from vdisklab.render.tables.host_tables import (
+from vdisklab.results.model import Direction, GuestGroup, HostLoad
+from vdisklab.units import format_bytes, format_duration
+from vdisklab.views.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
+from vdisklab.views.host_tables import (
     doctor_document,
     doctor_table,
     findings_table,
     status_table,
 )
-from vdisklab.render.tables.layout import Table
-from vdisklab.render.tables.medians import boot_table, compute_medians, growth_table
-from vdisklab.render.tables.stored_runs import group_table
-from vdisklab.render.tables.terminal import show
-from vdisklab.results.model import Direction, GuestGroup, HostLoad
-from vdisklab.services.cut_power import PowerCutAnswer
-from vdisklab.services.host_inspection import Availability, HostFinding
-from vdisklab.units import format_bytes, format_duration
+from vdisklab.views.layout import Table
+from vdisklab.views.medians import boot_table, compute_medians, growth_table
+from vdisklab.views.stored_runs import group_table
+from vdisklab.views.terminal import show
 
 CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
 WIDTHS = (60, 80, 100, 120, 200)
@@ -91,8 +90,8 @@ ELSEWHERE = {
     "host_tables.status_table": "cli/test_widths.py",
     "host_tables.doctor_table": "cli/test_widths.py",
     "stored_runs.group_table": "cli/test_widths.py",
-    "density_table.density_table": "services/test_guest_capacity.py",
-    "density_table.neighbour_table": "services/test_noisy_neighbour.py",
+    "density_table.density_table": "actions/test_guest_capacity.py",
+    "density_table.neighbour_table": "answers/test_noisy_neighbour.py",
     "fleet_tables.fleet_ranking_table": "cli/test_hosts.py",
     "fleet_tables.fleet_comparison_table": "cli/test_hosts.py",
     "fleet_tables.fleet_recommendation_table": "cli/test_hosts.py",
@@ -141,7 +140,7 @@ def building() -> Iterator[str]:
     frame = sys._getframe().f_back
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("vdisklab.render"):
+        if module.startswith("vdisklab.views"):
             yield f"{module.rpartition('.')[2]}.{frame.f_code.co_name}"
         frame = frame.f_back
 

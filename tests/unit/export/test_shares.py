@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vdisklab.answers.disk_groups import group_disks
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.audit.domain import read_domain
 from vdisklab.audit.incus_instance import read_incus
@@ -15,7 +16,6 @@ from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest, NotExpressibleError
 from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.disk_path import parse_path
-from vdisklab.services.disk_groups import group_disks
 
 
 def exported(path: str, form: Platform, source: str | None = None) -> str:

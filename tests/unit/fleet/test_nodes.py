@@ -40,7 +40,7 @@ from vdisklab.fleet.coordinator import (
 from vdisklab.fleet.quiet_settings import SETTINGS, apply_settings, check_address, own_versions
 from vdisklab.fleet.systemd_unit import systemd_unit
 from vdisklab.host.waiting import wait_until
-from vdisklab.render.tables.host_tables import doctor_table
+from vdisklab.views.host_tables import doctor_table
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.actions.lab_runs import job_script
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_image import (
@@ -24,7 +25,6 @@ from vdisklab.lab.lab_image import (
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv, usable_cpus
 from vdisklab.lab.payload import carried_files, needed_distributions, required_names
 from vdisklab.plan.guest import Accelerator
-from vdisklab.services.lab_runs import job_script
 
 LISTING = """\
 Debian|http://deb.example/debian/|bookworm|main

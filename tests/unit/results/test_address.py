@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from vdisklab.actions.missing_claims import run_command
 from vdisklab.plan.settings import Request
 from vdisklab.results.address import without_password
-from vdisklab.services.missing_claims import run_command
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from vdisklab.actions.corrections import delete_stored, find_stored
 from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
 from vdisklab.results import schema
 from vdisklab.results.address import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.corrections import delete_stored, find_stored
 
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from vdisklab.actions.campaign_files import export_data, exported_files, import_campaigns
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -34,7 +35,6 @@ from vdisklab.results.exchange import (
 from vdisklab.results.model import Campaign, Direction, Origin, Run, Sample
 from vdisklab.results.power_cut import Counterexample
 from vdisklab.results.store import Store, open_store
-from vdisklab.services.campaign_files import export_data, exported_files, import_campaigns
 
 from .test_store import MANY
 from .values import BROKEN, a_campaign, a_measurement, a_power_cut, a_run, campaigns_with_runs

@@ -16,10 +16,10 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
+from vdisklab.actions.import_results import import_files
 from vdisklab.cli.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.results.store import open_store
-from vdisklab.services.import_results import import_files
 
 DATA = Path(__file__).parents[2] / "data"
 NAMES = ("my VM at home", "zfs box/2", "raw/nonsense", "VM (cold)")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from vdisklab.answers.planning import load_profile
 from vdisklab.cli.main import main
-from vdisklab.services.planning import load_profile
 from vdisklab.units import GIB
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import GroupStart

@@ -1,6 +1,6 @@
 """Diagnostics: each kind of reason to distrust or qualify a number, as a type.
 
-`render.wording` has a sentence for each kind; mypy reports a kind without one.
+`views.wording` has a sentence for each kind; mypy reports a kind without one.
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ from vdisklab.analysis.diagnostics.values import (
     first_round_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
-from vdisklab.render.wording import sentence
 from vdisklab.results.model import Direction
 from vdisklab.results.outlines import CellTally, TimedMeasurement
+from vdisklab.views.wording import sentence
 
 
 def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:

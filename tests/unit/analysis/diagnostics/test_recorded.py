@@ -13,9 +13,9 @@ from vdisklab.analysis.diagnostics.recorded import (
     direct_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.render.wording import sentence
 from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness
+from vdisklab.views.wording import sentence
 
 CELLS = {
     "a": cell("zfs/raw/none"),

@@ -15,7 +15,7 @@ from vdisklab.analysis.fleet.host_means import effects, host_means
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
 from vdisklab.analysis.observations import Round
-from vdisklab.render.fleet_sentences import agreement_sentence, outlier_sentences
+from vdisklab.views.fleet_sentences import agreement_sentence, outlier_sentences
 
 RNG = np.random.default_rng
 

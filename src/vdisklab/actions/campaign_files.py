@@ -1,0 +1,156 @@
+"""Exports campaigns into a file, and imports such files into a database."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TextIO
+
+from vdisklab.actions.input_file import unreadable
+from vdisklab.actions.measure import Publish
+from vdisklab.actions.output_file import output_file
+from vdisklab.errors import HostError, PlanError
+from vdisklab.host.visible import is_visible_file
+from vdisklab.results.exchange import (
+    LARGEST,
+    PEEK,
+    StoredExport,
+    is_export,
+    read_export,
+    store_export,
+    write_json,
+    write_run,
+    write_samples_csv,
+)
+from vdisklab.results.model import Campaign, Run
+from vdisklab.results.power_cut import PowerCut
+from vdisklab.results.store import Store, open_store
+
+
+def export_data(
+    url: str, file: Path, names: Sequence[str] | None = None, *, raw: bool = True
+) -> tuple[Campaign, ...]:
+    """Writes the named campaigns (None: all) and their machines' power cuts; returns the campaigns.
+
+    The file's name decides the format: samples as CSV for `.csv`, else JSON that can be imported;
+    both compressed if it ends in `.gz`. `-` is standard output. Raises DatabaseError for an
+    unknown campaign, HostError if the file cannot be written.
+    """
+    with open_store(url, create=False) as store:
+        campaigns = _chosen(store, names)
+        if not campaigns and not store.power_cuts():
+            raise PlanError(
+                f"{store} holds nothing to export", hint="measure something: `vdisklab run PATHS…`"
+            )
+        verdicts = _power_cuts(store, campaigns, everything=not names)
+        with output_file(file) as stream, _text(stream, packed=file.suffix == ".gz") as sink:
+            if ".csv" in file.suffixes[-2:]:
+                runs = (run for campaign in campaigns for run in store.runs(campaign.id))
+                write_samples_csv(sink, runs)
+            else:
+                write_json(sink, store, campaigns, verdicts, raw=raw)
+    return campaigns
+
+
+@contextmanager
+def stream_of_runs(file: Path) -> Iterator[Publish]:
+    """A function that appends an export of one run to `file`, as one line.
+
+    Raises HostError if the file cannot be opened or written.
+    """
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+    def append(campaign: Campaign, run: Run) -> None:
+        line = io.StringIO()
+        write_run(line, campaign, run)
+        rest = memoryview(line.getvalue().encode())
+        try:
+            while rest:  # a serial port takes a part at a time
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError as error:
+            raise _unwritable(file, error) from error
+
+    try:
+        yield append
+    finally:
+        os.close(descriptor)
+
+
+def _unwritable(file: Path, error: OSError) -> HostError:
+    return HostError(
+        f"runs cannot be written to {file}: {error.strerror}",
+        hint="the database has them; name another file with --stream",
+    )
+
+
+def _chosen(store: Store, names: Sequence[str] | None) -> tuple[Campaign, ...]:
+    if not names:
+        return tuple(reversed(store.campaigns()))
+    return tuple({campaign.id: campaign for campaign in map(store.campaign, names)}.values())
+
+
+def _power_cuts(
+    store: Store, campaigns: Sequence[Campaign], *, everything: bool
+) -> tuple[PowerCut, ...]:
+    machines = {campaign.host.machine_id for campaign in campaigns}
+    return tuple(
+        verdict
+        for verdict in store.power_cuts()
+        if everything or verdict.host.machine_id in machines
+    )
+
+
+@contextmanager
+def _text(binary: IO[bytes], *, packed: bool) -> Iterator[TextIO]:
+    """The file as UTF-8 text, through gzip if `packed`; without a time stamp."""
+    stream = gzip.GzipFile("", "wb", fileobj=binary, mtime=0) if packed else binary
+    with io.TextIOWrapper(stream, encoding="utf-8", newline="") as text:
+        yield text
+
+
+def exported_files(files: Sequence[Path]) -> bool:
+    """True if the files were written by `export-data`. Raises PlanError for a mixture."""
+    exported = [is_visible_file(file) and is_export(_ends(file)) for file in files]
+    if any(exported) and not all(exported):
+        raise PlanError(
+            f"{files[exported.index(True)]} holds whole campaigns, but "
+            f"{files[exported.index(False)]} does not",
+            hint="import them one after the other",
+        )
+    return all(exported)
+
+
+def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
+    """Reads all files, then stores what the database does not hold yet, file by file.
+
+    Raises DatabaseError for a file that is damaged or contradicts the database.
+    """
+    exports = [(file, read_export(_content(file), name=str(file))) for file in files]
+    with open_store(url) as store:
+        return [store_export(store, export, name=str(file)) for file, export in exports]
+
+
+def _ends(file: Path) -> bytes:
+    """The first and the last bytes of a file, by which an export is recognised."""
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(PEEK)
+            opened.seek(-min(PEEK, file.stat().st_size), os.SEEK_END)
+            return start + opened.read()
+    except OSError as error:
+        raise unreadable(str(file), error) from error
+
+
+def _content(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(LARGEST + 1)
+    except OSError as error:
+        raise unreadable(str(file), error) from error

@@ -1,0 +1,148 @@
+"""Deletes and renames stored results, to undo an import or a run that went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdisklab.actions.import_results import last_rounds, require_name
+from vdisklab.errors import DamagedError, DatabaseError, PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Campaign, Origin
+from vdisklab.results.outlines import RunOutline
+from vdisklab.results.store import Store
+from vdisklab.units import counted
+
+_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A campaign with its runs, or the `chosen` ones of its runs.
+
+    `campaign` is None, and there are no runs, if damage prevents reading more than the ids.
+    """
+
+    campaign: Campaign | None
+    runs: tuple[RunOutline, ...]
+    chosen: tuple[RunOutline, ...] = ()
+    campaign_id: str | None = None
+    run_id: str | None = None
+
+    def __str__(self) -> str:
+        if self.campaign is None:
+            name = f"run {self.run_id}" if self.run_id else f"campaign {self.campaign_id}"
+            return f"the damaged {name}"
+        if self.chosen:
+            first = self.chosen[0]
+            cell = first.measured_cell
+            if len(self.chosen) == 1:
+                return f"run {first.id} of campaign {self.campaign.id}: {cell}, round {first.round}"
+            return f"{counted(len(self.chosen), 'run')} of campaign {self.campaign.id}: {cell}"
+        label = f" ({self.campaign.label})" if self.campaign.label else ""
+        cells = len({run.cell for run in self.runs})
+        size = f"{counted(len(self.runs), 'run')} of {counted(cells, 'cell')}"
+        return f"campaign {self.campaign.id}{label}: {size}"
+
+
+def find_stored(results: Store, name: str) -> StoredResult:
+    """What a name means: the id of a campaign or a run, its first letters, a campaign's label, or
+    an import's free name, which means all runs that have it.
+
+    Raises DatabaseError unless it means one thing.
+    """
+    campaigns, runs = results.matching(name)
+    if not campaigns and not runs:
+        return _by_label(results, name)
+    matches = [*(f"campaign {match}" for match in campaigns), *(f"run {match}" for match in runs)]
+    _require_one(name, matches)
+    campaign_id, run_id = next(iter(campaigns), None), next(iter(runs), None)
+    try:
+        campaign = results.campaign(campaign_id or results.run(runs[0]).campaign)
+        outlines = results.outlines([campaign.id])
+    except DamagedError:
+        return StoredResult(None, (), (), campaign_id, run_id)
+    chosen = tuple(run for run in outlines if run.id == run_id)
+    return StoredResult(campaign, outlines, chosen, campaign_id, run_id)
+
+
+def _by_label(results: Store, name: str) -> StoredResult:
+    labelled, named = [], []
+    for campaign in results.campaigns() if name else ():
+        outlines = results.outlines([campaign.id])
+        imported = tuple(
+            run
+            for run in outlines
+            if run.origin is Origin.IMPORTED and run.measured_cell.label == name
+        )
+        labelled += [StoredResult(campaign, outlines)] if campaign.label == name else []
+        named += [StoredResult(campaign, outlines, imported)] if imported else []
+    stored = labelled or named
+    if not stored:
+        raise DatabaseError(
+            f"there is no campaign and no run {name!r}",
+            hint="`vdisklab runs` lists the campaigns, `vdisklab runs CAMPAIGN` its runs",
+        )
+    _require_one(name, [str(result).partition(":")[0] for result in stored])
+    return stored[0]
+
+
+def _require_one(name: str, matches: Sequence[str]) -> None:
+    if len(matches) > 1:
+        more = f" and {len(matches) - _SHOWN} more" if len(matches) > _SHOWN else ""
+        raise DatabaseError(
+            f"{name!r} may be {', '.join(matches[:_SHOWN])}{more}",
+            hint="name one by its id, or by more of its letters",
+        )
+
+
+def delete_stored(results: Store, stored: StoredResult) -> None:
+    """Deletes a campaign with all its runs, or some runs."""
+    runs = [run.id for run in stored.chosen]
+    if stored.run_id is not None:
+        runs = [stored.run_id]
+    for run_id in runs:
+        results.delete_run(run_id)
+    campaign_id = stored.campaign_id if stored.campaign is None else stored.campaign.id
+    if campaign_id is not None and not runs:
+        results.delete_campaign(campaign_id)
+
+
+def rename_stored(results: Store, stored: StoredResult, name: str) -> str:
+    """Gives a campaign another label, or an imported run and its repetitions another name.
+
+    A campaign of one imported name gets both. Returns what was done. Repetitions get rounds after
+    those that the name has already. Raises PlanError for a bad name, and for a run that vdisklab
+    measured: its path says what was measured.
+    """
+    require_name("--rename", name)
+    campaign = stored.campaign
+    if campaign is None:
+        raise PlanError(
+            f"{stored} cannot be renamed", hint="delete it: `vdisklab runs --delete ID`"
+        )
+    if stored.chosen:
+        return _rename_cell(results, stored, stored.chosen[0], name)
+    results.rename_campaign(campaign.id, name)
+    done = f"campaign {campaign.id} is labelled {name}"
+    cells = {run.cell for run in stored.runs}
+    if len(cells) == 1 and all(run.origin is Origin.IMPORTED for run in stored.runs):
+        done += f"; {_rename_cell(results, stored, stored.runs[0], name)}"
+    return done
+
+
+def _rename_cell(results: Store, stored: StoredResult, like: RunOutline, name: str) -> str:
+    """Renames the runs of the same imported cell."""
+    if like.origin is not Origin.IMPORTED:
+        raise PlanError(
+            f"run {like.id} was measured as {like.measured_cell}, and keeps that name",
+            hint="imported runs and campaigns can be renamed",
+        )
+    cell = MeasuredCell.parse(name)
+    if cell == like.measured_cell:
+        return f"{cell} has that name already"
+    first = last_rounds(stored.runs).get(cell.fingerprint, 0) + 1
+    imported = [run for run in stored.runs if run.cell == like.cell and run.origin is like.origin]
+    ordered = sorted(imported, key=lambda run: run.round)
+    results.rename_runs({run.id: round for round, run in enumerate(ordered, first)}, cell)
+    return f"{counted(len(ordered), 'run')} of {like.measured_cell} renamed: {cell}"

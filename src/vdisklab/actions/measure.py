@@ -1,0 +1,299 @@
+"""Measures campaigns: makes the plan on this host, and measures and stores the remaining runs."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from vdisklab.answers.loading import stored_verdicts
+from vdisklab.answers.planning import make_plan
+from vdisklab.campaign.context import CampaignContext, open_campaign
+from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
+from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
+from vdisklab.campaign.schedule import schedule
+from vdisklab.errors import DatabaseBusyError
+from vdisklab.guest.factory import GuestContext
+from vdisklab.host.blockdevice import describe_device, medium_of
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts, memory_bytes
+from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.waiting import Clock
+from vdisklab.path.durability import Verdicts
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.settings import Request
+from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
+from vdisklab.results.model import Campaign, HostFacts, Run
+from vdisklab.results.store import Store
+from vdisklab.units import format_duration
+
+_RETRY_SECONDS = 900.0
+_PAUSE_SECONDS = 2.0
+
+Narrow = Callable[[CampaignPlan], CampaignPlan]
+"""Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
+
+Publish = Callable[[Campaign, Run], None]
+"""Is called with each run and its campaign, as soon as the run is stored."""
+
+
+class CellSearch(Protocol):
+    """Decides before each round what to measure: the best path, or the number of guests."""
+
+    @property
+    def renews_guests(self) -> bool:
+        """True if each round boots new guests."""
+
+    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+        """The plan without cells that the search never measures. Raises PlanError."""
+
+    def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
+        """Returns the function that selects the cells to measure in each round."""
+
+    def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
+        """The time that this search may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The outcome of measuring a campaign.
+
+    `campaign` is its id, None if no run is stored. `runs` counts all stored runs, including those
+    of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
+    command had nothing to do.
+    """
+
+    campaign: str | None = None
+    runs: int = 0
+    failed: int = 0
+    interrupted: bool = False
+    complete_before: bool = False
+
+
+def measure(
+    store: Store,
+    request: Request,
+    progress: Progress,
+    *,
+    new: bool = False,
+    search: CellSearch | None = None,
+    narrow: Narrow | None = None,
+    publish: Publish | None = None,
+) -> Measured:
+    """Measures a request, continuing the campaign of an equal plan unless `new`.
+
+    With `search` only cells that can still be the best are measured. After an interrupt everything
+    on the host is removed, and the finished runs stay stored.
+    """
+    measured = Measured()
+    try:
+        with open_ledger() as ledger:
+            host = LocalHost()
+            plan = make_plan(host, ledger, request, progress)
+            if narrow is not None:
+                plan = narrow(plan)
+            if search is not None:
+                verdicts = stored_verdicts(store, collect_facts(host), request.disk)
+                plan = search.narrow(plan, verdicts, progress)
+            report_plan(plan, progress)
+            context = GuestContext(host, ledger, cache_directory(), progress)
+            steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
+            with closing(steps_of_plan) as steps:
+                for step in steps:
+                    measured = step
+    except KeyboardInterrupt:
+        return replace(measured, interrupted=True)
+    return measured
+
+
+def measure_in_turns(
+    store: Store,
+    requests: Sequence[Request],
+    progress: Progress,
+    *,
+    new: bool = False,
+    publish: Publish | None = None,
+) -> tuple[Measured, ...]:
+    """Measures several requests in turns, round by round, each as a separate campaign.
+
+    Turns are needed because a disk's speed changes from hour to hour; separate campaigns because
+    all cells of a campaign share one work directory.
+    """
+    measured = [Measured()] * len(requests)
+    place = 0
+    try:
+        with open_ledger() as ledger:
+            host = LocalHost()
+            context = GuestContext(host, ledger, cache_directory(), progress)
+            plans = [make_plan(host, ledger, request, progress) for request in requests]
+            for plan in plans:
+                report_plan(plan, progress)
+            for round in range(1, plans[0].rounds + 1):
+                for place, plan in enumerate(plans):
+                    before = measured[place].failed
+                    part = replace(plan, rounds=round)
+                    turn = _measure_plan(
+                        store, context, part, new=new and round == 1, publish=publish
+                    )
+                    with closing(turn) as steps:
+                        for step in steps:
+                            measured[place] = replace(step, failed=before + step.failed)
+    except KeyboardInterrupt:
+        measured[place] = replace(measured[place], interrupted=True)
+    return tuple(measured)
+
+
+def report_plan(plan: CampaignPlan, progress: Progress) -> None:
+    """Reports the dropped paths and the plan's warnings."""
+    for dropped in plan.dropped:
+        progress(PathDropped(dropped.path, dropped.reason, dropped.instead))
+    for sentence in plan_warnings(plan, memory_bytes()):
+        progress(PlanWarning(sentence))
+
+
+def _measure_plan(
+    store: Store,
+    context: GuestContext,
+    plan: CampaignPlan,
+    search: CellSearch | None = None,
+    *,
+    new: bool,
+    publish: Publish | None = None,
+) -> Generator[Measured, None, None]:
+    """Measures and stores the remaining runs of a plan; yields the counts after each run."""
+    campaign = _campaign(store, plan, context.host, context.progress, new=new)
+    finished = store.finished(campaign.id)
+    # nobody knows beforehand what a search will measure
+    slots = () if search is not None else tuple(schedule(plan, finished))
+    total = len(plan.cells) * plan.rounds
+    done, failed = (len(finished) if search is not None else total - len(slots)), 0
+    if not slots and search is None:
+        yield Measured(campaign.id, done, complete_before=True)
+        return
+    context.progress(
+        CampaignStarted(
+            total, done, campaign_seconds(plan, slots), plan.label, at_most=search is not None
+        )
+    )
+    if done:
+        yield Measured(campaign.id, done)
+    tag = RunTag(campaign.id, _medium(plan))
+    changed = None
+    try:
+        with open_campaign(context, plan) as opened:
+            changed = _changed_accelerator(store, campaign, opened)
+            if changed is None:
+                with closing(
+                    campaign_runs(opened, tag, finished)
+                    if search is None
+                    else chosen_runs(
+                        opened,
+                        tag,
+                        finished,
+                        search.choosing(store, plan, campaign.id),
+                        search.time_limit(store, plan, campaign.id),
+                        renew=search.renews_guests,
+                    )
+                ) as runs:
+                    for run in runs:
+                        store_with_retry(store, run, context.progress)
+                        if publish is not None:
+                            publish(campaign, run)
+                        done += 1
+                        failed += run.failure is not None
+                        yield Measured(campaign.id, done, failed)
+    finally:
+        if not done:
+            # An empty campaign would become the newest one, from which answers are taken.
+            store.drop_if_empty(campaign.id)
+    if changed is not None:
+        context.progress(Note(changed))
+        yield from _measure_plan(store, context, plan, search, new=True, publish=publish)
+
+
+def _changed_accelerator(store: Store, campaign: Campaign, opened: CampaignContext) -> str | None:
+    """Why a campaign cannot be continued: its guests ran under another accelerator than now."""
+    before = store.accelerators(campaign.id) - {opened.ran_under}
+    if not before or opened.ran_under is None:
+        return None
+    words = RanUnder(before.pop()).words
+    return (
+        f"a new campaign begins, because guests ran {words} and now run {opened.ran_under.words}; "
+        "the two are never ranked together"
+    )
+
+
+def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
+    """The stored campaign that this plan continues, if this host has not changed since."""
+    facts = collect_facts(LocalHost())
+    earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
+    return None if earlier is None or _changes(earlier.host, facts) else earlier
+
+
+def _campaign(
+    store: Store, plan: CampaignPlan, host: Host, progress: Progress, *, new: bool
+) -> Campaign:
+    """The campaign that this plan continues, or a new one.
+
+    A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
+    be mixed with the old ones.
+    """
+    facts = collect_facts(host)
+    stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
+    changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
+    if stored_campaign is not None and not changes:
+        return stored_campaign
+    if changes:
+        progress(
+            Note(f"a new campaign begins, because this host has changed: {', '.join(changes)}")
+        )
+    campaign = Campaign(
+        id=secrets.token_hex(4),
+        fingerprint=plan.fingerprint,
+        plan=plan.stored_json(),
+        host=facts,
+        started=datetime.now(UTC),
+        label=plan.label,
+    )
+    store.add_campaign(campaign)
+    return campaign
+
+
+def _changes(before: HostFacts, now: HostFacts) -> list[str]:
+    """Changes of the host that can affect numbers, one phrase each."""
+    keys = ("kernel", "cpu", "cpus", "qemu", "fio")
+    pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
+    known = (pair for pair in pairs if None not in pair)  # a busy machine may not say a version
+    return [f"{key} was {old} and is now {new}" for key, old, new in known if old != new]
+
+
+def _medium(plan: CampaignPlan) -> str | None:
+    """The device below the work directory, or the devices used instead of it."""
+    if not plan.backing.devices:
+        return medium_of(plan.directory)
+    return " + ".join(describe_device(device) or str(device) for device in plan.backing.devices)
+
+
+def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = time) -> None:
+    """Stores a run; retries for 15 minutes while the database is locked, full or unreachable.
+
+    Waiting is cheaper than measuring again. Raises the last DatabaseBusyError after that.
+    """
+    end = clock.monotonic() + _RETRY_SECONDS
+    noted = False
+    while True:
+        try:
+            return store.add_run(run)
+        except DatabaseBusyError as error:
+            if clock.monotonic() >= end:
+                raise
+            if not noted:
+                wait = format_duration(_RETRY_SECONDS)
+                progress(Note(f"{error}; retrying for {wait}: {error.hint}"))
+            noted = True
+        clock.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,217 @@
+"""Finds the cells of claims that are unmeasured on this machine, and measures them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from vdisklab.actions.measure import measure
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, judge_claims
+from vdisklab.analysis.claimfile import Claim
+from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
+from vdisklab.answers.planning import rounds_of
+from vdisklab.errors import HostError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.settings import NO_BASELINE, Request, command_words, given, merge
+from vdisklab.progress import Note, Progress
+from vdisklab.results.address import without_password
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+from vdisklab.units import counted
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCells:
+    """Unmeasured cells of one profile and page-cache choice, which one campaign can measure.
+
+    `claims` are the claims that need them.
+    """
+
+    profile: str
+    page_cache: PageCacheChoice
+    paths: tuple[str, ...]
+    claims: tuple[Claim, ...] = ()
+
+
+def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
+    """The unmeasured cells of the answers, in as few campaigns as possible."""
+    lacking: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
+    for answer in answers:
+        if answer.missing:
+            key = (answer.claim.profile, answer.claim.page_cache)
+            lacking.setdefault(key, []).append(answer)
+    return tuple(
+        MissingCells(
+            *key,
+            tuple(
+                dict.fromkeys(
+                    cell.path.canonical for claim_answer in group for cell in claim_answer.missing
+                )
+            ),
+            tuple(answer.claim for answer in group),
+        )
+        for key, group in lacking.items()
+    )
+
+
+def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
+    """The plan limited to claims whose cells can all be measured here.
+
+    Raises HostError if there is none: a ratio needs both of its sides.
+    """
+    possible_cells = set(plan.cells)
+    claim_cells = {
+        cell for claim in claims if possible_cells.issuperset(claim.cells) for cell in claim.cells
+    }
+    cells = tuple(cell for cell in plan.cells if cell in claim_cells)
+    if not cells:
+        reasons = "; ".join(f"{drop.path}: {drop.reason}" for drop in plan.dropped)
+        raise HostError(
+            f"this host cannot measure every path of {', '.join(claim.name for claim in claims)}: "
+            f"{reasons}",
+            hint="fix these problems, or exclude those claims with --only",
+        )
+    return replace(plan, cells=cells)
+
+
+def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
+    """The campaign that measures the cells, with the settings of the campaign that it joins."""
+    alike = Request() if like is None else request_alike(like.plan, Request)
+    return replace(
+        merge(alike, requested),
+        paths=cells.paths,
+        profile=cells.profile,
+        page_cache=cells.page_cache,
+        baseline=NO_BASELINE,
+    )
+
+
+def run_command(request: Request) -> str:
+    """The `vdisklab run` command for a request."""
+    public = request.db and without_password(request.db)
+    return shlex.join(command_words(replace(request, db=public)))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredClaims:
+    """The campaigns that answer the claims, the older ones first."""
+
+    campaigns: tuple[str, ...]
+    interrupted: bool
+
+
+def measure_missing(
+    store: Store,
+    claims: Sequence[Claim],
+    requested: Request,
+    names: Sequence[str] | None,
+    progress: Progress,
+) -> MeasuredClaims:
+    """Measures the requested cells that no campaign of this machine has, as far as it can.
+
+    `names` are the campaigns to consider, None for all. Raises PlanError if a named campaign cannot
+    be joined with the new measurements.
+    """
+    machine = collect_facts(LocalHost()).machine_id
+    measured = _measured_before(store, names, requested, machine)
+    like = measured.campaigns[0] if measured.campaigns else None
+    campaigns = measured.ids
+    for cells in missing_cells(judge_claims(claims, measured.observations, measured.outlines)):
+        request = request_for(cells, requested, like)
+        rounds = rounds_of(request)
+        request = replace(request, rounds=rounds, label=label_of(rounds))
+        narrow = partial(whole_claims, claims=cells.claims)
+        try:
+            outcome = measure(store, request, progress, narrow=narrow)
+        except HostError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            progress(Note(f"not measured: {error}{hint}"))
+            continue
+        campaigns += [] if outcome.campaign is None else [outcome.campaign]
+        if outcome.interrupted:
+            return MeasuredClaims(tuple(campaigns), interrupted=True)
+    return MeasuredClaims(tuple(campaigns), interrupted=False)
+
+
+def _measured_before(
+    store: Store, names: Sequence[str] | None, requested: Request, machine: str
+) -> Loaded:
+    """The campaigns of this machine with the requested settings, among the named ones or all.
+
+    An unfinished campaign of `measure_missing` is excluded: so the same cells are missing as at its
+    start, the plan is the same, and the campaign continues.
+    """
+    if names:
+        campaigns = tuple({item.id: item for item in map(store.campaign, names)}.values())
+        _require_alike(campaigns, machine, requested)
+    else:
+        campaigns = store.campaigns(with_runs=True)
+    usable = [
+        campaign
+        for campaign in campaigns
+        if campaign.host.machine_id == machine
+        and not _difference(campaign, requested)
+        and not _is_unfinished(store, campaign, requested.rounds)
+    ]
+    if not usable:
+        return NOTHING
+    joined = Joining(store, usable[0])
+    return load_chosen(store, tuple(item for item in usable if joined.add(item) is None))
+
+
+def _require_alike(campaigns: Iterable[Campaign], machine: str, requested: Request) -> None:
+    for campaign in campaigns:
+        if campaign.host.machine_id != machine:
+            raise PlanError(
+                f"campaign {campaign.id} was measured on another machine "
+                f"({campaign.host.hostname})",
+                hint="results of two machines cannot be joined: leave --campaign or --run out",
+            )
+        different = _difference(campaign, requested)
+        if different:
+            raise PlanError(
+                f"campaign {campaign.id} was measured with another {different}",
+                hint=f"only equal settings can be joined: leave --campaign or --{different} out",
+            )
+
+
+def _difference(campaign: Campaign, requested: Request) -> str | None:
+    """The first requested option whose value differs in the campaign."""
+    measured = request_alike(campaign.plan, Request)
+    if requested.directory is not None:
+        requested = replace(requested, directory=requested.directory.absolute())
+    if requested.accelerator is AcceleratorChoice.AUTO:
+        requested = replace(requested, accelerator=None)  # no wish: any accelerator will do
+    return next(
+        (
+            row.flag.removeprefix("--")
+            for row, value in given(requested)
+            if row.stored and value != getattr(measured, row.name)
+        ),
+        None,
+    )
+
+
+def _is_unfinished(store: Store, campaign: Campaign, rounds: int | None) -> bool:
+    """True for a campaign of `measure_missing` whose runs are incomplete."""
+    label = _LABEL.fullmatch(campaign.label)
+    if label is None:
+        return False
+    runs = len(campaign.cells) * (int(label[1]) if rounds is None else rounds)
+    return len(store.finished(campaign.id)) < runs
+
+
+def label_of(rounds: int) -> str:
+    """The label of a campaign for claims, by which an interrupted one is recognised."""
+    return f"for claims: {counted(rounds, 'round')}"
+
+
+_LABEL = re.compile(r"for claims: (\d{1,5}) (?:round|block)s?")  # blocks: the earlier word

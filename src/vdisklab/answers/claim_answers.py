@@ -1,0 +1,277 @@
+"""Evaluates claims, and articles' published numbers, against what was measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.actions.missing_claims import MissingCells, missing_cells, request_for, run_command
+from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
+from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
+from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, slow_diagnostics
+from vdisklab.analysis.diagnostics.recorded import host_diagnostics
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.published import (
+    Publication,
+    PublishedTable,
+    ShapeComparison,
+    compare_shape,
+    find_series,
+)
+from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load
+from vdisklab.answers.planning import load_profile
+from vdisklab.errors import PlanError
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.toml_file import text_of
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+from vdisklab.workload.registry import directions_of
+
+_CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsAnswer:
+    """All claims with their verdicts, and the campaigns that the verdicts come from.
+
+    `commands` has, by article and name, the command that measures an unmeasured claim.
+    """
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    answers: tuple[ClaimAnswer, ...]
+    titles: Mapping[str, str]
+    commands: Mapping[tuple[str, str], str]
+    findings: tuple[Diagnostic, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def counts(self) -> Mapping[ClaimStatus, int]:
+        """Number of claims by status."""
+        return Counter(status(answer) for answer in self.answers)
+
+
+def status(answer: ClaimAnswer) -> ClaimStatus:
+    """The claim's status; a void claim has no valid verdict."""
+    settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
+    void = settled and answer.void is not None
+    return ClaimStatus.VOID if void else ClaimStatus(answer.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedAnswer:
+    """An article's series next to the measured one. `command` measures the missing cells."""
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    comparison: ShapeComparison
+    title: str
+    command: str | None
+    findings: tuple[Diagnostic, ...] = ()
+
+    @property
+    def table(self) -> PublishedTable:
+        """The article's first table of the series."""
+        return self.comparison.tables[0]
+
+
+def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
+    """The claims in these files, or of the built-in articles, limited to the names in `only`.
+
+    Raises PlanError for a file that cannot be read or is wrong, and for an unknown name.
+    """
+    return _selected(_parsed(files) if files else builtin_claims(), only)
+
+
+def _parsed(paths: Sequence[Path]) -> tuple[ClaimFile, ...]:
+    files: list[ClaimFile] = []
+    for path in paths:
+        file = parse_claims(text_of(path, "claim file", _CLAIM_FILE), str(path))
+        _check_profiles(file, str(path))
+        _refuse_duplicates(file, path, files)
+        files.append(file)
+    return tuple(files)
+
+
+def _refuse_duplicates(file: ClaimFile, path: Path, before: Sequence[ClaimFile]) -> None:
+    """Raises PlanError for a claim that is also in an earlier file, to count it once."""
+    known_names = {(claim.article, claim.name) for other in before for claim in other.claims}
+    for claim in file.claims:
+        if (claim.article, claim.name) in known_names:
+            raise PlanError(
+                f"claim {claim.name!r} of {claim.article!r} is in {path} and in another file",
+                hint="name each file once, and give each its own key 'article'",
+            )
+
+
+def _check_profiles(file: ClaimFile, origin: str) -> None:
+    """Raises PlanError for a measure that the claim's profile does not have."""
+    profiles: dict[str, Profile] = {}
+    for claim in file.claims:
+        try:
+            if claim.profile not in profiles:
+                profiles[claim.profile] = load_profile(claim.profile)
+        except PlanError as error:
+            message = f"key 'profile' of claim {claim.name!r} of {origin}: {error}"
+            raise PlanError(message, hint=error.hint) from error
+        for key in claim.measures:
+            _check_measure(key, profiles[claim.profile], f"claim {claim.name!r} of {origin}")
+
+
+def _check_measure(key: MeasureKey, profile: Profile, where: str) -> None:
+    measurements = {measurement.name: measurement for measurement in profile.measurements}
+    if key.name not in measurements:
+        raise PlanError(
+            f"key 'measures' of {where}: the profile {profile.name} has no measurement "
+            f"{key.name!r}",
+            hint=f"it has {', '.join(measurements)}",
+        )
+    directions = directions_of(measurements[key.name])
+    if directions is not None and key.direction not in directions:
+        raise PlanError(
+            f"key 'measures' of {where}: {key.name} of the profile {profile.name} does "
+            f"{' and '.join(directions)} only, not {key.direction}",
+            hint=f"write {key.name}/{directions[0]}/{key.metric}",
+        )
+
+
+def _selected(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFile, ...]:
+    known_names = {file.article for file in files} | {c.name for file in files for c in file.claims}
+    for name in only:
+        if name not in known_names:
+            raise PlanError(
+                f"there is no article or claim {name!r}",
+                hint=f"articles: {', '.join(file.article for file in files)}",
+            )
+    if not only:
+        return tuple(files)
+    reduced = [
+        replace(
+            file, claims=tuple(c for c in file.claims if file.article in only or c.name in only)
+        )
+        for file in files
+    ]
+    return tuple(file for file in reduced if file.claims)
+
+
+def answer_claims(
+    results: Store,
+    files: Sequence[ClaimFile],
+    names: list[str] | None,
+    requested: Request,
+    measured: Sequence[str] = (),
+) -> ClaimsAnswer:
+    """Evaluates the claims with the named campaigns, or the newest one and all that can join it.
+
+    `measured` are the campaigns of `measure_missing`: they are joined with the named ones, or
+    replace the newest. Without campaigns in the database every claim is unmeasured.
+    """
+    if not names and not results.campaigns():
+        return evaluate_claims(NOTHING, files, requested)
+    first = [] if names else [results.campaign(name) for name in measured]
+    ids, left_out = joinable_campaigns(results, names, first)
+    joined = Joining(results, results.campaign(ids[0]))
+    for name in (*ids, *measured):
+        error = joined.add(results.campaign(name))
+        if error is not None:
+            left_out = tuple(dict.fromkeys((*left_out, str(error))))
+        elif name not in ids:
+            ids = (*ids, name)
+    return evaluate_claims(load(results, ids), files, requested, left_out)
+
+
+def evaluate_claims(
+    loaded: Loaded,
+    files: Sequence[ClaimFile],
+    requested: Request | None = None,
+    left_out: tuple[str, ...] = (),
+) -> ClaimsAnswer:
+    """Each claim with its verdict, and a command for each unmeasured claim.
+
+    The commands use the options of `requested`, or else those of the loaded campaigns.
+    """
+    claims = [claim for file in files for claim in file.claims]
+    answers = judge_claims(claims, loaded.observations, loaded.outlines)
+    like = loaded.campaigns[0] if loaded.campaigns else None
+    commands = {
+        (answer.claim.article, answer.claim.name): run_command(
+            request_for(cells, requested or Request(), like)
+        )
+        for answer in answers
+        if answer.verdict is ClaimVerdict.NOT_MEASURED
+        for cells in missing_cells([answer])
+    }
+    return ClaimsAnswer(
+        campaigns=loaded.campaigns,
+        caveats=loaded.caveats,
+        answers=answers,
+        titles={file.article: file.title for file in files},
+        commands=commands,
+        findings=(
+            *slow_diagnostics(loaded.observations),
+            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        ),
+        left_out=left_out,
+    )
+
+
+def answer_published(
+    results: Store,
+    name: str,
+    publications: Sequence[Publication],
+    names: list[str] | None,
+) -> PublishedAnswer:
+    """Compares a published series with the named campaigns.
+
+    Raises PlanError for an unknown series.
+    """
+    ids, _ = joinable_campaigns(results, names)
+    return evaluate_series(load(results, ids), name, publications)
+
+
+def evaluate_series(
+    loaded: Loaded, name: str, publications: Sequence[Publication]
+) -> PublishedAnswer:
+    """Compares a published series with the measured one. Raises PlanError for an unknown series."""
+    tables = find_series(name, publications)
+    (article,) = [
+        publication for publication in publications if publication.article == tables[0].article
+    ]
+    comparison = compare_shape(tables, loaded.observations)
+    command = None
+    if comparison.missing:
+        paths = tuple(dict.fromkeys(cell.path.canonical for cell in comparison.missing))
+        cells = MissingCells(DEFAULT_PROFILE, tables[0].page_cache, paths)
+        command = run_command(request_for(cells, Request(), loaded.campaigns[0]))
+    return PublishedAnswer(
+        campaigns=loaded.campaigns,
+        caveats=loaded.caveats,
+        comparison=comparison,
+        title=article.title,
+        command=command,
+        findings=(
+            *slow_diagnostics(loaded.observations),
+            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
+        ),
+    )
+
+
+def evaluate_publications(
+    loaded: Loaded, publications: Sequence[Publication]
+) -> tuple[PublishedAnswer, ...]:
+    """Every published series of which at least one ratio was measured here, in their order."""
+    series = dict.fromkeys(
+        table.series
+        for publication in publications
+        for table in publication.tables
+        if table.baseline
+    )
+    answers = (evaluate_series(loaded, name, publications) for name in series)
+    return tuple(
+        answer
+        for answer in answers
+        if any(row.ours.ratio is not None for row in answer.comparison.rows)
+    )

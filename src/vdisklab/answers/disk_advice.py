@@ -1,0 +1,438 @@
+"""What to do about existing guests' disks: keep or change, by measurements on their storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
+from vdisklab.analysis.paired_ratios import Ratio, one_of
+from vdisklab.analysis.rank_intervals import rank as rank_cells
+from vdisklab.analysis.score import Scored, add_scores
+from vdisklab.answers.disk_audit import shown_better, unlikeness
+from vdisklab.answers.disk_groups import (
+    DiskGroup,
+    default_path,
+    device_of,
+    looks_alike,
+    parsed_path,
+    paths_to_measure,
+)
+from vdisklab.answers.loading import (
+    Loaded,
+    baseline_of,
+    choose_campaigns,
+    load_chosen,
+    stored_verdicts,
+)
+from vdisklab.answers.planning import describe_plan, load_profile
+from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
+from vdisklab.audit.configured_disk import LimitsBeyondPath
+from vdisklab.errors import PlanError
+from vdisklab.host.command import Host
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.mounts import lies_in_memory
+from vdisklab.path.cell import MeasuredCell, PageCacheChoice
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.needs import DURABLE, meets
+from vdisklab.path.neighbours import neighbours
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+
+
+class DiskAction(StrEnum):
+    """What to do about a disk."""
+
+    KEEP = "keep"
+    CHANGE = "change"
+    MEASURE = "measure"
+    CANNOT = "cannot be measured"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskAdvice:
+    """The answer for a group.
+
+    `to` is the path to change to. `other` is the best other setting that was measured (for CHANGE
+    it is `to`), `gain` its ratio to the present path. `now` and `then` say what a power cut does
+    before and after. `changes` has the lines for each disk of the group. `rebuilt` is a path with
+    another format or bus that is shown to be better still, `over_rebuilt` its ratio to the present
+    one. `reason` explains MEASURE and CANNOT. `elsewhere` is where the answer was measured, if that
+    is on another file system than the disk. `over_default` is the ratio of the advised path to
+    the manager's default.
+    """
+
+    group: DiskGroup
+    verdict: DiskAction
+    reason: str = ""
+    campaign: str | None = None
+    to: DiskPath | None = None
+    other: DiskPath | None = None
+    gain: Ratio | None = None
+    for_safety: bool = False
+    now: Durability | None = None
+    then: Durability | None = None
+    changes: tuple[Change, ...] = ()
+    rebuilt: DiskPath | None = None
+    over_rebuilt: Ratio | None = None
+    over_default: Ratio | None = None
+    elsewhere: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMeasurement:
+    """A campaign that answers for some groups; `seconds` is its estimated time."""
+
+    request: Request
+    groups: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceAnswer:
+    """The advice for all groups, those to change first, and what to measure for the others."""
+
+    advice: tuple[DiskAdvice, ...]
+    planned: tuple[PlannedMeasurement, ...]
+    unplaced: int = 0
+    notes: tuple[str, ...] = ()
+    caveats: Caveats = field(default_factory=lambda: caveats_of(()))
+
+
+def advise_groups(
+    results: Store | None,
+    host: Host,
+    groups: Sequence[DiskGroup],
+    request: Request,
+    campaigns: Sequence[str] | None = None,
+) -> AdviceAnswer:
+    """The answer for each group from stored campaigns, and the plan for those without one.
+
+    An answer from fewer rounds than `request` asks for is planned too: more continue its campaign.
+    `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
+    each group takes the newest campaign of this machine that measured it.
+    """
+    desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE)
+    advice = tuple(desk.advise(group) for group in groups)
+    own = {str(group.path) for group in groups}
+    open_groups = [
+        entry.group
+        for entry in advice
+        if entry.verdict is DiskAction.MEASURE
+        or (entry.to is not None and entry.gain is None)
+        or entry.elsewhere is not None
+        or desk.has_fewer_rounds(entry.campaign, request, own)
+    ]
+    planned = tuple(_plans(open_groups, request))
+    order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
+    return AdviceAnswer(
+        tuple(sorted(advice, key=lambda entry: order.index(entry.verdict))),
+        planned,
+        sum(group.directory is None for group in open_groups),
+        caveats=desk.caveats,
+    )
+
+
+def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMeasurement]:
+    """One campaign for each file system."""
+    by_place: dict[int | None, list[DiskGroup]] = {}
+    for group in groups:
+        if group.directory is not None:
+            by_place.setdefault(device_of(group.directory), []).append(group)
+    for together in by_place.values():
+        paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
+        place = together[0].directory
+        in_memory = place is not None and lies_in_memory(place)
+        full = replace(
+            request,
+            paths=tuple(map(str, paths)),
+            baseline=str(together[0].path),  # the host's own speed would answer nothing here
+            directory=place,
+            page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
+        )
+        profile = load_profile(request.profile or DEFAULT_PROFILE)
+        seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds
+        yield PlannedMeasurement(full, len(together), seconds)
+
+
+class _Desk:
+    """Answers for groups, with each campaign loaded once."""
+
+    def __init__(
+        self,
+        results: Store | None,
+        host: Host,
+        campaigns: Sequence[str] | None,
+        disk: HostDisk,
+    ) -> None:
+        self._results = results
+        self._loaded: dict[str, tuple[Loaded, Scored]] = {}
+        self._verdicts = Verdicts(disk=disk)
+        self._campaigns: tuple[Campaign, ...] = ()
+        if results is None:
+            return
+        facts = collect_facts(host)
+        self._verdicts = stored_verdicts(results, facts, disk)
+        stored = (
+            choose_campaigns(results, campaigns) if campaigns else results.campaigns(with_runs=True)
+        )
+        self._campaigns = tuple(
+            campaign
+            for campaign in stored
+            if campaigns or campaign.host.machine_id == facts.machine_id
+        )
+
+    @property
+    def caveats(self) -> Caveats:
+        """Caveats of all campaigns that were used."""
+        return caveats_of(
+            tuple(outline for loaded, _ in self._loaded.values() for outline in loaded.outlines)
+        )
+
+    def advise(self, group: DiskGroup) -> DiskAdvice:
+        """The answer for one group."""
+        if group.path is None or group.problem is not None:
+            return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
+        now = durability(group.path, self._verdicts)
+        unmeasured = _no_measurement_decides(group, group.path, now)
+        if unmeasured is not None:
+            return unmeasured
+        reason = "none of its paths has been measured on this host"
+        for campaign in self._candidates(group):
+            answer = self._answer(group, group.path, campaign, now)
+            if answer.verdict is not DiskAction.MEASURE:
+                return replace(answer, elsewhere=_elsewhere(group, campaign))
+            reason = answer.reason
+        if not now.keeping.acceptable:
+            return _made_safe(group, group.path, now)
+        return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
+
+    def has_fewer_rounds(self, answering: str | None, request: Request, own: set[str]) -> bool:
+        """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
+
+        Its baseline is the path of a disk, one of `own`.
+        """
+        campaign = next((stored for stored in self._campaigns if stored.id == answering), None)
+        if campaign is None or self._results is None or request.rounds is None:
+            return False
+        plan = campaign.plan
+        if plan.get("profile") != request.profile or plan.get("baseline") not in own:
+            return False
+        done = self._results.finished(campaign.id, failed_too=True)
+        return len(done) < len(plan.get("cells", ())) * request.rounds
+
+    def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
+        """Campaigns with the group's path, those on its own file system first, then by age."""
+
+        def is_elsewhere(campaign: Campaign) -> bool:
+            return group.directory is None or _elsewhere(group, campaign) is not None
+
+        for campaign in sorted(self._campaigns, key=is_elsewhere):
+            names = {cell.name for cell in campaign.cells}
+            if any(
+                looks_alike(group, path) for path in map(parsed_path, names) if path is not None
+            ):
+                yield campaign
+
+    def _scored(self, campaign: Campaign) -> Scored:
+        assert self._results is not None  # noqa: S101 - a campaign comes from the results
+        if campaign.id not in self._loaded:
+            loaded = load_chosen(self._results, (campaign,))
+            scored = add_scores(loaded.observations, baseline_of(loaded)[0])
+            self._loaded[campaign.id] = loaded, scored
+        return self._loaded[campaign.id][1]
+
+    def _answer(
+        self, group: DiskGroup, path: DiskPath, campaign: Campaign, now: Durability
+    ) -> DiskAdvice:
+        try:
+            scored = self._scored(campaign)
+        except PlanError as error:
+            return DiskAdvice(group, DiskAction.MEASURE, str(error))
+        observations, score = scored.observations, scored.overall
+        cells = candidates(observations.cells)
+        alike = [cell for cell in cells if looks_alike(group, cells[cell])]
+        if not alike or score is None or score not in observations.used:
+            return DiskAdvice(group, DiskAction.MEASURE, "its measurements have no score")
+        own = min(alike, key=lambda cell: (unlikeness(path, cells[cell]), cell))
+        safe = {
+            cell: other
+            for cell, other in cells.items()
+            if cell != own
+            and other.layers == cells[own].layers
+            and meets(other, DURABLE, self._verdicts)
+            and (now.flush_free <= durability(other, self._verdicts).flush_free)
+        }
+        usable = {
+            cell: _adapted(path, other)
+            for cell, other in safe.items()
+            if same_image_and_bus(cells[own], other)
+            and can_change(group.disks[0], _adapted(path, other))
+        }
+        comparison = _Comparison(observations, score, own)
+        if not comparison.ranked([own, *usable]):
+            few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
+            return DiskAdvice(group, DiskAction.MEASURE, few)
+        unsafe = not now.keeping.acceptable
+        chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
+        if unsafe and chosen is None:
+            return _made_safe(group, path, now)
+        best = chosen or comparison.highest(usable)
+        rebuilt = comparison.better(
+            [cell for cell in safe if cell not in usable and not _is_empty(cell)]
+        )
+        if rebuilt is not None and chosen is not None and not comparison.beats(rebuilt, chosen):
+            rebuilt = None
+        gain = None if best is None else comparison.ratio(best)
+        if gain is not None and chosen is None:
+            gain = one_of(gain, math.comb(len(usable) + 1, 2))  # pairs with the disk's own cell
+        to = None if chosen is None else usable[chosen]
+        default = default_path(group)
+        default_cell = next((cell for cell in cells if cells[cell] == default), None)
+        return DiskAdvice(
+            group,
+            DiskAction.KEEP if to is None else DiskAction.CHANGE,
+            campaign=campaign.id,
+            to=to,
+            other=None if best is None else usable[best],
+            gain=gain,
+            for_safety=unsafe and to is not None,
+            now=now,
+            then=None if to is None else durability(to, self._verdicts),
+            changes=() if to is None else tuple(change_of(disk, to) for disk in group.disks),
+            rebuilt=None if rebuilt is None else cells[rebuilt],
+            over_rebuilt=None if rebuilt is None else comparison.ratio(rebuilt),
+            over_default=None
+            if default_cell in (None, chosen or own)
+            else ratio_of(observations, score, chosen or own, default_cell),
+        )
+
+
+def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
+    """The directory of a campaign on another file system than the group's images."""
+    directory = Path(str(campaign.plan.get("directory", "")))
+    measured = device_of(directory)
+    own = device_of(group.directory)
+    return None if None in (measured, own) or measured == own else directory
+
+
+def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice | None:
+    """The answer for a disk that cannot be changed, or has limits that no measured path has."""
+    limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
+    reason = _no_line(group, path) or (None if limits is None else str(limits))
+    if limits is not None and not now.keeping.acceptable:
+        safe = _made_safe(group, path, now)
+        if safe.verdict is DiskAction.CHANGE:
+            return safe
+    return None if reason is None else DiskAdvice(group, DiskAction.CANNOT, reason, now=now)
+
+
+def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
+    """Why no setting can be changed in one line, so that no measurement would decide anything."""
+    refusal = None
+    for other in neighbours(path, group.manager):
+        if same_image_and_bus(path, other):
+            try:
+                change_of(group.disks[0], other)
+            except PlanError as error:
+                refusal = f"{error}: {error.hint}"
+            else:
+                return None
+    return refusal
+
+
+def _is_empty(cell: MeasuredCell) -> bool:
+    """True for an image that is empty at first, as a converted one is not."""
+    return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
+
+
+def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
+    """The advice for disks that lose flushed data: the first setting that keeps it.
+
+    What it costs was not measured. MEASURE if no single line makes them safe.
+    """
+    for other in neighbours(path, group.manager):
+        usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
+        if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
+            return DiskAdvice(
+                group,
+                DiskAction.CHANGE,
+                "what safety costs was not measured",
+                to=other,
+                for_safety=True,
+                now=now,
+                then=durability(other, Verdicts(disk=now.disk)),
+                changes=tuple(change_of(disk, other) for disk in group.disks),
+            )
+    return DiskAdvice(
+        group,
+        DiskAction.MEASURE,
+        "it loses flushed data, and no single setting makes it safe",
+        now=now,
+    )
+
+
+def _adapted(path: DiskPath, measured: DiskPath) -> DiskPath:
+    """The disk's path with the settings of a measured one, but its own image and layers."""
+    return replace(path, cache=measured.cache, attachment=measured.attachment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Comparisons of measured cells with the disk's own, by the overall score."""
+
+    observations: Observations
+    score: MeasureKey
+    own: MeasuredCell
+
+    def ranked(self, cells: Sequence[MeasuredCell]) -> bool:
+        """True if the own cell and at least one other have enough rounds for a rank."""
+        rows = rank_cells(narrowed(self.observations, cells), self.score).rows
+        return len(rows) > 1 and any(row.cell == self.own for row in rows)
+
+    def winner(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The simplest of those that may be the best of these cells."""
+        ranking = rank_cells(narrowed(self.observations, list(cells)), self.score)
+        return simplest(possible_winners(ranking) or tuple(row.cell for row in ranking.rows[:1]))
+
+    def highest(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The one with the highest score, whether or not it is shown to be better."""
+        rows = rank_cells(narrowed(self.observations, list(cells)), self.score).rows
+        return next((row.cell for row in rows), None)
+
+    def better(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
+        """The one to use of these cells if it is shown to be better than the own one.
+
+        The ranking has both, so that the error rate holds for all comparisons together.
+        """
+        if not cells:
+            return None
+        ranking = rank_cells(narrowed(self.observations, [self.own, *cells]), self.score)
+        return shown_better(self.own, ranking, cells, self.winner(cells))
+
+    def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
+        """True if the interval of the ratio of two cells lies above 1."""
+        ratio = ratio_of(self.observations, self.score, cell, other)
+        return ratio.low is not None and ratio.low > 1
+
+    def ratio(self, cell: MeasuredCell) -> Ratio:
+        """How many times as good a cell is as the own one."""
+        return ratio_of(self.observations, self.score, cell, self.own)
+
+
+def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:
+    """The number of disks by verdict."""
+    counts = dict.fromkeys(DiskAction, 0)
+    for entry in advice:
+        counts[entry.verdict] += len(entry.group.disks)
+    return counts

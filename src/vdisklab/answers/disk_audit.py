@@ -1,0 +1,318 @@
+"""Audits the disks of existing guests: paths, risks, unmet needs, and speed measured on this host.
+
+Nothing is changed, neither guests nor images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
+from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.observations import MeasureKey, narrowed
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.rank_intervals import rank as rank_cells
+from vdisklab.analysis.score import Score, Scored, add_scores
+from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.answers.disk_context import read_contexts
+from vdisklab.answers.loading import (
+    baseline_of,
+    choose_campaigns,
+    load_chosen,
+    open_results,
+    stored_verdicts,
+)
+from vdisklab.audit.configured_disk import (
+    ConfiguredDisk,
+    DiskContext,
+    Risk,
+    disk_path,
+    risks,
+    unknown_layers,
+)
+from vdisklab.errors import DatabaseError
+from vdisklab.host.blockdevice import device_of, stacked_device
+from vdisklab.host.command import Host
+from vdisklab.host.facts import collect_facts
+from vdisklab.host.visible import is_visible_device, is_visible_file
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.needs import (
+    Need,
+    distance,
+    nearest,
+    other_format,
+    undecided,
+    unmet,
+    with_default,
+)
+from vdisklab.results.store import Store
+
+_MEASURE = "Measure first: `vdisklab run PATHS…`."
+
+
+@dataclass(frozen=True, slots=True)
+class PathScore:
+    """The score of a path, and its rank among `cells` ranked cells.
+
+    `cell` is the measured cell used for the path; `exact` is False if only its guest side is the
+    same. `better` is the recommended cell, which keeps flushed data and meets the requested needs,
+    and `gain` its ratio to this one; both are None if no such cell is shown to be better.
+    """
+
+    cell: MeasuredCell
+    exact: bool
+    measure: MeasureKey
+    score: Summary | None
+    best: int | None
+    worst: int | None
+    cells: int
+    better: MeasuredCell | None = None
+    gain: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedCache:
+    """What a disk of the host says about its write cache in queue/write_cache and queue/fua.
+
+    None if the kernel does not know it.
+    """
+
+    name: str
+    write_cache: str | None
+    fua: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedDisk:
+    """One disk with its risks, its speed, and the effect of a power cut on its data.
+
+    `lacks` gives the reason for each requested need that the path does not meet, `undecided` for
+    each that depends on unknown layers; `instead` is the nearest path that meets all, which keeps
+    flushed data if any does. `nearest` has the measured path that differs least, for a disk
+    without a `standing`. `caches` are those of the host's disks that hold its source.
+    """
+
+    disk: ConfiguredDisk
+    path: DiskPath | None
+    risks: tuple[Risk, ...]
+    standing: PathScore | None
+    keeps: Durability | None = None
+    lacks: Mapping[Need, str] = field(default_factory=dict)
+    undecided: Mapping[Need, str] = field(default_factory=dict)
+    instead: DiskPath | None = None
+    nearest: PathScore | None = None
+    caches: tuple[ClaimedCache, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnswer:
+    """All disks. `caveats` belong to the campaign that the speeds come from.
+
+    `host_disk` is the disk below the host according to the user.
+    """
+
+    disks: tuple[AuditedDisk, ...]
+    caveats: Caveats
+    why_no_speed: str | None = None
+    needs: tuple[Need, ...] = ()
+    host_disk: HostDisk = HostDisk.VOLATILE
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """The database's data about paths; empty if nothing was measured."""
+
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    scores: Mapping[DiskPath, PathScore] = field(default_factory=dict)
+    nearest: Mapping[DiskPath, PathScore] = field(default_factory=dict)
+    caveats: Caveats = field(default_factory=lambda: caveats_of(()))
+    why_no_speed: str | None = None
+
+
+def answer_audit(
+    host: Host,
+    disks: Iterable[ConfiguredDisk],
+    needs: tuple[Need, ...],
+    campaign: Sequence[str] | None,
+    db: str | None,
+    *,
+    host_disk: HostDisk = HostDisk.VOLATILE,
+) -> AuditAnswer:
+    """Every disk with its risks and unmet needs, and its score if the database has one.
+
+    Raises DatabaseError if the caller named a database or campaign that cannot be read.
+    """
+    disks = tuple(disks)
+    placed = [
+        (disk, replace(context, disk=host_disk))
+        for disk, context in zip(disks, read_contexts(disks), strict=True)
+    ]
+    paths = [disk_path(disk, context) for disk, context in placed]
+    try:
+        known_paths = [path for path in paths if path is not None]
+        measured = _measured(
+            host, known_paths, with_default(needs), campaign, db, host_disk=host_disk
+        )
+    except DatabaseError as error:
+        if db is not None or campaign:
+            raise
+        reason = f"No speeds: {error}. {_MEASURE}"
+        measured = _Measured(Verdicts(disk=host_disk), why_no_speed=reason)
+    audited = tuple(
+        _audited(disk, path, context, needs, measured)
+        for (disk, context), path in zip(placed, paths, strict=True)
+    )
+    return AuditAnswer(audited, measured.caveats, measured.why_no_speed, needs, host_disk)
+
+
+def _audited(
+    disk: ConfiguredDisk,
+    path: DiskPath | None,
+    context: DiskContext,
+    needs: tuple[Need, ...],
+    measured: _Measured,
+) -> AuditedDisk:
+    if path is None:
+        return AuditedDisk(disk, None, (), None)
+    if disk.read_only:  # it loses nothing in a power cut
+        needs = tuple(need for need in needs if not need.goes_by_power_cuts)
+    lacks = dict(unmet(path, needs, measured.verdicts))
+    unknown = unknown_layers(disk, context)
+    open_needs = [need for need in lacks if unknown and undecided(path, need)]
+    reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
+    return AuditedDisk(
+        disk,
+        path,
+        risks(disk, context),
+        None if disk.limits else measured.scores.get(path),
+        None if disk.read_only else durability(path, measured.verdicts),
+        lacks,
+        reasons,
+        _offered(path, needs, measured.verdicts) if lacks else None,
+        None if disk.limits else measured.nearest.get(path),
+        _caches_below(disk),
+    )
+
+
+def _offered(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> DiskPath | None:
+    """The nearest path that meets all needs; one that drops flushes only if no other does."""
+    return nearest(path, with_default(needs), verdicts) or nearest(path, needs, verdicts)
+
+
+def _measured(
+    host: Host,
+    paths: Sequence[DiskPath],
+    needs: Sequence[Need],
+    campaign: Sequence[str] | None,
+    db: str | None,
+    *,
+    host_disk: HostDisk,
+) -> _Measured:
+    with open_results(db) as results:
+        if not campaign and not results.campaigns():
+            verdicts = stored_verdicts(results, collect_facts(host), host_disk)
+            reason = f"No speeds: the database holds no campaign. {_MEASURE}"
+            return _Measured(verdicts, why_no_speed=reason)
+        return _measured_in(results, paths, needs, campaign, host_disk)
+
+
+def _measured_in(
+    results: Store,
+    paths: Sequence[DiskPath],
+    needs: Sequence[Need],
+    campaign: Sequence[str] | None,
+    host_disk: HostDisk,
+) -> _Measured:
+    loaded = load_chosen(results, choose_campaigns(results, campaign))
+    verdicts = stored_verdicts(results, loaded.campaigns[0].host, host_disk)
+    baseline, _ = baseline_of(loaded)
+    scored = add_scores(loaded.observations, baseline)
+    cells = candidates(loaded.observations.cells)
+    measure = scored.overall or Score.OVERALL.key
+    ranking = rank_cells(narrowed(scored.observations, cells), measure)
+    eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
+    winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
+    better = partial(shown_better, ranking=ranking, eligible=eligible, best=simplest(winners))
+    scores: dict[DiskPath, PathScore] = {}
+    nearest_scores: dict[DiskPath, PathScore] = {}
+    for path in paths if cells else ():
+        # The path's own cell, else one with the same guest side, else the most similar one.
+        cell = min(cells, key=lambda cell: (unlikeness(path, cells[cell]), cell))
+        exact = cells[cell] == path
+        path_score = replace(_path_score(cell, scored, ranking, better), exact=exact)
+        alike = cells[cell].guest_side == path.guest_side
+        (scores if alike else nearest_scores)[path] = path_score
+    return _Measured(verdicts, scores, nearest_scores, loaded.caveats)
+
+
+def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, int]:
+    """Orders measured paths by how little they differ from a path, the guest's side first.
+
+    Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
+    another cache mode.
+    """
+    return (
+        measured != path,
+        measured.guest_side != path.guest_side,
+        other_format(path, measured),
+        distance(path, measured),
+    )
+
+
+def _path_score(
+    cell: MeasuredCell,
+    scored: Scored,
+    ranking: Ranking,
+    better_than: Callable[[MeasuredCell], MeasuredCell | None],
+) -> PathScore:
+    """The score and rank of a measured cell."""
+    row = next((row for row in ranking.rows if row.cell == cell), None)
+    better = better_than(cell)
+    measure = ranking.measure
+    return PathScore(
+        cell,
+        True,
+        measure,
+        summarise(scored.observations, measure).get(cell),
+        None if row is None else row.best,
+        None if row is None else row.worst,
+        len(ranking.rows),
+        better,
+        None if better is None else ratio_of(scored.observations, measure, better, cell),
+    )
+
+
+def shown_better(
+    cell: MeasuredCell,
+    ranking: Ranking,
+    eligible: Collection[MeasuredCell],
+    best: MeasuredCell | None,
+) -> MeasuredCell | None:
+    """The eligible cell that is shown to be better: `best` if it is, else the first in the ranking;
+    None if none is."""
+    rows = {row.cell: row for row in ranking.rows}
+    if cell not in rows:
+        return None
+    better = [
+        row.cell for row in ranking.rows if row.cell in eligible and row.worst < rows[cell].best
+    ]
+    return best if best in better else next(iter(better), None)
+
+
+def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:
+    """The caches of the host's disks that hold a disk's source; none if it is not on this host."""
+    if disk.source is None or not disk.source.startswith("/"):
+        return ()
+    source = Path(disk.source)
+    if is_visible_file(source):
+        device = device_of(source.parent)
+    else:
+        device = stacked_device(source) if is_visible_device(source) else None
+    leaves = () if device is None else device.leaves()
+    return tuple(ClaimedCache(leaf.name, leaf.write_cache, leaf.fua) for leaf in leaves)

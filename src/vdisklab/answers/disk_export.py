@@ -1,0 +1,86 @@
+"""Exports a disk path: its configuration, and the effect of a power cut on the guest's data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vdisklab.answers.loading import open_results, stored_verdicts
+from vdisklab.errors import HostError, NoDatabaseError, PlanError
+from vdisklab.export.configuration import Configuration, ExportRequest, require_configurable
+from vdisklab.export.platforms import Platform, configure
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.needs import Need, nearest_hint, unmet
+from vdisklab.plan.guest import without_qemu
+
+
+@dataclass(frozen=True, slots=True)
+class ExportAnswer:
+    """The configuration of `path` (without a QEMU name), and whether it keeps flushed data."""
+
+    path: DiskPath
+    configuration: Configuration
+    durability: Durability
+
+
+def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ...] | None:
+    """A version such as 11.5 or 9.0.0; without a text that of the installed libvirt, if any.
+
+    Raises PlanError for a text that is not a version.
+    """
+    if text is None:
+        try:
+            text = (host or LocalHost()).run("virsh", "--version", timeout=20).stdout.strip()
+        except (HostError, PlanError):
+            return None
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", text):
+        raise PlanError(f"{text!r} is not a version of libvirt", hint="--libvirt 11.5")
+    return tuple(map(int, text.split(".")))
+
+
+def answer_export(
+    request: ExportRequest,
+    platform: Platform,
+    needs: tuple[Need, ...],
+    disk: HostDisk,
+    db: str | None,
+) -> ExportAnswer:
+    """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
+    all.
+
+    Needs that go by power cuts use those stored for this machine; other needs use only rules.
+    """
+    path = without_qemu(request.path)
+    tested = any(need.goes_by_power_cuts for need in needs)
+    verdicts = _verdicts_here(db, disk) if tested else Verdicts(disk=disk)
+    require_configurable(path)
+    _require_needs(path, needs, verdicts)
+    return ExportAnswer(path, configure(request, platform), durability(path, verdicts))
+
+
+def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> None:
+    lacks = unmet(path, needs, verdicts)
+    if not lacks:
+        return
+    need, reason = next(iter(lacks.items()))
+    raise PlanError(
+        f"{path} does not meet --need {need}: {reason}", hint=nearest_hint(path, needs, verdicts)
+    )
+
+
+def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
+    """The verdicts stored for this machine; none if there is no default database.
+
+    Raises DatabaseError for a named one that does not exist, and for any that cannot be read.
+    """
+    facts = collect_facts(LocalHost())
+    try:
+        with open_results(db) as results:
+            return stored_verdicts(results, facts, disk)
+    except NoDatabaseError:
+        if db is not None:
+            raise
+        return Verdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)

@@ -1,0 +1,178 @@
+"""Answers as JSON, their schemas, and their rows as CSV, all from the answers' own dataclasses.
+
+A field's `Annotated` text is its description. CSV's columns are the paths of JSON: `ratio.low`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+
+from pydantic import Field, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from vdisklab.as_text import AsText, Saying
+from vdisklab.sanitise import sanitise
+
+HIDDEN = Field(exclude=True)
+"""Marks a field that documents leave out."""
+
+Count = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+class Answer:
+    """What a verb prints: a dataclass that is also its JSON document.
+
+    `FORMAT` names the document and its version. A new key does not change the version; a key that
+    is removed or changes its meaning raises it.
+    """
+
+    __slots__ = ()
+    FORMAT: ClassVar[str]
+
+
+def document(answer: Answer, sentences: Sequence[str] = ()) -> dict[str, Any]:
+    """The answer in JSON's own types; `sentences` are what a terminal shows around its tables."""
+    return {"format": answer.FORMAT, **plain(answer), "sentences": list(sentences)}
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
+    """A dataclass in JSON's own types, with keys in the order of its fields."""
+    return _adapter(type(value)).dump_python(value, mode="json")
+
+
+def plain_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    """The shown fields of a dataclass in JSON's own types, whatever its own form in JSON is."""
+    return {
+        name: _adapter(hint).dump_python(getattr(value, name), mode="json")
+        for name, hint in _shown_fields(type(value)).items()
+    }
+
+
+def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
+    """The JSON schema of each document by its format (JSON Schema draft 2020-12)."""
+    return {answer.FORMAT: _schema(answer) for answer in answers}
+
+
+def _schema(answer: type[Answer]) -> dict[str, Any]:
+    schema = TypeAdapter(answer).json_schema(mode="serialization")
+    about = (answer.__doc__ or "").split("\n\n", maxsplit=1)[0]
+    properties = {
+        "format": {"const": answer.FORMAT},
+        **schema.get("properties", {}),
+        "sentences": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "what a terminal shows around the tables, for people",
+        },
+    }
+    required = ["format", *schema.get("required", ()), "sentences"]
+    return {
+        **schema,
+        "description": " ".join(about.split()),
+        "properties": properties,
+        "required": required,
+    }
+
+
+def as_csv(rows: Sequence[object], kind: type) -> str:
+    """RFC 4180 with a header line: a column for each number or text in the JSON of the rows.
+
+    Lists are joined by spaces; a missing value is an empty field. `kind` is the rows' class, which
+    has the columns if there are no rows.
+    """
+    flat = [dict(_leaves(kind, plain(row), "")) for row in rows] or [dict(_leaves(kind, None, ""))]
+    sink = io.StringIO()
+    writer = csv.DictWriter(
+        sink, list(dict.fromkeys(key for row in flat for key in row)), restval=""
+    )
+    writer.writeheader()
+    writer.writerows(flat if rows else ())
+    return sink.getvalue()
+
+
+@cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:  # noqa: ANN401 - any type
+    return TypeAdapter(hint)
+
+
+@cache
+def _shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    """The types of the fields that JSON has."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(kind)
+        if not any(
+            isinstance(entry, FieldInfo) and entry.exclude
+            for entry in getattr(hints[field.name], "__metadata__", ())
+        )
+    }
+
+
+def _leaves(hint: Any, item: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+    """The columns of a JSON value with their text; those of a missing object are empty."""
+    nested = _nested(hint)
+    if nested:
+        for name, inner in nested.items():
+            value = None if item is None else item.get(name)
+            yield from _leaves(inner, value, f"{path}.{name}" if path else name)
+    elif isinstance(item, Mapping):
+        inner = _value_type(hint)
+        for key, value in item.items():
+            yield from _leaves(inner, value, f"{path}.{key}" if path else key)
+    elif item is not None or _value_type(hint) is None:
+        yield path, _field(item)
+
+
+@cache
+def _nested(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - any type
+    """The fields of the objects that a type stands for; empty if it stands for none."""
+    if isinstance(hint, type):
+        if dataclasses.is_dataclass(hint) and not issubclass(hint, AsText | Saying):
+            return _shown_fields(hint)
+        return {}
+    if get_origin(hint) in (tuple, list, Mapping, dict):
+        return {}
+    return {name: inner for part in get_args(hint) for name, inner in _nested_part(part).items()}
+
+
+def _nested_part(part: Any) -> dict[str, Any]:  # noqa: ANN401 - a part of a type
+    return _nested(part) if isinstance(part, type) or get_args(part) else {}
+
+
+def _value_type(hint: Any) -> Any:  # noqa: ANN401 - any type
+    """The type of a mapping's values; None if the type is no mapping."""
+    origin = get_origin(hint)
+    if origin in (Mapping, dict):
+        return get_args(hint)[1]
+    return _value_type(get_args(hint)[0]) if origin is Annotated else None
+
+
+def _field(value: object) -> str:
+    """A value of JSON in CSV.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV
+    injection"); numbers do not need it.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    text = " ".join(map(_one, value)) if isinstance(value, list) else str(value)
+    clean = sanitise(text)
+    return f"'{clean}" if clean.lstrip(" ").startswith(_FORMULA) else clean
+
+
+def _one(item: object) -> str:
+    """An item of a list: a value that says itself is its sentence."""
+    return str(item.get("text", item)) if isinstance(item, dict) else str(item)

@@ -1,1 +1,0 @@
-"""Turns answers into text, tables, charts and documents."""

@@ -1,1 +1,0 @@
-"""Answers as tables for people and as records for programs."""

@@ -1,1 +1,0 @@
-"""Use cases: they take values, return values and print nothing."""

@@ -1,0 +1,1 @@
+"""Views: the columns and sentences of answers, on a terminal and on a page."""

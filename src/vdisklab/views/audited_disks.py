@@ -1,0 +1,363 @@
+"""The result of an audit, as a table and as a document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
+
+from vdisklab import numbers
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
+from vdisklab.audit.configured_disk import (
+    AioConflict,
+    FileVolume,
+    FlushAfterEachWrite,
+    FlushesDropped,
+    FlushesDroppedBelow,
+    FuaForgotten,
+    HangsOnGuestFlushes,
+    LimitsBeyondPath,
+    MayOutgrow,
+    NoDiscard,
+    OtherFormat,
+    Risk,
+    SlowBus,
+    StaleNote,
+    backing_of,
+)
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.needs import DURABLE, Need, lack
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import CacheMode
+from vdisklab.units import counted, format_bytes
+from vdisklab.views.documents.conversion import copy_fields, kind_of, to_json
+from vdisklab.views.documents.reports import (
+    AuditDocument,
+    AuditedDiskEntry,
+    AuditRow,
+    NeedEntry,
+    PowerCutStates,
+    RiskEntry,
+)
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+from vdisklab.views.power_cuts import (
+    disk_note,
+    durability_sentence,
+    power_cut_fields,
+    power_cut_word,
+)
+from vdisklab.views.wording import caution
+
+_VOLATILE = {
+    True: "the host's memory may hold them, or the only note of where they are",
+    False: "they are in the disk's own cache",
+}
+"""Where unflushed data are, by `HangsOnGuestFlushes.in_memory`."""
+
+
+def risk_sentence(risk: Risk) -> str:  # noqa: PLR0911, PLR0912 - a case per kind
+    """One risk in one or two sentences, with its remedy."""
+    match risk:
+        case FlushesDropped():
+            return (
+                "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
+                "be safe. Use none or writeback, which pass them on."
+            )
+        case FlushesDroppedBelow(reason):
+            return (
+                f"Flushes are dropped below the image: {reason}. A power cut may lose or corrupt "
+                "what the guest believes to be safe."
+            )
+        case HangsOnGuestFlushes(in_memory):
+            where = _VOLATILE[in_memory]
+            return f"Data are durable once the guest has flushed them; until then {where}."
+        case FuaForgotten():
+            return (
+                "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
+                "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
+                "Use virtio, or write_cache=off (the property write-cache=off of the device)."
+            )
+        case FlushAfterEachWrite():
+            return "No write cache: each write is flushed at once, which is safe and slow."
+        case MayOutgrow(may_grow, free):
+            return (
+                f"The image may grow by {format_bytes(may_grow)}, and its file system has "
+                f"{format_bytes(free)} left: when it is full, the guest stops or gets errors. "
+                "Free some space, or allocate the image in full."
+            )
+        case SlowBus(bus):
+            return f"{bus} emulates a real controller; virtio does the same with less work."
+        case AioConflict(cache):
+            return (
+                f"io=native needs O_DIRECT, which {cache} does not use: QEMU refuses to start. "
+                f"Use cache {CacheMode.choices(lambda mode: mode.direct)}, or io threads."
+            )
+        case NoDiscard():
+            return (
+                "A thin image, and discards are ignored: it only ever grows. "
+                "Set discard=unmap and run fstrim in the guest."
+            )
+        case Impossible(reason, instead):
+            return f"It cannot work: {reason}; {instead}."
+        case OtherFormat():
+            return f"The disk does not fit its file: {risk}."
+        case FileVolume():
+            return (
+                "The claim has volumeMode Filesystem: QEMU opens an image file on it. In one "
+                "published cluster random writes were 48 times as fast with volumeMode Block "
+                "(neil1taylor/storage-perf-tests, latency-patterns.md); measure it in yours."
+            )
+        case LimitsBeyondPath():
+            return f"I{str(risk)[1:]}."
+        case StaleNote(noted):
+            return (
+                f"vdisklab's note in the metadata says {noted}, but the XML was changed since; "
+                "what the XML says counts."
+            )
+        case _:
+            assert_never(risk)
+
+
+def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
+    """One row per disk; the risks follow as notes."""
+    columns: tuple[Column[AuditedDisk], ...] = (
+        Column("domain", lambda row: row.disk.domain),
+        Column("disk", lambda row: row.disk.target),
+        Column("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
+        Column("rank", lambda audited: _rank_of(audited.standing)),
+        Column("score", _score_text, right=True, spare=1),
+        Column("power cut", _power_cut, spare=1),
+        Column("worth changing to", _better, folds=NAMES),
+        Column("gain", lambda row: numbers.ratio(_gain(row).ratio), right=True, spare=1),
+        Column("source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=2),
+    )
+    if answer.needs:
+        columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),)
+    title = f"Audit: {counted(len(answer.disks), 'disk')}"
+    return Table(
+        title, columns, answer.disks, tuple(_notes(answer)), kind=AuditRow,
+        record=lambda row: _row(row, with_needs=bool(answer.needs)),
+    )  # fmt: skip
+
+
+def audit_document(answer: AuditAnswer) -> AuditDocument:
+    """The JSON form."""
+    return copy_fields(
+        AuditDocument,
+        answer,
+        disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),
+    )
+
+
+def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
+    return copy_fields(
+        AuditRow,
+        audited,
+        rank=_place(audited.standing),
+        **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
+        risks="; ".join(kind_of(risk) for risk in audited.risks),
+        limits="; ".join(audited.disk.limits),
+        needs={
+            "lacks": _names(audited, audited.lacks),
+            "undecided": _names(audited, audited.undecided),
+        }
+        if with_needs
+        else {},
+    )
+
+
+def _names(audited: AuditedDisk, needs: Iterable[Need]) -> str | None:
+    """The needs as text; None without a disk path."""
+    return None if audited.path is None else ", ".join(map(str, needs))
+
+
+def _lacks_text(audited: AuditedDisk) -> str:
+    if audited.path is None:
+        return numbers.MISSING
+    names = [str(need) for need in audited.lacks]
+    names += [f"{need} (unknown)" for need in audited.undecided]
+    return ", ".join(names) or "nothing"
+
+
+def _score(audited: AuditedDisk) -> float | None:
+    standing = audited.standing
+    return None if standing is None or standing.score is None else standing.score.median
+
+
+def _score_text(audited: AuditedDisk) -> str:
+    unit = "" if audited.standing is None else audited.standing.measure.quantity.unit
+    return numbers.value(_score(audited), unit)
+
+
+def _gain(audited: AuditedDisk) -> Ratio:
+    standing = audited.standing
+    return Ratio(0) if standing is None or standing.gain is None else standing.gain
+
+
+def _better(audited: AuditedDisk) -> str:
+    standing = audited.standing
+    return numbers.MISSING if standing is None or standing.better is None else standing.better.label
+
+
+def _place(standing: PathScore | None) -> str | None:
+    if standing is None or standing.best is None or standing.worst is None:
+        return None
+    return numbers.place(standing.best, standing.worst)
+
+
+def _rank_of(standing: PathScore | None) -> str:
+    place = _place(standing)
+    if standing is None or place is None:
+        return numbers.MISSING
+    return f"{place} of {standing.cells}"
+
+
+def _power_cut(audited: AuditedDisk) -> str:
+    if audited.path is None:
+        return numbers.MISSING
+    if audited.disk.read_only:
+        return "read-only"
+    return numbers.MISSING if audited.keeps is None else power_cut_word(audited.keeps)
+
+
+def _notes(answer: AuditAnswer) -> Iterator[str]:
+    for audited in answer.disks:
+        name = f"{audited.disk.domain}, {audited.disk.target}"
+        yield from (f"{name}: {sentence}" for sentence in _sentences(audited))
+        if audited.standing is None and audited.path is not None and _wants_speed(answer, audited):
+            yield f"{name}: not measured here{_way_to_measure(audited)}."
+    yield from _volatile_data(answer.disks)
+    yield from disk_note(answer.host_disk)
+    caches = dict.fromkeys(cache for audited in answer.disks for cache in audited.caches)
+    yield from filter(None, (_claim(cache, answer.host_disk) for cache in caches))
+    if answer.why_no_speed is not None:
+        yield answer.why_no_speed
+    beware = caution(answer.caveats)
+    if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
+        yield f"Speeds were measured {beware}."
+
+
+def _wants_speed(answer: AuditAnswer, audited: AuditedDisk) -> bool:
+    """False where another sentence says why there is no speed."""
+    return answer.why_no_speed is None and not audited.disk.limits
+
+
+def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
+    """What a disk of the host says about its write cache, and which verdicts count above it.
+
+    None if the kernel does not know it.
+    """
+    match disk.write_cache:
+        case "write back":
+            fua = {None: "", False: ", no FUA", True: ", FUA"}[disk.fua]
+            counts = (
+                "so --disk plp holds only if it has power-loss protection"
+                if assumed.keeps_its_cache
+                else "so the strictest power cuts count; if it has power-loss protection, "
+                "add --disk plp"
+            )
+            return f"{disk.name} claims a volatile write cache (write back{fua}), {counts}."
+        case "write through":
+            counts = (
+                "as --disk plp assumes"
+                if assumed.keeps_its_cache
+                else "so the power cuts of --disk plp count"
+            )
+            return (
+                f"{disk.name} claims no volatile write cache (write through), {counts}, unless "
+                "queue/write_cache was set by hand: then the kernel drops its flushes."
+            )
+        case _:
+            return None
+
+
+def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
+    """One sentence about all disks on which only flushed data are durable: nearly every disk."""
+    counts = Counter(
+        risk.in_memory
+        for audited in disks
+        for risk in audited.risks
+        if isinstance(risk, HangsOnGuestFlushes)
+    )
+    if counts:
+        where = ", and ".join(
+            f"{_VOLATILE[in_memory]} ({counted(count, 'disk')})"
+            for in_memory, count in sorted(counts.items(), reverse=True)
+        )
+        yield (
+            "Data are durable once the guest has flushed them, as on a real disk; until then "
+            f"{where}."
+        )
+
+
+def _sentences(audited: AuditedDisk) -> Iterator[str]:
+    """Sentences about one disk, without its name."""
+    if audited.disk.problem is not None:
+        yield f"no disk path, as {audited.disk.problem}."
+    for risk in audited.risks:
+        if not isinstance(risk, HangsOnGuestFlushes):  # said once for all disks, at the end
+            yield risk_sentence(risk)
+    for need, reason in audited.lacks.items():
+        yield f"It does not meet {need}: {reason}."
+    for need, reason in audited.undecided.items():
+        yield f"It is unknown whether it meets {need}: {reason}."
+    if audited.lacks:
+        yield _offer(audited.instead)
+    keeps = audited.keeps
+    if audited.path is not None and keeps is not None and keeps.tested is not None:
+        yield durability_sentence(str(audited.path), keeps)
+    if audited.standing is not None and not audited.standing.exact:
+        yield (
+            f"this very path was not measured; {audited.standing.cell} is shown instead, which "
+            "looks the same to the guest."
+        )
+
+
+def _offer(instead: DiskPath | None) -> str:
+    if instead is None:
+        return "No path meets all these needs."
+    reason = lack(instead, DURABLE, Verdicts())
+    but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
+    return f"The nearest path that meets all needs: {instead}{but}."
+
+
+def _way_to_measure(audited: AuditedDisk) -> str:
+    """A clause with the most similar measured path, and the command to measure this path too."""
+    path, nearest = audited.path, audited.nearest
+    if path is None or any(isinstance(risk, AioConflict | Impossible) for risk in audited.risks):
+        return ", and cannot be"
+    beside, text = "", ""
+    if nearest is not None:
+        place = _rank_of(nearest)
+        beside = f" {nearest.cell.name}"
+        text = f"; the nearest measured path is {nearest.cell} (rank {place}). To compare them"
+    if backing_of(path).devices:
+        where = "--on DEVICE`, on a device that may be overwritten"
+        return f"{text}: `vdisklab run {path}{beside} {where}"
+    return f"{text}: `vdisklab run {path}{beside}`"
+
+
+def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
+    tested = audited.keeps is not None and audited.keeps.tested is not None
+    return copy_fields(
+        AuditedDiskEntry,
+        audited,
+        risks=tuple(
+            RiskEntry(kind=kind_of(risk), text=risk_sentence(risk), fields=to_json(risk))
+            for risk in audited.risks
+        ),
+        needs=tuple(
+            NeedEntry(
+                need=need,
+                met=None
+                if audited.path is None or need in audited.undecided
+                else need not in audited.lacks,
+                reason=audited.lacks.get(need) or audited.undecided.get(need),
+            )
+            for need in needs
+        ),
+        power_cut=copy_fields(PowerCutStates, audited.keeps) if tested else None,
+        write_caches={cache.name: cache.write_cache for cache in audited.caches},
+    )

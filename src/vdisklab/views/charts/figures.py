@@ -1,0 +1,333 @@
+"""All figures of a report, in the order of the articles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from vdisklab import numbers
+from vdisklab.analysis.candidates import candidates
+from vdisklab.analysis.pareto import Placed, Standing
+from vdisklab.answers.claim_answers import PublishedAnswer
+from vdisklab.answers.report_contents import Contents
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Keeping, PathVerdict, durability
+from vdisklab.results.model import Better
+from vdisklab.views.charts.bars import answer_cell, bar_figures
+from vdisklab.views.charts.curves import density_figures, sweep_figures
+from vdisklab.views.charts.lines import latency_figure, time_series_figure
+from vdisklab.views.charts.svg import Palette, Spec
+from vdisklab.views.charts.vega import (
+    AS_GIVEN,
+    INTERVAL,
+    WIDTH,
+    Bar,
+    Figure,
+    faceted,
+    finished,
+    labels,
+    layer,
+    nominal,
+    quantitative,
+)
+from vdisklab.views.comparison import compared_rows
+from vdisklab.views.page.contents import caution_of
+
+MOST_POINTS = 300
+"""Maximum number of points; those on the front are always drawn."""
+
+
+def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+    """All figures in the order of the articles; one without numbers names the command to run.
+
+    A search of how many guests each path carries has only its own.
+    """
+    if contents.density is not None:
+        return density_figures(contents, palette)
+    return (
+        *bar_figures(contents, palette),
+        _safety(contents, palette),
+        trade_offs_figure(contents, palette),
+        time_series_figure(contents, palette),
+        latency_figure(contents, palette),
+        *sweep_figures(contents, palette),
+        published_figure(contents, palette),
+    )
+
+
+_KEPT_ALL, _KEPT_FLUSHED = "kept all without a flush, tested", "kept all that was flushed, tested"
+_SAFE_ALL, _SAFE_FLUSHED = "safe without a flush, not tested", "safe once flushed, not tested"
+_LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
+_SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
+
+
+def _safety_of(path: DiskPath, contents: Contents) -> str:
+    """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
+    verdict = durability(path, contents.verdicts)
+    tested = verdict.tested or PathVerdict("")
+    flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
+    if flushed is False or verdict.keeping is Keeping.LOST_IN_TEST:
+        return _LOST
+    if not verdict.keeping.acceptable:
+        return _LOSES
+    if flushed and unflushed:
+        return _KEPT_ALL
+    if flushed:
+        return _KEPT_FLUSHED
+    return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
+
+
+def _safety(contents: Contents, palette: Palette) -> Figure:
+    """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
+
+    The answer is added to the front: it is chosen by differences within rounds, and may tie.
+    """
+    title = "Speed against safety"
+    overall = contents.of(contents.measure)
+    paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
+    if not paths or contents.measure.quantity.better is Better.LOWER:
+        return Figure("safety", title, "", missing="vdisklab run PATHS… host")
+    scale = numbers.scale(
+        max(overall[cell].median for cell in paths), contents.measure.quantity.unit
+    )
+    placed = [
+        (cell, _safety_of(path, contents), overall[cell].median) for cell, path in paths.items()
+    ]
+    best_so_far = 0.0
+    front = set()
+    for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
+        if value > best_so_far:
+            front.add(cell)
+            best_so_far = value
+    if contents.recommendation is not None:
+        front.add(contents.recommendation.recommendation.cell)
+    placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
+    points = [
+        Point(cell.label, safety, value / scale.factor, cell in front)
+        for cell, safety, value in placed[:MOST_POINTS]
+    ]
+    order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
+    values = "; ".join(
+        f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front
+    )
+    unit = scale.suffix.strip()
+    spec = plane(points, order, unit, palette, caution=caution_of(contents))
+    what = "The answer, and the paths that no other beats in both"
+    alt = f"Chart of speed in {unit} against safety. {what}: {values}."
+    note = "The answer, and the paths that no other beats in both speed and safety (by medians)."
+    cells = tuple(sorted(cell.label for cell in front))
+    answer = answer_cell(contents)
+    rows = tuple(
+        Bar(point.label, point.value, None, None, point.safety, point.label == str(answer))
+        for name in order
+        for point in points
+        if point.front and point.safety == name
+    )
+    return Figure("safety", title, alt, spec, note=note, cells=cells, bars=rows, unit=unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A cell as safety and speed; no other cell beats one of the `front` in both."""
+
+    label: str
+    safety: str
+    value: float
+    front: bool
+
+
+def plane(
+    points: Sequence[Point], order: Sequence[str], unit: str, palette: Palette, *,
+    caution: str | None,
+) -> Spec:  # fmt: skip
+    """Speed against safety; only the front is labelled, because more labels would hide it."""
+    values = [
+        {
+            "label": point.label if point.front else "", "safety": point.safety,
+            "value": point.value, "colour": palette.highlight if point.front else palette.muted,
+        }
+        for point in sorted(points, key=lambda point: point.front)  # the front is drawn last
+    ]  # fmt: skip
+    place = {
+        "x": quantitative("value", title=unit, scale={"zero": True}),
+        "y": labels("safety", sort=list(order), scale={"domain": list(order)}),
+        "color": AS_GIVEN,
+    }
+    words = {"align": "right", "dy": -11, "fontSize": 11}
+    chart: Spec = {
+        "layer": [
+            layer("circle", {"size": 70, "opacity": 0.85}, place),
+            layer("text", words, place, {"text": nominal("label")}),
+        ],
+        "width": WIDTH,
+        "height": {"step": 44},
+    }
+    return finished(chart, values, palette, caution)
+
+
+_MOST_PATHS = 12
+"""Maximum number of paths in the figure of trade-offs."""
+
+_LONGEST = 1.5
+"""Where its axis ends: longer intervals are cut, or one of them would make all bars tiny."""
+
+
+def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
+    """For each measure, the share of the best that a path reaches, with its interval.
+
+    The front is orange; a path that may be beaten is pale, and its name says so.
+    """
+    answer = contents.trade_offs
+    if answer is None:
+        return Figure("trade-offs", "Best trade-offs", "", missing="vdisklab run PATHS… host")
+    shown = [one for one in answer.front.cells if one.standing is not Standing.BEATEN][:_MOST_PATHS]
+    values = [
+        {
+            "panel": _named(one), "measure": name, "share": share,
+            **dict(zip(("low", "high"), (min(end, _LONGEST) for end in ends or ()), strict=False)),
+            "colour": palette.highlight if one.standing is Standing.FRONT else palette.muted,
+            "opacity": 1.0 if one.standing is Standing.FRONT else 0.5,
+        }
+        for one in shown
+        for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
+        if share is not None
+    ]  # fmt: skip
+    names_of_rows = {"y": labels("measure", sort=list(answer.names))}
+    shares = {
+        "x": quantitative("share", title="share of the best", scale={"zero": True}),
+        "color": AS_GIVEN,
+        "opacity": quantitative("opacity", scale=None),
+    }
+    chart: Spec = {
+        "layer": [
+            layer("bar", {"size": 9}, names_of_rows, shares),
+            layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names_of_rows, INTERVAL),
+        ],
+        "width": WIDTH - 120,
+        "height": {"step": 14},
+    }
+    spec = finished(faceted(chart, "panel", palette, 8), values, palette, caution_of(contents))
+    names = ", ".join(answer.names)
+    described = "; ".join(_described(one, answer.names) for one in shown)
+    hidden = len(answer.front.cells) - len(shown)
+    return Figure(
+        "trade-offs", "Best trade-offs",
+        f"Bars of the share of the best in {names}: {described}.", spec,
+        note=f"On the front (orange in pictures): by its means, no other path is better in all of "
+        f"{names}. May be beaten (pale in pictures): one is, but that is not shown at 5 %. "
+        f"Lines are 95 % intervals, cut at {_LONGEST:g}."
+        f"{f' Not drawn: {hidden} more.' if hidden else ''}",
+        cells=tuple(one.cell.label for one in shown),
+        bars=tuple(
+            Bar(name, share, low, high, _named(one), one.cell == answer_cell(contents))
+            for one in shown
+            for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
+            if share is not None
+            for low, high in [ends or (None, None)]
+        ),
+        unit="of the best",
+        longest=_LONGEST,
+    )  # fmt: skip
+
+
+def _named(one: Placed) -> str:
+    standing = "on the front" if one.standing is Standing.FRONT else "may be beaten"
+    return f"{one.cell.label}, {standing}"
+
+
+def _described(one: Placed, names: tuple[str, ...]) -> str:
+    shares = ", ".join(
+        f"{name} {numbers.value(share, '1')}"
+        + ("" if ends is None else f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})")
+        for name, share, ends in zip(names, one.shares, one.intervals, strict=True)
+    )
+    return f"{_named(one)}: {shares}"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRatio:
+    """A published ratio and ours, each to the baseline of its own machine."""
+
+    panel: str
+    label: str
+    published: float
+    ours: float
+    low: float | None
+    high: float | None
+
+
+def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: str | None) -> Spec:
+    """Measured ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
+    measured_name, published_name = "measured here", "published (other hardware)"
+    values = [
+        {
+            "panel": row.panel, "label": row.label, "ratio": value, "who": source,
+            "low": row.low if source == measured_name else None,
+            "high": row.high if source == measured_name else None,
+        }
+        for row in rows
+        for source, value in ((measured_name, row.ours), (published_name, row.published))
+    ]  # fmt: skip
+    who = [measured_name, published_name]
+    colours = {"domain": who, "range": [palette.bar, palette.highlight]}
+    legend = {"title": None, "orient": "bottom", "columns": 2}
+    shapes = {"domain": who, "range": ["circle", "diamond"]}
+    place = {"y": labels("label"), "color": nominal("who", scale=colours, legend=legend)}
+    title = "times the baseline of the same machine"
+    ratio = quantitative("ratio", title=title, scale={"type": "log"}, axis={"tickCount": 6})
+    chart: Spec = {
+        "layer": [
+            layer("rule", {"strokeWidth": 1.5}, place, INTERVAL, only="datum.low !== null"),
+            layer(
+                "point",
+                {"size": 70, "filled": True, "opacity": 1},
+                place,
+                {"x": ratio, "shape": nominal("who", scale=shapes)},
+            ),
+        ],
+        "width": WIDTH - 120,
+        "height": {"step": 20},
+    }
+    return finished(faceted(chart, "panel", palette, 12, y=True), values, palette, caution)
+
+
+MOST_ROWS = 12
+"""Maximum number of a series' values in a chart; its table has all."""
+
+
+def published_figure(contents: Contents, palette: Palette) -> Figure:
+    """Published ratios as diamonds, measured ones as dots with intervals; a panel per series."""
+    title = "Published numbers and yours"
+    rows = [row for answer in contents.published for row in _rows(answer)]
+    if not rows:
+        missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
+        return Figure("published", title, "", missing=missing)
+    caution = caution_of(contents)
+    spec = ratio_chart(rows, palette, caution=f"here {caution}" if caution else None)
+    values = "; ".join(
+        f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "
+        f"here {numbers.ratio(row.ours)}"
+        for row in rows
+    )
+    warning = f" Here {caution}." if caution else ""
+    cells = tuple(
+        dict.fromkeys(
+            row.cell.label for answer in contents.published for row in compared_rows(answer)
+        )
+    )
+    return Figure(
+        "published", title,
+        f"Dot chart of ratios to each machine's own baseline: {values}.{warning}",
+        spec, note="Published numbers are from other hardware: compare shapes, not values.",
+        cells=cells,
+    )  # fmt: skip
+
+
+def _rows(answer: PublishedAnswer) -> Iterable[PublishedRatio]:
+    series = answer.comparison.tables[0].series
+    panel = f"{series}, over {answer.comparison.baseline.label}"
+    for row in compared_rows(answer)[:MOST_ROWS]:
+        ours = row.ours
+        if ours.ratio:
+            label = f"{row.cell.label}, {row.number.measure}"
+            yield PublishedRatio(panel, label, row.published, ours.ratio, ours.low, ours.high)

@@ -1,0 +1,392 @@
+"""The documents of rankings, comparisons and claims.
+
+A new key does not change a document's version; a key that is removed or changes its meaning raises
+it. Rows of tables are dataclasses here, too: CSV has the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from vdisklab.analysis.best import BestSet
+from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Verdict
+from vdisklab.analysis.pareto import Standing
+from vdisklab.analysis.published import Shape
+from vdisklab.analysis.rank_intervals import Unranked
+from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import HostDisk, Keeping
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import Better
+from vdisklab.views.documents.conversion import (
+    At,
+    CampaignEntry,
+    DiagnosticEntry,
+    Key,
+    Limit,
+    copy_fields,
+)
+
+Number = float | None
+Count = Annotated[int, Limit("minimum", 0)]
+Positive = Annotated[Number, Limit("exclusiveMinimum", 0)]
+Probability = Annotated[Number, Limit("minimum", 0), Limit("maximum", 1)]
+Emulation = Annotated[
+    bool,
+    "true when a measured guest ran under TCG: good for comparing host-side choices, not for the "
+    "speed of a KVM guest",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaveatKeys:
+    """Why the numbers do not measure a machine's speed; keys of most documents."""
+
+    emulation: Annotated[Emulation, At("emulated")]
+    emulated_host: Annotated[
+        bool,
+        "true when a measured guest ran under KVM in a host that is emulated itself: proof that "
+        "code works under KVM, not a speed",
+    ]
+    lab: Annotated[
+        bool,
+        "true when a run was made by `vdisklab lab run`: proof that a stack works, not a speed",
+    ]
+
+
+MeasuredUnder = Annotated[CaveatKeys, Key.INLINE]
+
+
+class PowerCutOutcome(StrEnum):
+    """Power-cut results of one path: for clients that flush, and for clients that never do."""
+
+    KEPT_ALL = "kept-all"
+    KEPT_FLUSHED = "kept-flushed"
+    KEPT_FLUSHED_ONLY = "kept-flushed-only"
+    KEPT_UNFLUSHED = "kept-unflushed"
+    LOST_UNFLUSHED = "lost-unflushed"
+    LOST_FLUSHED = "lost-flushed"
+
+
+AssumedDisk = Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
+
+PowerCutAnswer = Annotated[
+    PowerCutOutcome | None,
+    "what `vdisklab powercut` found on this host: `kept-flushed`: clients that never flush were "
+    "not tested; `kept-flushed-only`: unflushed data were lost; `kept-unflushed`, "
+    "`lost-unflushed`: flushing clients were not tested; null: not tested, or fewer than 20 "
+    "states without judging all",
+]
+
+PathKeeping = Annotated[
+    Keeping | None,
+    "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedCell:
+    """One cell of a ranking."""
+
+    rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
+    path: Annotated[str, "disk path"]
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
+    metrics: Annotated[
+        Mapping[str, float | str | None],
+        "METRIC: the median over rounds (scores: `weighted_read`, `weighted_write`, "
+        "`weighted_overall`; else the metric's name). METRIC_low, METRIC_high: its 95 % interval. "
+        "METRIC_interval_method: `log-t` or `order-statistics`",
+        Key.INLINE,
+    ]
+    ratio: Annotated[Number, "to the baseline, within rounds; the baseline itself is 1"]
+    ratio_low: Number
+    ratio_high: Number
+    from_page_cache: Annotated[
+        Literal["read", "write", "read+write"] | None,
+        "directions in which less than half of the bytes reached the device",
+    ]
+    keeping: PathKeeping
+    power_cut: PowerCutAnswer
+    power_cut_states: Annotated[int | None, "judged states; null: not tested"]
+    power_cut_broken: Annotated[int | None, "judged states that broke a promise"]
+    rounds: Annotated[int, "rounds in which the cell has the ranked measure"]
+    rank_best: int | None
+    rank_worst: int | None
+    unranked: Annotated[Unranked | None, "why there is no rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestEntry:
+    """Which cells may be the best; the host, the null device and warm caches do not compete."""
+
+    cells: Annotated[tuple[MeasuredCell, ...], "one of them is the best, with 1 - alpha confidence"]
+    competitors: Count
+    runner_up: Annotated[
+        MeasuredCell | None, "the next of `cells`; if there is none, the second by its mean"
+    ]
+    p: Annotated[Probability, "of the lead over the runner-up, adjusted for all competitors"]
+    noise: Annotated[float, "standard deviation of the logarithm of a run's value in its round"]
+    shared: Annotated[float, "share of the noise that cells have in common in a round"]
+    shows: Annotated[Number, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"]
+    rounds_for_10_percent: Annotated[
+        int | None, "rounds that show a lead of 10 %; null above 1,000"
+    ]
+
+    @classmethod
+    def of(cls, best: BestSet) -> Self:
+        """The entry of a set of cells."""
+        return copy_fields(cls, best, rounds_for_10_percent=best.rounds_for(0.1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedKeys:
+    """What is ranked."""
+
+    measure: Annotated[MeasureKey, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
+    unit: Annotated[str, At("measure.quantity.unit")]
+    better: Annotated[Better, At("measure.quantity.better")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairKeys:
+    """How many pairs of cells a ranking tells apart."""
+
+    alpha: Annotated[float, "family-wise error"]
+    comparisons: Annotated[int, "pairs of cells"]
+    separated: Annotated[int, "pairs shown to differ"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankDocument:
+    """`vdisklab rank`: all cells, best first, then those without a rank."""
+
+    format: Literal["vdisklab.rank/1"] = "vdisklab.rank/1"
+    campaigns: Annotated[tuple[CampaignEntry, ...], "what was ranked"]
+    caveats: MeasuredUnder
+    ranked: Annotated[RankedKeys, Key.INLINE, At("ranking")]
+    baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
+    host_disk: Annotated[AssumedDisk, At("verdicts.disk")]
+    roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
+    rates: Annotated[tuple[MeasureKey, ...], "for `overall_ratio`: the measures whose mean it is"]
+    pairs: Annotated[PairKeys, Key.INLINE, At("ranking")]
+    inconclusive: Annotated[
+        bool,
+        "true when cells were ranked and no pair is shown to differ",
+        At("ranking.inconclusive"),
+    ]
+    best: Annotated[
+        BestEntry | None,
+        "null without ranked cells, or if they differ in their number of guests",
+        At("ranking.best"),
+    ]
+    cells: tuple[RankedCell, ...]
+    findings: Annotated[
+        tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoRow:
+    """One path of `rank --pareto`."""
+
+    cell: MeasuredCell
+    standing: Annotated[
+        Standing,
+        "`front`: no other path is better in all measures; `may-be`: one is, but it is not shown; "
+        "`beaten`: one is shown to be",
+    ]
+    beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures", At("by")]
+    keeping: PathKeeping
+    shares: Annotated[
+        Mapping[str, float | None],
+        "by measure, how good the path is as a share of the best one; null if a zero makes it "
+        "unknown",
+        Key.INLINE,
+    ]
+    intervals: Annotated[
+        Mapping[str, float | None],
+        "by measure with `_low` and `_high`, the 95 % interval of that share; null with a zero "
+        "rate",
+        Key.INLINE,
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParetoDocument:
+    """`vdisklab rank --pareto`: which paths no other beats in all of several measures."""
+
+    format: Literal["vdisklab.pareto/1"] = "vdisklab.pareto/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    measures: Annotated[
+        Mapping[str, MeasureKey], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"
+    ]
+    alpha: Annotated[float, "the error of calling a path beaten", At("front.alpha")]
+    cells: tuple[ParetoRow, ...]
+    left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure", At("front.left_out")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarRow:
+    """One bar of `rank --bars`, in CSV."""
+
+    rank: str | None
+    cell: MeasuredCell
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedMeasure:
+    """One measure of two cells."""
+
+    a: MeasuredCell
+    b: MeasuredCell
+    measure: MeasureKey
+    unit: Annotated[str, At("measure.quantity.unit")]
+    a_median: Annotated[float, At("a.median")]
+    a_low: Annotated[Number, At("a.low")]
+    a_high: Annotated[Number, At("a.high")]
+    b_median: Annotated[float, At("b.median")]
+    b_low: Annotated[Number, At("b.low")]
+    b_high: Annotated[Number, At("b.high")]
+    ratio: Annotated[Number, "A / B within rounds", At("ratio.ratio")]
+    ratio_low: Annotated[Number, "null with fewer than three pairs", At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
+    p_adjusted: Annotated[
+        Number,
+        "corrected for the number of main measures, or of others (Holm); null with fewer than "
+        "three pairs",
+    ]
+    pairs: Annotated[int, "rounds in which both cells were measured", At("ratio.pairs")]
+    rounds_needed: Annotated[
+        int | None,
+        "rounds that would show a difference of this size with 80 % power; null above 1,000",
+        At("ratio.rounds_needed"),
+    ]
+    verdict: Annotated[Verdict, "better in the metric's good direction"]
+    main: Annotated[bool, "the score, or the rate of a measurement and direction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedPair:
+    """Two cells and all measures that both have."""
+
+    a: MeasuredCell
+    b: MeasuredCell
+    a_keeping: PathKeeping
+    b_keeping: PathKeeping
+    summary: Annotated[str, "what the main measures show, in one sentence"]
+    measures: Annotated[tuple[ComparedMeasure, ...], "the main ones first"]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonDocument:
+    """`vdisklab compare`: one entry for each pair of cells."""
+
+    format: Literal["vdisklab.compare/1"] = "vdisklab.compare/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    pairs: tuple[ComparedPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRow:
+    """One published number and its counterpart here."""
+
+    path: Annotated[DiskPath, At("cell.path")]
+    page_cache: Annotated[PageCache, At("cell.page_cache")]
+    measure: Annotated[MeasureKey, At("number.measure")]
+    published: Annotated[Number, "the article's number in `unit`", At("number.value")]
+    published_ratio: Annotated[
+        float, "ratio to its own baseline", Limit("exclusiveMinimum", 0), At("published")
+    ]
+    ratio: Annotated[Number, "the same ratio as measured here", At("ours.ratio")]
+    ratio_low: Annotated[Number, At("ours.low")]
+    ratio_high: Annotated[Number, At("ours.high")]
+    p_adjusted: Number
+    pairs: Annotated[Count, At("ours.pairs")]
+    shape: Annotated[Shape, "`agrees`: no difference is shown"]
+    factor: Annotated[Number, "published ratio over the ratio here"]
+    unit: Annotated[str, At("number.unit")]
+    article: Annotated[
+        str, "with `table`, `row`, `column`: where the number is printed", At("number.article")
+    ]
+    table: Annotated[str, At("number.table")]
+    row: Annotated[str, At("number.row")]
+    column: Annotated[str, At("number.column")]
+    printed: Annotated[str, "the number as it is printed", At("number.printed")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedDocument:
+    """`vdisklab compare --published`: an article's series and the numbers measured here."""
+
+    format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    article: Annotated[str, At("table.article")]
+    title: str
+    series: Annotated[str, At("table.series")]
+    machine: Annotated[str, "the article's", At("table.machine")]
+    program: Annotated[str, At("table.program")]
+    statistic: Annotated[str, At("table.statistic")]
+    baseline: Annotated[Cell, At("comparison.baseline")]
+    numbers: Annotated[tuple[PublishedRow, ...], At("comparison.rows")]
+    missing: Annotated[
+        tuple[Cell, ...], "cells that were not measured here", At("comparison.missing")
+    ]
+    command: Annotated[str | None, "measures what is missing"]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """The verdict on one claim, as in CSV."""
+
+    article: Annotated[str, At("claim.article")]
+    claim: Annotated[str, At("claim.name")]
+    sentence: Annotated[str, At("claim.sentence")]
+    status: ClaimStatus
+    verdict: Annotated[str, "the status in words"]
+    ratio: Annotated[Positive, "left/right within rounds"]
+    ratio_low: Annotated[Positive, At("low")]
+    ratio_high: Annotated[Positive, At("high")]
+    stated_low: Annotated[Positive, "the claimed range; null for an open end"]
+    stated_high: Positive
+    p: Annotated[Probability, "for this claim alone"]
+    p_adjusted: Annotated[Probability, "corrected for all claims (Holm); this one decides"]
+    rounds: Annotated[Count, "rounds in which all cells of the claim were measured"]
+    more_rounds: Annotated[int | None, "how many more rounds would decide", Limit("minimum", 1)]
+    void: Annotated[Void | None, "why the claim says nothing about this machine"]
+    command: Annotated[str | None, "measures what is missing; null unless not measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimEntry(ClaimRow):
+    """The verdict on one claim with what it compares."""
+
+    pairs: Annotated[tuple[tuple[Cell, Cell], ...], "the compared cells", At("claim.pairs")]
+    measures: Annotated[tuple[MeasureKey, ...], At("claim.measures")]
+    absolute: Annotated[bool, At("claim.absolute")]
+    missing: Annotated[tuple[Cell, ...], "cells to measure"]
+    failures: Annotated[tuple[str, ...], "why its runs failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsDocument:
+    """`vdisklab claims`: a verdict on each claim of the articles."""
+
+    format: Literal["vdisklab.claims/1"] = "vdisklab.claims/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    articles: Annotated[Mapping[str, str], "name: title", At("titles")]
+    counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]
+    claims: tuple[ClaimEntry, ...]
+    left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]
+    findings: tuple[DiagnosticEntry, ...]

@@ -1,0 +1,370 @@
+"""The documents of recommendations, audits, reports and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.summary import IntervalMethod
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import Keeping
+from vdisklab.path.managers import Manager
+from vdisklab.path.needs import Need
+from vdisklab.path.segments import PageCache
+from vdisklab.views.documents.conversion import At, CampaignEntry, DiagnosticEntry, Key
+from vdisklab.views.documents.rankings import (
+    AssumedDisk,
+    BestEntry,
+    ClaimsDocument,
+    Count,
+    MeasuredUnder,
+    Number,
+    PathKeeping,
+    PowerCutAnswer,
+    PublishedDocument,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A path that meets all needs."""
+
+    cell: MeasuredCell
+    rank: Annotated[str | None, "`1–3` is a tie; null without a rank"]
+    values: Annotated[Mapping[str, float], "median by measure"]
+    low: Annotated[Mapping[str, float], "lower end of the median's 95 % interval, by measure"]
+    high: Annotated[Mapping[str, float], "upper end, by measure"]
+    ratio: Annotated[Number, "how many times as good as the first; null for those not shown"]
+    power_cut: Keeping
+    flush_free: Annotated[bool, "true when data are safe without a flush"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceEntry:
+    """What a need costs."""
+
+    need: Need
+    without: Annotated[MeasuredCell, "the best cell without this need"]
+    ratio: Annotated[Number, "ratio of that cell to the recommended one", At("ratio.ratio")]
+    ratio_low: Annotated[Number, At("ratio.low")]
+    ratio_high: Annotated[Number, At("ratio.high")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendDocument:
+    """`vdisklab recommend`: the path to use, and why."""
+
+    format: Literal["vdisklab.recommend/1"] = "vdisklab.recommend/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    path: Annotated[str, "the path to use: the winner, or the simplest of those that tie"]
+    cell: Annotated[MeasuredCell, At("recommendation.cell")]
+    measure: Annotated[MeasureKey, "the measure that decided", At("recommendation.measure")]
+    needs: Annotated[tuple[Need, ...], At("recommendation.needs")]
+    host_disk: AssumedDisk
+    considered: Annotated[int, "paths that were measured", At("recommendation.considered")]
+    excluded: Annotated[
+        Mapping[Need, int], "need: paths that it rules out", At("recommendation.excluded")
+    ]
+    winner: Annotated[MeasuredCell | None, "null if several may be the best"]
+    ties: Annotated[tuple[MeasuredCell, ...], "the others that may be the best"]
+    best: Annotated[
+        BestEntry | None,
+        "null without ranked cells, or if they differ in their number of guests",
+        At("recommendation.ranking.best"),
+    ]
+    alternatives: Annotated[tuple[Alternative, ...], "best first"]
+    prices: Annotated[tuple[PriceEntry, ...], At("recommendation.prices")]
+    default: Annotated[
+        MeasuredCell | None, "what QEMU does by default", At("recommendation.default")
+    ]
+    over_default: Annotated[
+        Number, "ratio to that default", At("recommendation.over_default.ratio")
+    ]
+    over_platforms: Annotated[
+        Mapping[Manager, Number],
+        "ratio to a new guest's disk by platform, as far as measured; null for the same path",
+    ]
+    sentences: tuple[str, ...]
+    findings: tuple[DiagnosticEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeRow:
+    """One alternative of `recommend`, in CSV."""
+
+    rank: str | None
+    path: MeasuredCell
+    metrics: Annotated[Mapping[str, Number], "the median of each measure", Key.INLINE]
+    ratio: Number
+    power_cut: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerCutStates:
+    """Power cuts judged on this very path."""
+
+    keeping: Keeping
+    flushed_states: Annotated[Count, "of clients that flush", At("tested.flushed.judged")]
+    flushed_broken: Annotated[Count, At("tested.flushed.broken")]
+    unflushed_states: Annotated[Count, "of clients that never flush", At("tested.unflushed.judged")]
+    unflushed_broken: Annotated[Count, At("tested.unflushed.broken")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingEntry:
+    """How fast the path is, as measured here."""
+
+    cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
+    exact: Annotated[bool, "false when only the guest's side of the path is the same"]
+    measure: Annotated[MeasureKey, "what `score` and ranks are of"]
+    unit: Annotated[str, "of `score`", At("measure.quantity.unit")]
+    score: Annotated[Number, At("score.median")]
+    rank_best: Annotated[int | None, At("best")]
+    rank_worst: Annotated[int | None, At("worst")]
+    ranked_cells: Annotated[int, At("cells")]
+    better: Annotated[MeasuredCell | None, "the cell worth changing to"]
+    gain: Annotated[Number, "its ratio to the current path", At("gain.ratio")]
+    gain_low: Annotated[Number, At("gain.low")]
+    gain_high: Annotated[Number, At("gain.high")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskEntry:
+    """One risk of a disk's configuration."""
+
+    kind: str
+    text: str
+    fields: Annotated[Mapping[str, Any], "the kind's own fields", Key.INLINE]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedEntry:
+    """A requested need, and whether the disk meets it."""
+
+    need: Need
+    met: Annotated[bool | None, "null without a disk path, and if unknown layers decide"]
+    reason: Annotated[str | None, "why it is unmet or unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedDiskEntry:
+    """One disk of a domain."""
+
+    domain: Annotated[str, At("disk.domain")]
+    target: Annotated[str, At("disk.target")]
+    source: Annotated[str | None, At("disk.source")]
+    path: Annotated[DiskPath | None, "null with `problem`"]
+    problem: Annotated[str | None, "why there is no disk path", At("disk.problem")]
+    risks: tuple[RiskEntry, ...]
+    needs: tuple[NeedEntry, ...]
+    instead: Annotated[
+        DiskPath | None, "the nearest path that meets all needs; null when none is unmet"
+    ]
+    keeping: Annotated[PathKeeping, At("keeps.keeping")]
+    power_cut: Annotated[PowerCutStates | None, "null when no power cut of this path was judged"]
+    standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
+    read_only: Annotated[
+        bool, "the guest cannot write, so a power cut loses nothing", At("disk.read_only")
+    ]
+    nearest: Annotated[
+        StandingEntry | None, "the measured path that differs least, without `standing`"
+    ]
+    write_caches: Annotated[
+        Mapping[str, str | None],
+        "queue/write_cache of the host's disks that hold the source; null if unknown",
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditDocument:
+    """`vdisklab audit`: each disk with its risks and its speed."""
+
+    format: Literal["vdisklab.audit/1"] = "vdisklab.audit/1"
+    caveats: MeasuredUnder
+    why_no_speed: Annotated[str | None, "a sentence if there is no database"]
+    host_disk: AssumedDisk
+    disks: tuple[AuditedDiskEntry, ...]
+    findings: Annotated[tuple[DiagnosticEntry, ...], At("caveats.findings")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """One disk of an audit, in CSV."""
+
+    domain: Annotated[str, At("disk.domain")]
+    target: Annotated[str, At("disk.target")]
+    path: DiskPath | None
+    rank: str | None
+    score: Annotated[Number, At("standing.score.median")]
+    measured_as: Annotated[MeasuredCell | None, At("standing.cell")]
+    keeping: Annotated[PathKeeping, At("keeps.keeping")]
+    power_cut: PowerCutAnswer
+    power_cut_states: int | None
+    power_cut_broken: int | None
+    better: Annotated[MeasuredCell | None, At("standing.better")]
+    gain: Annotated[Number, At("standing.gain.ratio")]
+    source: Annotated[str | None, At("disk.source")]
+    risks: str
+    limits: Annotated[str, "I/O limits that a path cannot express"]
+    problem: Annotated[str | None, At("disk.problem")]
+    needs: Annotated[
+        Mapping[str, str | None],
+        "`lacks`: unmet needs, `undecided`: those that unknown layers decide; with `--need`",
+        Key.INLINE,
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportValue:
+    """The median of one measure of one cell, as in the report's CSV and Parquet forms."""
+
+    cell: MeasuredCell
+    path: str
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
+    measure: str
+    unit: str
+    median: float
+    low: Number
+    high: Number
+    interval_method: IntervalMethod | None
+    rounds: int
+    rank_best: int | None
+    rank_worst: int | None
+    keeping: PathKeeping
+    from_page_cache: bool
+    emulation: bool
+    emulated_host: bool
+    lab: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureEntry:
+    """One figure of the report."""
+
+    key: str
+    title: str
+    description: Annotated[str, At("alt")]
+    missing: Annotated[str | None, "the command that would measure it; null when it is drawn"]
+    note: str
+    cells: Annotated[tuple[str, ...], "the drawn cells"]
+    vega_lite: Annotated[Mapping[str, Any] | None, "the chart's specification", At("spec")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """`vdisklab report --format json`: everything that the page shows."""
+
+    format: Literal["vdisklab.report/1"] = "vdisklab.report/1"
+    campaigns: tuple[CampaignEntry, ...]
+    caveats: MeasuredUnder
+    headline: str
+    answer: tuple[str, ...]
+    recommendation: RecommendDocument | None
+    doubts: Annotated[tuple[str, ...], "the diagnostics as sentences"]
+    findings: tuple[DiagnosticEntry, ...]
+    values: tuple[ReportValue, ...]
+    claims: ClaimsDocument | None
+    published: tuple[PublishedDocument, ...]
+    figures: tuple[FigureEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementRow:
+    """The medians of one measurement, direction and cell."""
+
+    measurement: str
+    direction: str
+    cell: Annotated[str, "ends in ` in DIRECTORY` for campaigns of several directories"]
+    bandwidth: Number
+    iops: Number
+    latency_mean: Number
+    latency_p50: Number
+    latency_p99: Number
+    latency_p99_9: Number
+    latency_max: Number
+    sync_p99: Number
+    worst_second: Number
+    longest_stall: Number
+    transactions: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthRow:
+    """An installation: its time, and how the image grew."""
+
+    measurement: str
+    cell: str
+    seconds: Number
+    allocated: Annotated[Number, "bytes by which the image grew on the host's file system"]
+    mapped: Annotated[Number, "bytes by which it grew in its format's own map"]
+    flushes: Number
+    worst_second: Number
+    longest_stall: Number
+    to_again: Annotated[Number, "ratio to the last installation on the same image"]
+    to_allocated: Annotated[Number, "ratio to the allocated image"]
+    to_raw: Annotated[Number, "ratio to the raw image"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootRow:
+    """A boot and its shutdown."""
+
+    measurement: str
+    cell: str
+    boot_time: Number
+    worst_second: Number
+    longest_stall: Number
+    shutdown_time: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDocument:
+    """`vdisklab table`: medians as articles lay them out; at least one of the three lists."""
+
+    format: Literal["vdisklab.table/1"] = "vdisklab.table/1"
+    caveats: MeasuredUnder
+    measurements: Annotated[tuple[MeasurementRow, ...] | None, Key.ABSENT]
+    growth: Annotated[tuple[GrowthRow, ...] | None, Key.ABSENT]
+    boots: Annotated[tuple[BootRow, ...] | None, Key.ABSENT]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """How a kind of number is computed."""
+
+    title: str
+    shown_by: Annotated[tuple[str, ...], "verbs"]
+    keys: Annotated[tuple[str, ...], "in JSON and CSV"]
+    how: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationRow:
+    """An `Explanation` as a row of CSV."""
+
+    number: str
+    how: str
+    source: str
+    shown_by: str
+    keys: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodDocument:
+    """`vdisklab method`: how each number is computed."""
+
+    format: Literal["vdisklab.method/1"] = "vdisklab.method/1"
+    numbers: tuple[Explanation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRow:
+    """One cell of `table --as grid`, with its bandwidths by MEASUREMENT/DIRECTION."""
+
+    cell: str
+    bandwidths: Annotated[Mapping[str, Number], Key.INLINE]

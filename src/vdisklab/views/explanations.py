@@ -1,0 +1,394 @@
+"""How each shown number is computed: one entry per kind, with its limits and its source.
+
+docs/method.md lists the same entries, generated from here. Thresholds come from the code that
+uses them.
+"""
+
+from __future__ import annotations
+
+from vdisklab.analysis import search
+from vdisklab.analysis.diagnostics import recorded, values
+from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
+from vdisklab.analysis.paired_ratios import MOST_ROUNDS
+from vdisklab.path.neighbours import RULE as SIMPLEST
+from vdisklab.views.documents.reports import Explanation, ExplanationRow, MethodDocument
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+def _entry(title: str, shown_by: str, keys: str, how: str, source: str) -> Explanation:
+    """An entry; `shown_by` is separated by commas, `keys` by spaces."""
+    return Explanation(
+        title=title,
+        shown_by=tuple(verb.strip() for verb in shown_by.split(",")),
+        keys=tuple(keys.split()),
+        how=how,
+        source=source,
+    )
+
+
+EXPLANATIONS = (
+    _entry(
+        "median",
+        "rank, compare, table, recommend",
+        "a_median b_median METRIC",
+        "The median over rounds. Each round has one run, which is one fresh attach of the disk; "
+        "seconds within a run are not repetitions. Failed runs do not count, and missing values "
+        "are not filled in.",
+        "analysis/summary.py",
+    ),
+    _entry(
+        "95 % interval of a median",
+        "rank, compare",
+        "a_low a_high b_low b_high METRIC_low METRIC_high",
+        f"From {ORDER_STATISTICS_FROM} rounds: the interpolated binomial interval, which assumes "
+        f"nothing about the distribution. From {MIN_ROUNDS} rounds: Student's t on logarithms, "
+        "which assumes log-normal values. With fewer rounds there is none.",
+        "Hettmansperger & Sheather 1986",
+    ),
+    _entry(
+        "latency: mean, p50, p99, p99.9, max",
+        "rank, compare",
+        "latency_mean latency_p50 latency_p99 latency_p99.9 latency_max",
+        "Of one run, from the submission of a request to its completion (fio's lat); percentiles "
+        "from fio's histogram, with bins about 1.5 % wide. Completion latency alone (clat, fio's "
+        "default) would hide the time spent in io_submit(2); imported reports mostly have that.",
+        "workload/fio.py; fio HOWTO, lat_percentiles",
+    ),
+    _entry(
+        "ratio",
+        "rank, compare, claims, compare --published, recommend, audit",
+        "ratio ratio_low ratio_high pairs gain gain_low gain_high over_default",
+        "exp of the mean log ratio within rounds, so that drift cancels; its interval is Student's "
+        "t on those. For a claim, pairs and measures are averaged in each round first.",
+        "analysis/paired_ratios.py, analysis/claim_verdicts.py",
+    ),
+    _entry(
+        "score: read, write, overall",
+        "rank, recommend, audit",
+        "weighted_read weighted_write weighted_overall score",
+        "Jim Salter's: the mean of sequential bandwidth and k times 4 KiB random bandwidth; k "
+        "makes both equal on the baseline, in the same round. Overall is the mean of both.",
+        "Salter 2013",
+    ),
+    _entry(
+        "rank",
+        "rank, audit",
+        "rank rank_best rank_worst ranked_cells comparisons separated",
+        "Every pair of cells is tested on an additive model (cell + round) of the logarithms, at "
+        "a family-wise error of 5 % (Holm). The best rank follows all cells shown to be better, "
+        "the worst precedes all cells shown to be worse; 1–3 is a tie.",
+        "Holm 1979; Smyth 2004; Mohamad, Goeman & van Zwet 2019",
+    ),
+    _entry(
+        "may be the best",
+        "rank, recommend, report",
+        "best cells competitors runner_up ties winner shared",
+        "The paths that are not shown to be worse than another: with 95 % confidence one of them "
+        "is the best. Each of c paths is tested against the others with Dunnett's limit for c - 1; "
+        "the host, the null device and warm page caches do not compete. All share one noise, "
+        "unless a path is noisier, or paths are fast and slow in the same rounds.",
+        "Gupta 1965; Hsu 1984; Dunnett 1955; Bingham 1974",
+    ),
+    _entry(
+        "leads that the rounds show",
+        "rank",
+        "noise shows rounds_for_10_percent",
+        "How far the best must be ahead of the next to be named in 74 to 92 % of simulated "
+        "campaigns with this many rounds and this noise. The noise is that of one run within its "
+        "round.",
+        "analysis/best.py",
+    ),
+    _entry(
+        "beaten in all (rank --pareto)",
+        "rank --pareto, report",
+        "standing beaten_by shares measures",
+        "A path is beaten if another is shown to be better in each measure (each at 5 %, corrected "
+        "for the number of other paths). `cpu` is the host's CPU seconds per operation; a metric "
+        "alone is the geometric mean of all measurements that have it. A path with a rate of zero "
+        "has a share of 0; if the best rate is zero, all shares are unknown.",
+        "Berger 1982",
+    ),
+    _entry(
+        "zero",
+        "rank, compare, claims",
+        "",
+        "A zero is a measured value. What can be zero (stalls, flushes, growth, the worst second) "
+        "is compared as value + step, where the step is the smallest value above zero that counts; "
+        "a rate of zero is the worst: the ratio of zero to a rate is 0, without an interval, the "
+        "ratio to a rate of zero is unknown, and a mean of rates with a zero is 0. No interval is "
+        "narrower than the step or the last digit.",
+        "results/model.py",
+    ),
+    _entry(
+        "p",
+        "compare, claims, compare --published",
+        "p p_adjusted",
+        "From a paired t-test on log ratios. p_adjusted is corrected for all rows of the same "
+        "answer (Holm), and decides. For a claim, p is twice the smaller of the one-sided p for "
+        "`inside the range` and `outside the range`.",
+        "Holm 1979; Schuirmann 1987",
+    ),
+    _entry(
+        "rounds that would decide",
+        "compare, claims",
+        "rounds_needed more_rounds",
+        "Rounds for 80 % power if the observed difference is the true one: a hint, not a promise. "
+        f"None above {MOST_ROUNDS}.",
+        "Cohen 1988",
+    ),
+    _entry(
+        "verdict of a claim",
+        "claims",
+        "status verdict stated_low stated_high rounds void",
+        "`holds` or `fails` when the ratio is shown to lie inside or outside the stated range, "
+        f"from {MIN_ROUNDS} rounds; else `inconclusive`. A claim of guest against host is void "
+        "under emulation and in a lab; under KVM in an emulated host every claim is.",
+        "analysis/claim_verdicts.py",
+    ),
+    _entry(
+        "shape",
+        "compare --published",
+        "published published_ratio factor shape",
+        "A published number over its own baseline, as a fixed value, against your ratio to the "
+        "same baseline. `differs` when the test shows a difference after Holm's correction.",
+        "analysis/published.py",
+    ),
+    _entry(
+        "RAM (from the page cache)",
+        "rank, compare",
+        "from_page_cache",
+        f"Less than {recorded.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
+        "program) read or wrote reached the device at the same time, over all rounds.",
+        "analysis/diagnostics/recorded.py",
+    ),
+    _entry(
+        "n",
+        "rank, claims",
+        "rounds",
+        "Rounds in which the cell has the measure; for a claim, rounds in which all its cells "
+        "were measured.",
+        "analysis/rank_intervals.py",
+    ),
+    _entry(
+        "drift",
+        "rank",
+        "change",
+        "Kendall's test on what all cells of a round have in common, from "
+        f"{values.TREND_FROM} rounds; the size is Theil's slope. Reported from "
+        f"{values.SMALLEST_TREND:.0%}.",
+        "Mann 1945; Kendall 1938; Theil 1950",
+    ),
+    _entry(
+        "slow first round",
+        "rank",
+        "factor",
+        "The first round lies below the 99 % prediction interval of the others, and is "
+        f"{1 - values.SLOW_FIRST_BELOW:.0%} worse or more.",
+        "analysis/diagnostics/values.py",
+    ),
+    _entry(
+        "two modes",
+        "rank",
+        "low high share_high",
+        "The distance between two groups' means, over the spread within them, is beyond its "
+        "99.99 % quantile under one normal mode, and the groups are "
+        f"×{values.SMALLEST_MODE_RATIO} apart; from 8 rounds.",
+        "analysis/diagnostics/values.py",
+    ),
+    _entry(
+        "ceilings",
+        "rank",
+        "share",
+        f"A cell reaches {values.GUEST_CEILING_SHARE:.0%} of the null device on its bus (the "
+        f"guest's CPU is the limit), or {values.CEILING_SHARE:.0%} of the host on its stack (the "
+        "device is the limit).",
+        "analysis/diagnostics/values.py",
+    ),
+    _entry(
+        "noisy neighbour, clock, growing image",
+        "rank",
+        "bytes_grown counted_seconds host_seconds",
+        f"Steal time above {recorded.STOLEN_ABOVE:.0%} of all CPUs; a program that counts "
+        f"{recorded.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
+        "occupies 1 MiB more after a measurement than before.",
+        "analysis/diagnostics/recorded.py",
+    ),
+    _entry(
+        "best (run --find best)",
+        "run",
+        "gap",
+        "A Gaussian process over the segments of paths predicts what was not measured. Each round "
+        "has the leader and the cells that were best in random draws of it. The search ends when "
+        f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
+        f"shown to be worse than its rivals in {MIN_ROUNDS} rounds.",
+        "Rasmussen & Williams 2006; Russo et al. 2018",
+    ),
+    _entry(
+        "numbers of the programs",
+        "table, rank, compare",
+        "bandwidth iops latency_mean latency_max latency_p50 latency_p95 latency_p99 "
+        "latency_p99.9 latency_p99_9 sync_mean sync_p99 sync_max transactions duration",
+        "What the program itself reports, in SI units. For fio: latency from the submission "
+        "(lat), fsyncs apart from the writes; the seconds of --ramp do not count.",
+        "docs/articles.md",
+    ),
+    _entry(
+        "worst second, longest stall",
+        "table",
+        "worst_second longest_stall",
+        "The smallest bandwidth of a whole second of the run (of a shorter run, its bandwidth), "
+        "and the longest time without a completion: from the program's log, else from QEMU's "
+        "counters, and on the host from the kernel's counters of the program.",
+        "docs/articles.md",
+    ),
+    _entry(
+        "installations",
+        "table",
+        "seconds allocated mapped flushes to_again to_allocated to_raw",
+        "How long the installation took; by how much the image grew on the host's file system "
+        "(st_blocks) and in its format's own map; the flushes that QEMU received. Ratios are of "
+        "the medians of these times, without an interval.",
+        "views/medians.py",
+    ),
+    _entry(
+        "boots",
+        "table",
+        "boot_time shutdown_time",
+        "From the start of QEMU to the guest agent's first answer; from the shutdown command to "
+        "the end of QEMU's process.",
+        "docs/articles.md",
+    ),
+    _entry(
+        "the score of a profile without the score's measurements",
+        "rank, recommend, report, advise",
+        "overall_ratio rates",
+        "The geometric mean of the ratios to the baseline in the same round of one rate for each "
+        "measurement and direction: its bandwidth, else its transactions or IOPS, else the inverse "
+        "of its duration. With a rate of zero it is 0; a rate that is zero at the baseline is not "
+        "part of it.",
+        "Fleming & Wallace 1986",
+    ),
+    _entry(
+        "your own weights (recommend --weights)",
+        "recommend",
+        "weighted_mix",
+        "The weighted geometric mean of the ratios to the baseline in the same round, with the "
+        "inverse ratio for a latency. The order depends neither on units nor on which path is the "
+        "baseline.",
+        "Fleming & Wallace 1986",
+    ),
+    _entry(
+        "tie, and the simplest path",
+        "recommend, report, run, run --find, audit",
+        "winner ties path instead",
+        "All paths that may be the best tie, and none of them is called the winner. Where one has "
+        f"to be named it is the simplest, not the one with the highest median. {SIMPLEST}",
+        "path/neighbours.py, analysis/best.py",
+    ),
+    _entry(
+        "price of a need",
+        "recommend",
+        "prices considered excluded",
+        "The ratio, within rounds, of the best path without that need to the recommended one; "
+        "nothing if that one may be the best of those, too. Durable is a need unless you say "
+        "--unsafe. Only guests' paths are considered, "
+        "and none with a warm page cache.",
+        "analysis/candidates.py",
+    ),
+    _entry(
+        "CPU per operation, flushes per thousand, share at the device",
+        "recommend, report",
+        "cpu_per_operation flushes_per_1000 device_flushes_per_1000 device_share",
+        "Sums over all rounds and measurements of a cell: QEMU's CPU seconds and flushes over its "
+        "reads and writes, the device's bytes over the requested bytes.",
+        "analysis/tallies.py",
+    ),
+    _entry(
+        "power cut",
+        "rank, audit, powercut, recommend",
+        "power_cut_states power_cut_broken flushed_states flushed_broken unflushed_states "
+        "unflushed_broken states losses promises possible afterlives leaked_states "
+        "repaired_states wall_seconds",
+        "States of the disk that a cut may leave: all possible ones, or a sample. A state is "
+        "broken if anything promised is lost. A test without a broken state is not a proof: after "
+        "n states at most 3/n of all may lose data (95 %), and fewer than 20 give no verdict.",
+        "docs/powercut.md",
+    ),
+    _entry(
+        "how many guests a path carries",
+        "density, recommend",
+        "guests low high load reached served worst p99 fairness cpu_for_each",
+        "The largest number of guests that passes more often than it fails, with a 95 % interval, "
+        "from a fit of a falling probability of passing. A run passes if its worst guest meets the "
+        "limit and completes 99 % of the requests that were due. Fairness is Jain's index of the "
+        "guests' rates; the p99 is that of all requests together, never a mean of percentiles.",
+        "docs/density.md",
+    ),
+    _entry(
+        "what a noisy neighbour does",
+        "density",
+        "alone beside ratio pairs",
+        "The victim's p99 beside the neighbour over its p99 alone, in the same round; medians of "
+        "both over the rounds. The ratio's interval is as in compare.",
+        "docs/density.md",
+    ),
+    _entry(
+        "duration and space",
+        "plan",
+        "seconds_estimated bytes_needed builds build_seconds guests guest_bytes",
+        "The configured run times, plus measured costs of a measurement, a run, a boot and a "
+        "build: a forecast, not a measurement. Guests that exist at a time need their memory and "
+        "about 96 MiB each for QEMU itself.",
+        "campaign/estimate.py",
+    ),
+)
+
+
+def explanations_about(word: str | None) -> tuple[Explanation, ...]:
+    """The entries with the word in their title, keys or verbs; all for None."""
+    if word is None:
+        return EXPLANATIONS
+    return tuple(
+        entry
+        for entry in EXPLANATIONS
+        if any(word.lower() in name.lower() for name in (entry.title, *entry.keys, *entry.shown_by))
+    )
+
+
+def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
+    """One row per kind of number."""
+    columns: tuple[Column[Explanation], ...] = (
+        Column("number", lambda entry: entry.title, folds=NAMES),
+        Column("how it is computed", lambda entry: entry.how, folds=WORDS),
+        Column("source", lambda entry: entry.source, folds=WORDS, spare=2),
+    )
+    note = (
+        "Each round measures every cell once, in random order; differences are taken within "
+        "rounds. docs/method.md has simulated coverage, error rates, power, and literature."
+    )
+    title = "How the numbers are computed"
+    return Table(title, columns, entries, (note,), kind=ExplanationRow, record=_row)
+
+
+def _row(entry: Explanation) -> ExplanationRow:
+    return ExplanationRow(
+        number=entry.title,
+        how=entry.how,
+        source=entry.source,
+        shown_by=", ".join(entry.shown_by),
+        keys=", ".join(entry.keys),
+    )
+
+
+def method_document(entries: tuple[Explanation, ...]) -> MethodDocument:
+    """The JSON form."""
+    return MethodDocument(numbers=entries)
+
+
+def method_page(page: str) -> str:
+    """docs/method.md with the entries between its two marks (`script/method-page` writes it)."""
+    before, start, rest = page.partition("<!-- explanations -->\n")
+    _, end, after = rest.partition("<!-- end of explanations -->")
+    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in EXPLANATIONS)
+    table = f"\n| number | how it is computed | source |\n|---|---|---|\n{''.join(rows)}\n"
+    return f"{before}{start}{table}{end}{after}"

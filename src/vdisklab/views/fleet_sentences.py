@@ -1,0 +1,129 @@
+"""What many hosts say together, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from vdisklab import numbers
+from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
+from vdisklab.answers.fleet_answers import MIN_CLASS, ClassAnswer, HostClass
+from vdisklab.answers.fleet_hosts import LoadedFleet
+from vdisklab.units import counted
+from vdisklab.views.wording import measure_name, named
+
+_SHOWN = 20
+_CLASSES = 12
+
+
+def agreement_sentence(pair: Agreement) -> str:
+    """`A beats B on 187 of 200 hosts, ×1.08 (1.05–1.11); these 13 disagree: …`."""
+    ratio = pair.ratio
+    first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
+    number, low, high = ratio.ratio, ratio.low, ratio.high
+    if not pair.a_leads:
+        number, low, high = (1 / end if end else None for end in (number, high, low))
+    interval = "" if low is None else f" ({numbers.ratio_interval(low, high)})"
+    size = "whose rate is zero on some" if number is None else f"{numbers.ratio(number)}{interval}"
+    text = (
+        f"{first} beats {second} on {len(pair.agreeing)} of {counted(len(pair.hosts), 'host')} in "
+        f"{measure_name(pair.measure)}, {size}"
+    )
+    if ratio.p is not None and ratio.p > 0.05:
+        text += ", which shows no difference for the mean host"
+    return f"{text}{_disagreeing(pair)}."
+
+
+def _disagreeing(pair: Agreement) -> str:
+    hosts = pair.disagreeing
+    if not hosts:
+        return "; no host disagrees"
+    shown = sum(host.shown for host in hosts)
+    sure = f", {shown} of them beyond their own noise" if shown else ", none beyond its own noise"
+    verb = "this 1 disagrees" if len(hosts) == 1 else f"these {len(hosts)} disagree"
+    sure = "" if len(hosts) == 1 and not shown else sure
+    return f"; {verb}{sure}: {names(host.host for host in hosts)}"
+
+
+def spread_sentence(pair: Agreement) -> str | None:
+    """How much hosts differ in a ratio; None with fewer than three hosts."""
+    if pair.next_low is None:
+        return None
+    between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
+    interval = numbers.ratio_interval(pair.next_low, pair.next_high)
+    return f"On another host of this fleet, {pair.a} / {pair.b} is within {interval}{between}."
+
+
+def fleet_sentences(fleet: LoadedFleet) -> Iterator[str]:
+    """Which hosts were chosen but have other campaigns."""
+    if fleet.left_out:
+        shown = "; ".join(fleet.left_out[:3]) + ("; …" if len(fleet.left_out) > 3 else "")
+        yield f"Left out: {counted(len(fleet.left_out), 'host')} ({shown})."
+
+
+def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
+    """The hosts that differ from their peers, and those that have too few."""
+    for outlier in search.outliers[:_SHOWN]:
+        slower = outlier.ratio < 1
+        change = 1 - outlier.ratio if slower else outlier.ratio - 1
+        size = f"{100 * change:.0f} % {'slower' if slower else 'faster'} than"
+        yield (
+            f"{outlier.host} is {size if outlier.ratio else 'at zero on a path, unlike'} its "
+            f"{outlier.peers} peers with the same facts in {measure_name(outlier.measure)}"
+            f"{': look at its disk' if slower else ''}."
+        )
+    if len(search.outliers) > _SHOWN:
+        yield f"… and {len(search.outliers) - _SHOWN} more like it."
+    if search.outliers:
+        yield (
+            f"{search.alpha:.0%} of sound fleets have such an alarm, at most; half of the large "
+            "ones if hosts' levels differ by 10 % and have heavy tails."
+        )
+    if search.unchecked:
+        yield (
+            f"Not checked for outliers, because fewer than {MIN_PEERS} hosts have their facts: "
+            f"{names(search.unchecked)}."
+        )
+
+
+def class_sentences(answer: ClassAnswer) -> Iterator[str]:
+    """Whether hosts with other facts need other paths, and the path of each class."""
+    for test in answer.tests:
+        if test.p is None:
+            yield f"Too few hosts differ in {test.fact} to test whether it matters."
+        elif test.p <= 0.05:
+            yield (
+                f"The ratios between paths depend on {test.fact} "
+                f"(p = {numbers.probability(test.p)})."
+            )
+        else:
+            yield (
+                f"The ratios between paths are not shown to depend on {test.fact} "
+                f"(p = {numbers.probability(test.p)})."
+            )
+    yield from map(_class_sentence, answer.classes[:_CLASSES])
+    if len(answer.classes) > _CLASSES:
+        yield f"… and {len(answer.classes) - _CLASSES} more classes; --format json has them."
+
+
+def _class_sentence(group: HostClass) -> str:
+    hosts = counted(len(group.hosts), "host")
+    if group.cell is None:
+        why = f"too few for an answer of their own ({MIN_CLASS} needed)"
+        return f"{group.name} ({hosts}): {why if len(group.hosts) < MIN_CLASS else 'no answer'}."
+    if group.better:
+        best = group.better[0]
+        size = "better than" if best.ratio is None else f"{numbers.ratio(best.ratio)} as good as"
+        return (
+            f"{group.name} ({hosts}): use {group.cell}; there {best.cell} is {size} the fleet's "
+            f"path (p = {numbers.probability(best.p)})."
+        )
+    also = f" or {len(group.ties) - 1} others that may be as good" if group.ties else ""
+    return (
+        f"{group.name} ({hosts}): {group.cell}{also}; no path is shown to beat the fleet's there."
+    )
+
+
+def names(hosts: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    return named(list(hosts), _SHOWN)

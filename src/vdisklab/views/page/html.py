@@ -1,0 +1,427 @@
+"""The report as one HTML file that needs nothing else: no network, no other file.
+
+Text from outside (paths, host names, messages of programs, labels) is escaped by Jinja2, or is in
+JSON whose `<`, `>` and `&` are escaped; the content security policy allows this page's own script
+and style by their hashes and nothing else, not even images.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from vdisklab import __version__, numbers
+from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.summary import Summaries
+from vdisklab.analysis.tallies import Workings
+from vdisklab.answers.report_contents import Contents
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.outlines import Example
+from vdisklab.sanitise import sanitise
+from vdisklab.views.charts.bars import answer_cell, choice_bars
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
+from vdisklab.views.charts.vega import Figure, harmless, page_rows
+from vdisklab.views.page.contents import (
+    caution_of,
+    claim_rows,
+    claims_title,
+    configurations,
+    diagnostic_sentences,
+    diagnostics_by_cell,
+    explanation,
+    first_lines,
+    headline,
+    published_parts,
+    question,
+    unmeasured_claims,
+)
+from vdisklab.views.power_cuts import power_cut_of
+from vdisklab.views.wording import mean_sentence, measure_name, tie_advice
+
+FIRST_PAGE = 50
+"""Rows in the HTML itself, so that there is a table before the script runs."""
+
+SHOWN_AT_FIGURE = 4
+"""Maximum number of diagnostics at one figure; the others are counted."""
+
+_UNBROKEN = re.compile(
+    r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3})"
+)
+"""What a browser would break at a hyphen or a dash: an option, an interval or a date."""
+
+_UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
+
+
+def render_page(contents: Contents, draw: Draw = draw_here) -> str:
+    """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
+    shown = figures(contents, CSS)
+    drawable = can_draw()
+    specs = [harmless(figure.spec) for figure in shown if _is_drawn(figure)]
+    drawn = draw(specs) if drawable else list
+    style, script = _file("page.css"), _file("page.js")
+    answer = contents.recommendation
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["harmless"] = lambda text: sanitise(str(text))
+    environment.filters["unbroken"] = _unbroken
+    environment.filters["coded"] = _coded
+    environment.filters["breakable"] = _breakable
+    template = environment.from_string(_file("page.html"))
+    return template.render(
+        version=__version__,
+        policy=_policy(style, script),
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        question=question(contents),
+        headline=headline(contents),
+        caution=caution_of(contents),
+        lines=first_lines(contents),
+        explanation=explanation(contents),
+        path=str(answer.path) if answer else "",
+        tied=bool(answer and answer.recommendation.ties),
+        advice=_tie_advice(contents),
+        configurations=configurations(contents),
+        choice=_choice(contents),
+        diagnostics=diagnostic_sentences(contents),
+        claims=claim_rows(contents),
+        claims_title=claims_title(contents),
+        unmeasured=unmeasured_claims(contents),
+        published=published_parts(contents),
+        rows=_first_rows(contents),
+        measures=[_measure(key) for key in contents.summaries],
+        cells=len(contents.order),
+        rounds=contents.rounds,
+        chosen=str(contents.measure),
+        chosen_name=_measure(contents.measure)["name"],
+        data=_json(_core(contents)),
+        more=_packed(_more(contents)),
+        details=_packed(_compact(_details(contents)).encode()),
+        campaigns=[_campaign(campaign) for campaign in contents.campaigns],
+        alpha=contents.ranking.alpha,
+        separated=contents.ranking.separated,
+        comparisons=contents.ranking.comparisons,
+        baseline=contents.baseline.label,
+        roles=contents.roles.title if contents.roles else None,
+        rates=mean_sentence(contents.rates, contents.baseline.label) if contents.rates else None,
+        figures=_figures(contents, shown, drawn()),
+        charts_hint=None if drawable or not specs else CHARTS_HINT,
+    )
+
+
+def _tie_advice(contents: Contents) -> str:
+    """What to do when several paths tie; empty without an answer."""
+    answer = contents.recommendation
+    if answer is None:
+        return ""
+    ties = [f"`{cell.name}`" for cell in answer.recommendation.ties]
+    return tie_advice(f"`{answer.path}`", ties)
+
+
+def _choice(contents: Contents) -> dict[str, Any] | None:
+    """The figure of the first screen: the paths that qualify, with the answer and the default."""
+    bars, unit = choice_bars(contents)
+    if not bars:
+        return None
+    over = "" if unit else f" ({contents.baseline} is ×1)"
+    title = f"The choice, by {measure_name(contents.measure)}{over}"
+    described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
+    rows = page_rows(bars, unit, shared=True)
+    return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
+
+
+def _breakable(text: object) -> Markup:
+    """An escaped text whose paths may be broken after a slash or a colon, on a phone."""
+
+    def with_places(part: str) -> Markup:
+        return escape(part).replace("/", Markup("/<wbr>")).replace(":", Markup(":<wbr>"))
+
+    return _unbroken(_percents(text), with_places)
+
+
+def _coded(text: object) -> Markup:
+    """An escaped sentence, with text between backquotes as code."""
+    parts = sanitise(str(text)).split("`")
+    if len(parts) % 2 == 0:  # a backquote in a name from outside
+        return _unbroken(_percents("`".join(parts)))
+    whole = [
+        Markup("<code>{}</code>").format(_unbroken(part))
+        if place % 2
+        else _unbroken(_percents(part))
+        for place, part in enumerate(parts)
+    ]
+    return Markup("").join(whole)
+
+
+def _percents(text: object) -> str:
+    """A sentence that is not broken between a number and its percent sign."""
+    return str(text).replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _unbroken(text: object, other: Callable[[str], Markup] = escape) -> Markup:
+    """An escaped text whose intervals, dates and options stay on one line; `other` escapes the
+    rest."""
+    parts = _UNBROKEN.split(sanitise(str(text)))
+    return Markup("").join(
+        Markup('<span class="whole">{}</span>').format(part) if place % 2 else other(part)
+        for place, part in enumerate(parts)
+    )
+
+
+@cache
+def _file(name: str) -> str:
+    return resources.files("vdisklab.views.page").joinpath("templates", name).read_text("utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    def source(text: str) -> str:
+        digest = hashlib.sha256(text.encode()).digest()
+        return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+    return (
+        f"default-src 'none'; script-src {source(script)}; style-src {source(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json(value: object) -> Markup:
+    """JSON that cannot end the script element around it."""
+    text = _compact(value)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 - escaped just above
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def _packed(content: bytes) -> str:
+    """Compressed JSON in base64: the commands of ten thousand cells are very similar."""
+    return base64.b64encode(gzip.compress(content, compresslevel=1, mtime=0)).decode()
+
+
+def _figures(
+    contents: Contents, shown: Sequence[Figure], drawn: Sequence[str]
+) -> list[dict[str, Any]]:
+    diagnostics, charts = diagnostics_by_cell(contents), iter(drawn)
+    return [
+        {
+            "key": figure.key,
+            "title": figure.title,
+            "missing": figure.missing,
+            "note": figure.note,
+            "alt": sanitise(figure.alt),
+            "rows": page_rows(
+                figure.bars, figure.unit, shared=figure.shared, longest=figure.longest
+            ),
+            "diagnostics": _diagnostics_at(figure.cells, diagnostics),
+            "undrawn": _is_drawn(figure) and not drawn,
+            "svg": None
+            if not (_is_drawn(figure) and drawn)
+            else Markup(for_page(next(charts), figure.key, figure.alt)),  # noqa: S704 - drawing elements only
+        }
+        for figure in shown
+    ]
+
+
+def _is_drawn(figure: Figure) -> bool:
+    """True for a chart; figures of bars are rows of the page."""
+    return figure.spec is not None and not figure.bars
+
+
+def _diagnostics_at(cells: Iterable[str], diagnostics: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """The first diagnostics of the cells that a figure draws."""
+    lines = list(dict.fromkeys(line for cell in cells for line in diagnostics.get(cell, ())))
+    more = len(lines) - SHOWN_AT_FIGURE
+    return [*lines[:SHOWN_AT_FIGURE], *([f"… and {more} more, in the table"] if more > 0 else [])]
+
+
+def _measure(key: MeasureKey) -> dict[str, str]:
+    unit = key.quantity.unit
+    name = key.metric.replace("_", " ") if key.name == "score" else str(key)
+    return {
+        "key": str(key),
+        "name": name,
+        "unit": _UNIT_NAMES.get(unit, unit),
+        "better": key.quantity.better.value,
+    }
+
+
+def _segments(cell: MeasuredCell) -> list[str]:
+    """Layers, format, cache mode and bus, for the filters; without options."""
+    path = cell.path
+    if path is None:
+        return ["–"] * 4
+    return [
+        "+".join(layer.kind.value for layer in path.layers) or "–",
+        path.image.format.value if path.image else "–",
+        "–" if path.on_host or path.is_share else path.cache.value,
+        "host" if path.on_host else path.attachment.bus.value,
+    ]
+
+
+def _core(contents: Contents) -> dict[str, Any]:
+    """The data of the table at first sight: cells, ranks, and the ranked values."""
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    order, measured, rows = contents.order, contents.measured, _rows(contents)
+    answer = contents.recommendation
+    words: dict[str, int] = {}
+    return {
+        "measures": [_measure(key) for key in contents.summaries],
+        "ranked": str(contents.measure),
+        "baseline": contents.baseline.label,
+        "answer": None if answer is None else answer.recommendation.cell.label,
+        "cells": [
+            {
+                "p": cell.name,
+                "s": cell.known_page_cache or numbers.MISSING,
+                "g": [words.setdefault(segment, len(words)) for segment in _segments(cell)],
+                "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
+                "n": ranked[cell].rounds if cell in ranked else measured[cell],
+                "x": _ratio(contents, cell),
+                "m": list(contents.cached.get(cell, ())),
+                "k": words.setdefault(power_cut_of(cell, contents.verdicts), len(words)),
+            }
+            for cell in order
+        ],
+        "words": list(words),
+        "values": [
+            _shortened(column[rows]) for column in _columns(contents.summaries[contents.measure])
+        ],
+    }
+
+
+def _ratio(contents: Contents, cell: MeasuredCell) -> float | None:
+    if cell == contents.baseline:
+        return 1.0
+    ratio = contents.ratios.get(cell)
+    return None if ratio is None or ratio.ratio is None else float(f"{ratio.ratio:.5g}")
+
+
+def _columns(summaries: Summaries) -> tuple[Floats, Floats, Floats]:
+    """Median, low and high of each cell; NaN where there is none."""
+    return summaries.median, summaries.low, summaries.high
+
+
+def _rows(contents: Contents) -> list[int]:
+    """The index of each cell of the table in the arrays of the summaries, which are alike."""
+    place = contents.summaries[contents.measure].place
+    return [place[cell] for cell in contents.order]
+
+
+def _shortened(values: Floats) -> list[float | None]:
+    """Values rounded to five digits, more than are shown; null for a missing value."""
+    text = ("%.5g," * len(values)) % tuple(values.tolist())
+    shortened: list[float | None] = json.loads(f"[{text.rstrip(',').replace('nan', 'null')}]")
+    return shortened
+
+
+def _more(contents: Contents) -> bytes:
+    """The columns of the measures that the table does not show at first, as 32-bit floats.
+
+    Only 17 of the 24 significant bits are kept, about five digits: zeros compress well.
+    """
+    rows = _rows(contents)
+    columns = [
+        column[rows]
+        for key, summaries in contents.summaries.items()
+        if key != contents.measure
+        for column in _columns(summaries)
+    ]
+    bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
+    return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()
+
+
+def _details(contents: Contents) -> dict[str, Any]:
+    """One run of each cell: facts, checks, commands and diagnostics."""
+    diagnostics = diagnostics_by_cell(contents)
+    return {
+        cell.label: {
+            "diagnostics": list(map(sanitise, diagnostics.get(cell.label, ()))),
+            "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
+            "checks": [list(check) for check in example.checks] if example else [],
+            "commands": [sanitise(command) for command in example.commands] if example else [],
+            "measured": [
+                [name, sanitise(command)]
+                for name, command in example.measurements
+                if command not in example.commands
+            ]
+            if example
+            else [],
+        }
+        for cell in contents.order
+        for example in [contents.examples.get(cell)]
+    }
+
+
+def _facts(example: Example | None, workings: Workings | None) -> list[list[str]]:
+    facts: list[list[str]] = []
+    if example is not None:
+        facts += [
+            ["run", example.run],
+            ["round", str(example.round)],
+            ["started", f"{example.started:%Y-%m-%d %H:%M:%S} UTC"],
+            ["accelerator", example.accelerator or "none: on the host itself"],
+            ["medium", example.medium or "not known"],
+        ]
+    if workings is not None:
+        named = (
+            ("host CPU per operation", workings.cpu_per_operation, "s"),
+            ("flushes at QEMU per 1000 operations", workings.flushes_per_1000, "1"),
+            ("flushes at the device per 1000 operations", workings.device_flushes_per_1000, "1"),
+            ("bytes at the device per requested byte", workings.device_share, "1"),
+        )
+        facts += [[name, numbers.value(value, unit)] for name, value, unit in named if value
+                  is not None]  # fmt: skip
+    return facts
+
+
+def _first_rows(contents: Contents) -> list[dict[str, str]]:
+    ranked = {row.cell: row for row in contents.ranking.rows}
+    summaries, measured = contents.of(contents.measure), contents.measured
+    unit = contents.measure.quantity.unit
+    rows = []
+    for cell in contents.order[:FIRST_PAGE]:
+        row, summary = ranked.get(cell), summaries.get(cell)
+        scale = numbers.scale(summary.median if summary else None, unit)
+        rows.append(
+            {
+                "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
+                "path": cell.name,
+                "answer": "answer" if cell == answer_cell(contents) else "",
+                "state": cell.known_page_cache or numbers.MISSING,
+                "value": scale.with_unit(summary.median if summary else None),
+                "interval": scale.interval(summary.low, summary.high)
+                if summary
+                else numbers.MISSING,
+                "ratio": numbers.ratio(_ratio(contents, cell)),
+                "ram": "RAM" if contents.cached.get(cell) else "",
+                "power_cut": power_cut_of(cell, contents.verdicts),
+                "rounds": str(measured[cell]),
+            }
+        )
+    return rows
+
+
+def _campaign(campaign: Any) -> dict[str, Any]:  # noqa: ANN401
+    facts = asdict(campaign.host)
+    more = facts.pop("more")
+    return {
+        "id": campaign.id,
+        "label": campaign.label,
+        "started": f"{campaign.started:%Y-%m-%d %H:%M} UTC",
+        "facts": [(key.replace("_", " "), value) for key, value in {**facts, **more}.items()],
+        "plan": json.dumps(campaign.plan, indent=1, default=str),
+    }

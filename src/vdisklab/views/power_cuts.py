@@ -1,0 +1,205 @@
+"""What power cuts say of a path, in a word and in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_never
+
+from vdisklab import numbers
+from vdisklab.analysis.candidates import Recommendation
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import (
+    Cuts,
+    Durability,
+    HostDisk,
+    Keeping,
+    PathVerdict,
+    Verdicts,
+    durability,
+)
+from vdisklab.path.segments import Bus
+from vdisklab.units import counted
+from vdisklab.views.documents.rankings import PowerCutOutcome
+from vdisklab.views.wording import named
+
+_WORDS = {
+    None: "untested",
+    PowerCutOutcome.KEPT_ALL: "kept all",
+    PowerCutOutcome.KEPT_FLUSHED: "kept flushed",
+    PowerCutOutcome.KEPT_FLUSHED_ONLY: "kept flushed",
+    PowerCutOutcome.KEPT_UNFLUSHED: "kept unflushed",
+    PowerCutOutcome.LOST_UNFLUSHED: "lost unflushed",
+    PowerCutOutcome.LOST_FLUSHED: "LOST FLUSHED",
+}
+_VERBS = {
+    (True, False): "loses",
+    (True, True): "lose",
+    (False, False): "lost",
+    (False, True): "each lost",
+}
+"""The verb by whether a rule or power cuts show a loss, and whether several paths have it."""
+
+
+def power_cut_word(durability: Durability) -> str:
+    """What a power cut does to a path, in two words: as tested here, otherwise by rule."""
+    outcome = outcome_of(durability.tested or PathVerdict(""))
+    match durability.keeping:
+        case Keeping.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
+            return "loses data"
+        case Keeping.LOST_IN_TEST if outcome is not PowerCutOutcome.LOST_FLUSHED:
+            return "LOST DATA"  # a path that needs no flush lost data without one
+        case _:
+            return "too few" if outcome is None and durability.cuts.judged else _WORDS[outcome]
+
+
+def power_cut_of(cell: MeasuredCell, verdicts: Verdicts) -> str:
+    """The word for a cell's path; blank on the host, where no guest depends on it."""
+    path = cell.path
+    if path is None:
+        return numbers.MISSING
+    return "" if path.on_host else power_cut_word(durability(path, verdicts))
+
+
+def keeping_of(cell: MeasuredCell, verdicts: Verdicts) -> Keeping | None:
+    """What happens to flushed data, for documents; None on the host and for a free name."""
+    path = cell.path
+    return None if path is None or path.on_host else durability(path, verdicts).keeping
+
+
+def outcome_of(verdict: PathVerdict) -> PowerCutOutcome | None:
+    """The outcome of both kinds of clients together; None where too few states were judged."""
+    return {
+        (None, None): None,
+        (None, True): PowerCutOutcome.KEPT_UNFLUSHED,
+        (None, False): PowerCutOutcome.LOST_UNFLUSHED,
+        (True, None): PowerCutOutcome.KEPT_FLUSHED,
+        (True, True): PowerCutOutcome.KEPT_ALL,
+        (True, False): PowerCutOutcome.KEPT_FLUSHED_ONLY,
+    }.get((verdict.flushed.kept, verdict.unflushed.kept), PowerCutOutcome.LOST_FLUSHED)
+
+
+def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
+    """The fields `power_cut`, `power_cut_states` and `power_cut_broken` of a row."""
+    verdict = verdict or PathVerdict("")
+    cuts = verdict.flushed + verdict.unflushed
+    return {
+        "power_cut": outcome_of(verdict),
+        "power_cut_states": cuts.judged or None,
+        "power_cut_broken": cuts.broken if cuts.judged else None,
+    }
+
+
+def durability_sentence(path: str, durability: Durability) -> str:
+    """What a power cut does to a path: as tested here, otherwise by rule."""
+    condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
+    should = "what the guest has flushed should survive a power cut; the rest may be lost"
+    if durability.flush_free:
+        should = "what the guest has written should survive a power cut, even without a flush"
+    cuts, above = durability.cuts, durability.disk.above
+    match durability.keeping:
+        case Keeping.LOST_BY_CONSTRUCTION:
+            return f"{path} loses {_loss(durability)}."
+        case Keeping.LOST_IN_TEST:
+            answer = f"{path} lost {_loss(durability)}."
+        case Keeping.KEPT_IN_TEST:
+            answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
+        case Keeping.NOT_TESTED:
+            few = cuts.judged
+            options = f"{_client_options(path)}{_model_option(durability.disk)}"
+            tested = f"Tested in {few} cuts, which is too few" if few else "Not tested"
+            answer = (
+                f"{path} {_rule(durability)}, so {should}. {tested}: "
+                f"`vdisklab powercut {path}{options}` simulates the cut."
+            )
+        case _:
+            assert_never(durability.keeping)
+    return " ".join([answer, *_unflushed(durability)])
+
+
+def _rule(durability: Durability) -> str:
+    if durability.flush_free and durability.disk.keeps_its_cache:
+        return "writes in place to a disk that keeps what it completed"
+    return "passes flushes on"
+
+
+def _client_options(path: str) -> str:
+    """Only a database in a guest can write to a directory."""
+    bus = path.rpartition("/")[2].partition(":")[0]
+    shares = [bus.value for bus in Bus if bus.is_share]
+    return " --access guest --client sqlite-extra" if bus in shares else ""
+
+
+def _model_option(disk: HostDisk) -> str:
+    return "" if disk is HostDisk.VOLATILE else f" --model {disk.model}"
+
+
+def disk_note(disk: HostDisk) -> Iterator[str]:
+    """What the column `power cut` assumes, unless it is the strictest disk."""
+    if disk is HostDisk.PLP:
+        yield (
+            "Power cuts are above a disk with power-loss protection (--disk plp): it keeps every "
+            "write that it completed; the host's memory is lost."
+        )
+
+
+def loss_sentences(cells: Iterable[MeasuredCell], verdicts: Verdicts) -> tuple[str, ...]:
+    """Which of these cells lose flushed data in a power cut: a sentence for each reason."""
+    paths: dict[tuple[bool, str], dict[str, None]] = {}
+    for cell in cells:
+        path = cell.path
+        if path is not None and path.is_guest_storage:
+            kept = durability(path, verdicts)
+            if not kept.keeping.acceptable:
+                known = kept.keeping is Keeping.LOST_BY_CONSTRUCTION
+                paths.setdefault((known, _loss(kept)), {})[cell.name] = None
+    return tuple(
+        f"{named(tuple(names))} {_VERBS[known, len(names) > 1]} {loss}."
+        for (known, loss), names in paths.items()
+    )
+
+
+def _loss(durability: Durability) -> str:
+    """What a path loses and why, if it is known to lose data."""
+    cuts, above = durability.cuts, durability.disk.above
+    if durability.keeping is Keeping.LOST_BY_CONSTRUCTION:
+        return f"flushed data in a power cut{above}: {durability.reason}"
+    return f"promised data in {cuts.broken} of {cuts.judged} power cuts{above}"
+
+
+def _extent(cuts: Cuts) -> str:
+    """How many cuts, and the bound on the loss rate (rule of three), unless all were judged."""
+    if cuts.all_judged:
+        return f"all {cuts.judged} power cuts that were possible in its run"
+    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose data, 95 %)"
+
+
+def _unflushed(durability: Durability) -> Iterator[str]:
+    """What a guest that never flushes loses, if it was tested but did not decide."""
+    cuts = durability.tested.unflushed if durability.tested is not None else Cuts()
+    if durability.flush_free or cuts.kept is None:
+        return
+    if cuts.kept:
+        yield f"Unflushed data were kept, too, in {cuts.judged} power cuts."
+    else:
+        yield f"Unflushed data were lost in {cuts.broken} of {cuts.judged} power cuts."
+
+
+def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
+    """Whether power cuts or rules decided durability; empty if no need asks for it."""
+    if any(need.goes_by_power_cuts for need in recommendation.needs):
+        durabilities = recommendation.durability.values()
+        tested = sum(durability.keeping is Keeping.KEPT_IN_TEST for durability in durabilities)
+        yield basis(tested, len(durabilities))
+
+
+def basis(tested: int, paths: int) -> str:
+    """How many of the durable paths were judged by power cuts on this host."""
+    if tested == 0:
+        return (
+            "No power cut was simulated on this host: durable means that nothing in a path's stack "
+            "is configured to drop flushes."
+        )
+    passed = f"{tested} of {counted(paths, 'durable path')} passed power cuts on this host"
+    if tested == paths:
+        return f"{passed}."
+    return f"{passed}; in the stacks of the others, nothing is configured to drop flushes."

@@ -1,0 +1,97 @@
+"""`clean` removes what a ledger names, in the right order, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from vdisklab.actions.leftovers import list_leftovers, remove_leftovers
+from vdisklab.cli.main import main
+from vdisklab.errors import CommandError, DirtyHostError
+from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.ledger import Entry, open_ledger, pending
+from vdisklab.storage.undo import Undo
+
+
+def interrupted(state: Path, *things: tuple[str, str]) -> Path:
+    """The ledger of a run that ended without taking down `things`."""
+    with open_ledger(state) as ledger:
+        for kind, name in things:
+            try:
+                with ledger.entry(kind, name):
+                    raise DirtyHostError("left")
+            except DirtyHostError:
+                pass
+    return ledger.path
+
+
+class Remover:
+    """Undo functions that note what they removed, and refuse what is `busy`."""
+
+    def __init__(self, busy: str = "") -> None:
+        self.removed: list[str] = []
+        self.busy = busy
+
+    def __call__(self, _host: Host, entry: Entry) -> None:
+        if entry.name == self.busy:
+            raise CommandError(["umount", entry.name], 32, "target is busy")
+        self.removed.append(entry.name)
+
+    @property
+    def table(self) -> Mapping[str, Undo]:
+        return {"loop": self, "mount": self}
+
+
+def test_newest_first_and_the_ledger_goes_last(tmp_path: Path) -> None:
+    path = interrupted(tmp_path, ("loop", "/dev/loop7"), ("mount", "/m"))
+    remover = Remover()
+    removed = remove_leftovers(LocalHost(), remover.table, tmp_path)
+    assert list(map(str, removed)) == ["mount /m", "loop /dev/loop7"]
+    assert remover.removed == ["/m", "/dev/loop7"]
+    assert not path.exists()
+
+
+def test_what_stays_is_named_and_kept(tmp_path: Path) -> None:
+    path = interrupted(tmp_path, ("mount", "/a"), ("mount", "/b"))
+    remover = Remover(busy="/b")
+    with pytest.raises(DirtyHostError, match=r"mount /b .*target is busy"):
+        list(remove_leftovers(LocalHost(), remover.table, tmp_path))
+    assert remover.removed == ["/a"]
+    assert [entry.name for entry in pending(path)] == ["/b"]
+
+
+def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
+    interrupted(tmp_path, ("teleporter", "/t"))
+    with pytest.raises(DirtyHostError, match=r"teleporter /t .*this version cannot remove it"):
+        list(remove_leftovers(LocalHost(), {}, tmp_path))
+
+
+def test_dry_run_only_lists(tmp_path: Path) -> None:
+    path = interrupted(tmp_path, ("mount", "/m"))
+    assert list(map(str, list_leftovers(tmp_path))) == ["mount /m"]
+    assert path.exists()
+
+
+def test_a_ledger_without_entries_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger/0.jsonl"
+    path.parent.mkdir()
+    path.touch()
+    assert list(remove_leftovers(LocalHost(), {}, tmp_path)) == []
+    assert not path.exists()
+
+
+def test_the_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    file = tmp_path / "file"
+    file.touch()
+    interrupted(tmp_path, ("file", str(file)))
+    for words in (["--dry-run"], [], []):
+        assert main(["clean", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"would remove file {file}", f"removed file {file}", "there is nothing to remove",
+    ]  # fmt: skip
+    assert not file.exists()

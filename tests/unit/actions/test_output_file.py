@@ -1,0 +1,89 @@
+"""Results go to files, symbolic links, pipes and standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.unit.results.values import a_campaign, a_run
+from vdisklab.actions.output_file import empty_file, output_file
+from vdisklab.cli.main import main
+from vdisklab.errors import HostError, PlanError
+from vdisklab.results.store import open_store
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> str:
+    url = str(tmp_path / "results.sqlite")
+    campaign = a_campaign()
+    with open_store(url) as store:
+        store.add_together([campaign], [a_run(campaign)])
+    return url
+
+
+def _write(path: Path, data: bytes = b"new") -> None:
+    with output_file(path) as stream:
+        stream.write(data)
+
+
+def _write_until_full(path: Path) -> None:
+    with output_file(path) as stream:
+        stream.write(b"half")
+        raise OSError(28, "No space left on device")
+
+
+def test_a_symbolic_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    link, file = tmp_path / "link", tmp_path / "there" / "file"
+    file.parent.mkdir()
+    link.symlink_to(file)
+    for data in (b"first", b"second"):
+        _write(link, data)
+        assert link.is_symlink()
+        assert file.read_bytes() == data
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    _write(pipe)
+    reader.join(5)
+    assert received == [b"new"]
+    assert pipe.is_fifo()
+
+
+def test_an_error_keeps_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"old")
+    with pytest.raises(HostError, match="cannot be written: No space") as full:
+        _write_until_full(file)
+    assert full.value.hint == "free some space on that file system, or name a file on another one"
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(HostError, match="cannot be written: Is a directory"):
+        _write(tmp_path)
+
+
+def test_both_verbs_write_to_standard_output(db: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["export-data", "-", "--db", db]) == 0
+    assert json.loads(capfd.readouterr().out)["format"] == "vdisklab/1"
+    assert main(["report", "--format", "json", "-o", "-", "--db", db]) == 0
+    assert json.loads(capfd.readouterr().out)["format"].startswith("vdisklab.report/")
+    assert main(["report", "--format", "png", "-o", "-", "--db", db]) == PlanError.exit_code
+    assert "writes several files" in capfd.readouterr().err
+
+
+def test_emptying_opens_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    empty_file(tmp_path / "pipe")  # would wait for a reader
+    (tmp_path / "old").write_text("yesterday's")
+    for name in ("old", "new"):
+        empty_file(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == b""

@@ -1,0 +1,90 @@
+"""Which campaign an answer is about when none is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import stored
+from vdisklab.answers.loading import choose_campaigns, joinable_campaigns, load
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.plan.guest import RanUnder
+from vdisklab.results.model import Run
+
+KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
+
+
+def test_a_campaign_that_was_killed_before_its_first_cell_hides_no_answer() -> None:
+    with stored(campaigns=(KILLED, CAMPAIGN)) as store:
+        assert choose_campaigns(store, None) == (CAMPAIGN,)
+        assert choose_campaigns(store, [KILLED.id]) == (KILLED,)
+        assert joinable_campaigns(store, None) == ((CAMPAIGN.id,), ())
+
+
+def test_without_any_run_the_newest_campaign_says_that_it_is_empty() -> None:
+    with stored((), campaigns=(KILLED,)) as store:
+        assert choose_campaigns(store, None) == (KILLED,)
+
+
+def test_without_any_campaign_the_way_to_one_is_told() -> None:
+    with stored((), campaigns=()) as store, pytest.raises(DatabaseError, match="no campaign"):
+        choose_campaigns(store, None)
+
+
+EMULATED = replace(CAMPAIGN, id="eeee0000", started=CAMPAIGN.started + timedelta(days=1))
+
+
+def ran(ran_under: RanUnder, campaign: str, mark: str) -> list[Run]:
+    return [
+        replace(run, id=f"{mark}{run.id}", campaign=campaign, accelerator=ran_under)
+        for run in campaign_runs()
+        if run.accelerator is not None
+    ]
+
+
+@pytest.mark.parametrize("other", [RanUnder.TCG, RanUnder.KVM_IN_EMULATED_HOST])
+def test_campaigns_under_two_accelerators_are_never_ranked_together(other: RanUnder) -> None:
+    runs = [*ran(RanUnder.KVM, CAMPAIGN.id, "a"), *ran(other, EMULATED.id, "b")]
+    with stored(runs, campaigns=(EMULATED, CAMPAIGN)) as store:
+        assert len(load(store, [CAMPAIGN.id]).outlines) == len(runs) // 2
+        with pytest.raises(PlanError, match="never ranked together") as refused:
+            load(store, [CAMPAIGN.id, EMULATED.id])
+        assert "under KVM and" in str(refused.value)
+        assert other.words in str(refused.value)
+        joined, left_out = joinable_campaigns(store, None)
+        assert joined == (EMULATED.id,)
+        assert "never ranked together" in left_out[0]
+
+
+def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
+    """It agrees with both, but the first of them that joins it excludes the other."""
+    host = replace(CAMPAIGN, id="dddd0000", started=CAMPAIGN.started + timedelta(days=2))
+    alone = [
+        replace(run, id=f"c{run.id}", campaign=host.id)
+        for run in campaign_runs()
+        if run.accelerator is None
+    ]
+    assert alone
+    runs = [
+        *alone,
+        *ran(RanUnder.KVM, CAMPAIGN.id, "a"),
+        *ran(RanUnder.KVM_IN_EMULATED_HOST, EMULATED.id, "b"),
+    ]
+    with stored(runs, campaigns=(host, EMULATED, CAMPAIGN)) as store:
+        joined, left_out = joinable_campaigns(store, None)
+        assert joined == (host.id, EMULATED.id)
+        assert len(left_out) == 1
+        assert "never ranked together" in left_out[0]
+        assert len(load(store, joined).campaigns) == 2
+        with pytest.raises(PlanError, match=f"{EMULATED.id}, {CAMPAIGN.id} ran"):
+            load(store, [host.id, EMULATED.id, CAMPAIGN.id])
+
+
+def test_nor_the_runs_of_a_campaign_that_has_both() -> None:
+    runs = ran(RanUnder.KVM, CAMPAIGN.id, "a")
+    runs[0] = replace(runs[0], accelerator=RanUnder.TCG)
+    with stored(runs) as store, pytest.raises(PlanError, match="never ranked together"):
+        load(store, None)

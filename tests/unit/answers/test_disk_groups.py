@@ -1,0 +1,44 @@
+"""The layer of a guest's block device, by what the kernel says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.answers import disk_groups
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid", "discards", "layers"),
+    [
+        ("dm-0", "LVM-abcdef", "4096", ["lvm"]),
+        ("dm-0", "CRYPT-LUKS2-0123-root", "0", ["luks"]),
+        ("dm-0", "CRYPT-LUKS2-0123-root", None, ["luks"]),
+        ("dm-0", "CRYPT-LUKS1-0123-root", "4294966784", ["luks:discard=on"]),
+        ("dm-0", "CRYPT-PLAIN-swap", "0", []),
+        ("dm-0", "mpath-3600", "0", []),
+        ("md127", None, "0", ["md"]),
+        ("sda", None, "4096", []),
+    ],
+)
+def test_the_layer_of_a_device(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    uuid: str | None,
+    discards: str | None,
+    layers: list[str],
+) -> None:
+    monkeypatch.setattr(disk_groups, "_BLOCK", tmp_path)
+    for file, text in (("dm/uuid", uuid), ("queue/discard_max_bytes", discards)):
+        (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            (tmp_path / name / file).write_text(f"{text}\n")
+    assert [str(layer) for layer in disk_groups._device_layers(f"/dev/{name}")] == layers
+
+
+@pytest.mark.parametrize("source", [None, "/srv/a.qcow2", "pool:a"])
+def test_what_is_no_device_has_none(source: str | None) -> None:
+    assert disk_groups._device_layers(source) == ()
+    assert str(disk_groups._device_layers("/dev/zvol/tank/a")[0]) == "zvol"

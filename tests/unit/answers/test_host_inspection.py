@@ -1,0 +1,297 @@
+"""The doctor finds what is lacking, says what it costs, and how to mend it."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.unit.guest.qemu_monitor import monitor_answers
+from vdisklab.answers import host_inspection as probe
+from vdisklab.answers.host_inspection import (
+    Availability,
+    HostFinding,
+    Inspection,
+    can_do_main_job,
+    examine,
+)
+from vdisklab.cli.main import main
+from vdisklab.cli.output import dumps
+from vdisklab.errors import HostError
+from vdisklab.guest.accelerator import KvmTrial
+from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.host.mounts import free_bytes
+from vdisklab.host.programs import QEMU
+from vdisklab.path.segments import LayerKind
+from vdisklab.progress import silent
+from vdisklab.units import format_bytes
+from vdisklab.views.documents.schemas import document_schema
+from vdisklab.views.host_tables import doctor_document
+
+PROGRAMS = {
+    QEMU: "QEMU emulator version 7.2.22",
+    "qemu-img": "qemu-img version 7.2.22",
+    "qemu-storage-daemon": "qemu-storage-daemon version 7.2.22",
+    "fio": "fio-3.33",
+    **dict.fromkeys(["busybox", "qemu-ga", "mke2fs", "bonnie++", "sysbench", "sqlite3"], ""),
+    **dict.fromkeys(["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "losetup"], ""),
+}
+SAID = {
+    "qemu-img --help": "raw\nSupported formats: raw qcow2 vmdk vdi vhdx qed null-co\n",
+    "fio --enghelp": "Available IO engines:\n\tpsync\n\tlibaio\n\tio_uring\n",
+}
+
+
+class ScriptedHost:
+    """Has `programs`, each of which says what it is told to."""
+
+    def __init__(self, *lacking: str, monitor: str | None = None) -> None:
+        self.programs = {name: text for name, text in PROGRAMS.items() if name not in lacking}
+        self.monitor = monitor_answers() if monitor is None else monitor
+        self.said = dict(SAID)
+
+    def which(self, program: str) -> Path | None:
+        return Path("/usr/bin", program) if program in self.programs else None
+
+    def run(self, *argv: PathArg, **_options: object) -> Completed:
+        words = [str(word) for word in argv]
+        words[0] = Path(words[0]).name
+        if words[0] == QEMU:
+            return Completed(tuple(words), 0, self.monitor, "")
+        if words[0] not in self.programs:
+            raise HostError(f"{words[0]} is not installed")
+        default = self.programs[words[0]] if words[1:] == ["--version"] else ""
+        return Completed(tuple(words), 0, self.said.get(" ".join(words), default), "")
+
+
+def no_kvm() -> KvmTrial:
+    return KvmTrial(False, "/dev/kvm does not exist", "load its module: modprobe kvm_amd")
+
+
+def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:
+    root = tmp_path / "root"
+    for name, text in {
+        "proc/filesystems": "ext4\nxfs\nbtrfs\ntmpfs\n",
+        "proc/devices": "7 loop\n",
+        "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n",
+        "dev/loop-control": "",
+        "dev/fuse": "",
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    seen = examine(Inspection(host, tmp_path, no_kvm, root))
+    return {finding.topic: finding for finding in seen}
+
+
+def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost())
+    assert can_do_main_job(tuple(found.values()))
+    assert found["KVM"].state is Availability.LIMITED
+    assert "emulation" in (found["KVM"].costs or "")
+    assert found["QEMU devices"].state is Availability.OK
+    assert found["layer xfs"].state is Availability.OK
+
+
+def test_whatever_is_lacking_has_a_cost_and_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = findings(tmp_path, ScriptedHost(QEMU, "fio", "mkfs.xfs", "sqlite3", "busybox"))
+    for finding in found.values():
+        assert (finding.state is Availability.OK) == (finding.costs is None), finding
+        assert (finding.state is Availability.OK) == (finding.mend is None), finding
+
+
+@pytest.mark.parametrize(
+    ("program", "topic", "package"),
+    [
+        (QEMU, "QEMU", "qemu-system-x86"),
+        ("qemu-img", "qemu-img", "qemu-utils"),
+        ("fio", "fio", "fio"),
+        ("qemu-ga", "guest programs", "qemu-guest-agent"),
+    ],
+)
+def test_without_an_essential_program_the_job_cannot_be_done(
+    tmp_path: Path, program: str, topic: str, package: str
+) -> None:
+    found = findings(tmp_path, ScriptedHost(program))
+    assert not can_do_main_job(tuple(found.values()))
+    assert found[topic].state is Availability.MISSING
+    assert (found[topic].mend or "").endswith(f" {package}")
+
+
+def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost(monitor=monitor_answers(["nvme"])))
+    assert found["QEMU devices"].state is Availability.LIMITED
+    assert found["QEMU devices"].seen == "lacks nvme"
+    assert found["QEMU devices"].costs == "cannot be measured: bus nvme"
+    assert can_do_main_job(tuple(found.values()))
+
+
+def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).endswith("loop-control"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real_open(path, flags, mode)
+
+    real_open = os.open
+    monkeypatch.setattr("vdisklab.answers.host_inspection.os.open", refuse)
+    found = findings(tmp_path, ScriptedHost())
+    assert found["loop devices"].mend == "sudo vdisklab …"
+    assert found["FUSE"].state is Availability.OK
+
+
+def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
+    assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
+    assert found["layer lvm"].seen == "not in this kernel; not installed: lvm, dmsetup"
+    assert found["layer luks"].seen == "not in this kernel; not installed: cryptsetup"
+    assert "contrib" in (found["layer zfs"].mend or "")
+
+
+def test_every_layer_is_looked_for_with_its_programs() -> None:
+    inside = {LayerKind.ZVOL: "zfs", LayerKind.LVMTHIN: "lvm"}
+    layers = [layer for layer in probe._LAYERS if layer.name != "loop"]
+    assert {inside.get(kind, kind) for kind in LayerKind} == {layer.name for layer in layers}
+    assert all(layer.programs for layer in layers)
+
+
+def test_the_kernels_log_is_found_as_a_power_cut_finds_it(tmp_path: Path) -> None:
+    host = ScriptedHost()
+    assert findings(tmp_path, host)["dm log-writes"].seen == "dmsetup is not installed"
+    host.programs["dmsetup"] = ""
+    lacking = findings(tmp_path, host)["dm log-writes"]
+    assert "has no target log-writes" in lacking.seen
+    assert "kernel" in (lacking.mend or "")
+    host.said["dmsetup targets"] = "striped v1.6.0\nlog-writes       v1.1.0\n"
+    assert findings(tmp_path, host)["dm log-writes"].state is Availability.OK
+
+
+def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
+    host = ScriptedHost()
+    host.programs |= {"zpool": "", "zfs": ""}
+    answered = findings(tmp_path, host)["layer zfs"]
+    assert (answered.state, answered.seen) == (
+        Availability.LIMITED,
+        "not in this kernel; zfs-fuse is running",
+    )
+    assert "zvol" in (answered.costs or "")
+
+
+def test_zfs_that_does_not_answer_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = ScriptedHost()
+    host.programs |= {"zpool": "", "zfs": ""}
+    monkeypatch.setattr(probe, "_zfs_answers", lambda _host: False)
+    assert findings(tmp_path, host)["layer zfs"].state is Availability.MISSING
+
+
+def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> None:
+    seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", no_kvm, tmp_path)))
+    assert not can_do_main_job(seen)
+    (finding,) = [each for each in seen if each.topic == "work directory"]
+    assert "No such file" in finding.seen
+
+
+def test_io_uring_that_is_refused_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "try_io_uring", lambda: "not allowed")
+    found = findings(tmp_path, ScriptedHost())
+    assert found["io_uring"].state is Availability.MISSING
+    assert "sysctl" in (found["io_uring"].mend or "")
+
+
+def test_json_is_stable(tmp_path: Path) -> None:
+    finding = HostFinding("KVM", Availability.LIMITED, "tried", "slow", "mend")
+    document = json.loads(dumps(doctor_document([finding])))
+    schema = document_schema("doctor")
+    jsonschema.Draft202012Validator(schema).validate(document)
+    assert document == {
+        "format": "vdisklab.doctor/1",
+        "main_job": True,
+        "findings": [
+            {
+                "topic": "KVM",
+                "state": "limited",
+                "seen": "tried",
+                "costs": "slow",
+                "mend": "mend",
+                "essential": False,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(("state", "status"), [(Availability.OK, 0), (Availability.MISSING, 3)])
+def test_the_verb_in_every_format(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    state: Availability,
+    status: int,
+) -> None:
+    costs, mend = (None, None) if state is Availability.OK else ("a cost", "a remedy")
+    finding = HostFinding("fio", state, "[bold]seen", costs, mend, essential=True)
+    monkeypatch.setattr("vdisklab.cli.doctor.inspect_host", lambda *_: (finding,))
+    assert main(["doctor"]) == status
+    table = capsys.readouterr().out
+    assert "[bold]seen" in table
+    assert ("a remedy" in table) == (state is Availability.MISSING)
+    assert main(["doctor", "--format", "json"]) == status
+    assert json.loads(capsys.readouterr().out)["main_job"] is (status == 0)
+    assert main(["doctor", "--format", "csv"]) == status
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert row["topic"] == "fio"
+
+
+def test_the_power_cut_needs_fuse_and_the_storage_daemon(tmp_path: Path) -> None:
+    found = findings(tmp_path, ScriptedHost("qemu-storage-daemon"))
+    assert found["FUSE"].topic == "FUSE"
+    assert found["qemu-storage-daemon"].state is Availability.MISSING
+    assert (found["qemu-storage-daemon"].mend or "").endswith(" qemu-system-common")
+    assert "power cuts" in (found["qemu-storage-daemon"].costs or "")
+    assert findings(tmp_path, ScriptedHost())["qemu-storage-daemon"].seen.startswith("7.2")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "topic", "essential"),
+    [
+        (monitor_answers(aio=["threads", "native"]), "QEMU io_uring", False),
+        (monitor_answers(["virtio-blk-pci"]), "QEMU virtio-blk", True),
+        (monitor_answers(machines=()), "QEMU machines", True),
+        ("cannot open shared object", "QEMU", True),
+    ],
+)
+def test_what_a_qemu_was_built_without(
+    tmp_path: Path, monitor: str, topic: str, essential: bool
+) -> None:
+    found = findings(tmp_path, ScriptedHost(monitor=monitor))
+    assert found[topic].state is Availability.MISSING
+    assert can_do_main_job(found.values()) is not essential
+
+
+def test_free_space_is_what_the_plan_counts(tmp_path: Path) -> None:
+    seen = findings(tmp_path, ScriptedHost())["free space"].seen
+    assert seen.split(" free")[0][:3] == format_bytes(free_bytes(tmp_path))[:3]
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_kvm_without_a_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: bool
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "file"))
+    refused = None if device else no_kvm()
+    monkeypatch.setattr(probe, "device_refused", lambda: refused)
+    kvm = probe.inspect_host(ScriptedHost(), tmp_path, silent)[0]
+    assert (kvm.topic, kvm.state) == ("KVM", Availability.LIMITED)
+    assert ("set VDISKLAB_STATE" in (kvm.mend or "")) is device

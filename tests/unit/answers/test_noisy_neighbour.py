@@ -1,0 +1,115 @@
+"""What a neighbour does to a guest, from stored runs; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.test_widths import require_whole
+from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.answers.noisy_neighbour import neighbour_answer, neighbour_campaign
+from vdisklab.answers.planning import load_profile
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.build import beside, build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.run_request import DensityRequest
+from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin
+from vdisklab.results.store import Store, open_store
+from vdisklab.views.density_table import neighbour_document, neighbour_table
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.layout import as_csv
+from vdisklab.views.wording import IN_EMULATED_HOST
+
+REQUEST = DensityRequest(paths=("raw/none",), victim="quiet-db", neighbour="bulk-write")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(f"sqlite:///{tmp_path}/n.sqlite") as opened:
+        yield opened
+
+
+def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for round, slow in enumerate((1.0, 2.0, 4.0, 8.0), 1):  # drift that both have
+        for guests, p99 in ((1, 0.001 * slow), (2, 0.003 * slow * (1 + 0.01 * round))):
+            members = tuple(
+                Member(number, 0.0, 50.0, p99 / 2, p99 / 2, p99 / number, p99, None, 500)
+                for number in range(1, guests + 1)
+            )
+            group = GuestGroup(10.0, members, HostLoad(cpu=0.4, device=0.99))
+            path = f"raw/none/virtio:guests={guests}"
+            run = a_run(
+                campaign, path=path, cell=MeasuredCell(path).fingerprint, round=round,
+                measurements=(a_measurement(group=group),),
+            )  # fmt: skip
+            store.add_run(run)
+    store.add_run(a_run(campaign, path="x", cell="x", failure=BROKEN, measurements=()))
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    first, other = answer.paths
+    assert first.path == "raw/none"
+    assert first.ratio.pairs == 4
+    assert first.ratio.ratio == pytest.approx(3.07, abs=0.02)
+    assert first.ratio.low is not None
+    assert first.ratio.low > 2.5
+    assert other.ratio.ratio is None
+    table, document = neighbour_table(answer), to_json(neighbour_document(answer))
+    require_whole([table], document)
+    assert "raw/none,0.003" in as_csv(table)
+    assert document["paths"][1]["failure"]
+
+
+def test_two_accelerators_have_no_answer(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for number, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
+        store.add_run(replace(a_run(campaign, round=number), accelerator=ran_under))
+    with pytest.raises(PlanError, match="never ranked together"):
+        neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+
+
+def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    store.add_run(
+        replace(a_run(campaign), accelerator=RanUnder.KVM_IN_EMULATED_HOST, origin=Origin.LAB)
+    )
+    answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
+    found = to_json(neighbour_document(answer))
+    assert (found["emulation"], found["emulated_host"], found["lab"]) == (False, True, True)
+    assert f"Measured {IN_EMULATED_HOST}." in neighbour_table(answer).notes
+
+
+def test_only_the_victim_keeps_its_profile() -> None:
+    profile = beside(load_profile("quiet-db"), load_profile("bulk-write"))
+    plan = build_plan(neighbour_campaign(REQUEST), Capabilities(), profile)
+    assert [cell.path.attachment.guests for cell in plan.cells] == [1, 2]
+    (measured,) = plan.profile.measurements
+    assert measured.neighbour is not None
+    assert measured.neighbour.settings["rw"] == "write"
+    assert plan.as_json()["measurements"][0]["neighbour"]["bs"] == "1M"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"load": 5}, "--load has no effect"),
+        ({"guests": ("2",), "profile": "quick"}, "--guests and --profile have no effect"),
+        ({"until": "latency_p99<=5ms"}, "--until has no effect"),
+        ({"most": 3}, "--most has no effect"),
+        ({"paths": ("host",)}, "gives no guest a disk"),
+        ({"victim": "nothing"}, "there is no profile"),
+        ({"neighbour": "nothing"}, "there is no profile"),
+    ],
+)
+def test_refused_with_a_way_out(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence) as error:
+        neighbour_campaign(replace(REQUEST, **change))
+    assert error.value.hint

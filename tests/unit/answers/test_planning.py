@@ -1,0 +1,110 @@
+"""What no host could measure is refused before anything is tried on this one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.guest.synthetic import write_kernel
+from vdisklab.answers.planning import (
+    describe_plan,
+    load_profile,
+    make_plan,
+    require_possible_paths,
+)
+from vdisklab.errors import HostError, PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import Request
+from vdisklab.progress import Event
+from vdisklab.units import parse_size
+from vdisklab.views.planned_cells import plan_table
+
+
+def refused(request: Request, said: str) -> list[Event]:
+    """Everything that was begun before a request was refused with these words."""
+    seen: list[Event] = []
+    with open_ledger() as ledger, pytest.raises(PlanError, match=said):
+        make_plan(LocalHost(), ledger, request, seen.append)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"rounds": 0}, "rounds is 0"),
+        ({"runtime": 0.0}, "runtime is 0"),
+        ({"size_bytes": 1 << 20}, "size is 1M"),
+        ({"guest_memory": 16 << 20}, "--guest-memory is 16M"),
+        ({"baseline": "raw/nonsense"}, "nonsense"),
+        ({"profile": "fio-40jobs", "size_bytes": 16 << 20}, "fio-40jobs|too small|needs"),
+    ],
+)
+def test_nothing_is_tried_for_a_plan_that_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    request = Request(paths=("ext4/raw/none",), directory=tmp_path, **wrong)
+    assert refused(request, said) == []
+
+
+def test_a_named_kernel_without_the_scheduler_is_refused_before_anything_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    request = Request(
+        paths=("raw/writeback",), directory=tmp_path, guest_scheduler=("bfq",),
+        guest_kernel=str(write_kernel(tmp_path)),
+    )  # fmt: skip
+    seen: list[Event] = []
+    with open_ledger() as ledger, pytest.raises(HostError, match="this guest needs: bfq"):
+        make_plan(LocalHost(), ledger, request, seen.append)
+    assert seen == []
+
+
+@pytest.mark.skipif(shutil.which("qemu-img") is None, reason="no qemu-img")
+@pytest.mark.parametrize(("profile", "size"), [("boot", "1G"), ("growth-short", "4G")])
+def test_what_takes_our_own_guest_is_refused_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, size: str
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    image = tmp_path / "guest.qcow2"
+    LocalHost().run("qemu-img", "create", "-q", "-f", "qcow2", image, "1M")
+    request = Request(
+        paths=("raw/none",), directory=tmp_path, profile=profile, size_bytes=parse_size(size),
+        guest_memory=1 << 30, guest_image=image,
+    )  # fmt: skip
+    assert refused(request, "needs vdisklab's micro guest") == []
+
+
+@pytest.mark.parametrize(
+    ("guests", "at_once", "needed"), [((), 1, 1120), (("1", "4"), 4, 4480), (("8",), 8, 8960)]
+)
+def test_the_memory_of_all_guests_that_exist_at_a_time(
+    guests: tuple[str, ...], at_once: int, needed: int
+) -> None:
+    request = Request(paths=("raw/none",), directory=Path("/"), guests=guests, baseline="none")
+    plan = build_plan(request, Capabilities(), load_profile("open-load"))
+    description = describe_plan(plan)
+    assert (description.guests, description.guest_bytes) == (at_once, needed << 20)
+    notes = [note for note in plan_table(description).notes if "guests at a time" in note]
+    assert len(notes) == (at_once > 1)
+
+
+def test_a_plan_without_a_guest_needs_no_guests_memory() -> None:
+    request = Request(paths=("host",), directory=Path("/"), baseline="none")
+    description = describe_plan(build_plan(request, Capabilities(), load_profile("quick")))
+    assert (description.guests, description.guest_bytes) == (0, 0)
+
+
+def test_the_paths_of_a_profile_are_enough_for_a_lab_or_a_fleet() -> None:
+    require_possible_paths(Request(profile="encryption"))
+    with pytest.raises(PlanError, match="no disk path is given"):
+        require_possible_paths(Request(profile="quick"))
+    with pytest.raises(PlanError, match="cannot exist"):
+        require_possible_paths(Request(paths=("ext4/luks/none",), profile="encryption"))

@@ -1,0 +1,113 @@
+"""The figure of a density campaign: each run, the limit, fairness, and what each path carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.services.test_guest_capacity import a_density, a_step
+from vdisklab.analysis.capacity import Capacity
+from vdisklab.analysis.diagnostics.kinds import caveats_of
+from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
+from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers.density_answer import DensityAnswer, PathCapacity
+from vdisklab.answers.report_contents import Contents, gather
+from vdisklab.errors import PlanError
+from vdisklab.results.store import Store, open_store
+from vdisklab.views.charts.curves import density_figures
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.svg import CSS
+from vdisklab.views.density_table import density_headline, density_lines
+from vdisklab.views.page.contents import first_lines, headline
+from vdisklab.views.page.html import render_page
+
+
+def searched(store: Store, runs: Iterable[tuple[int, int, float]]) -> Contents:
+    """The report's contents for runs of (round, guests, p99)."""
+    campaign = a_density()
+    store.add_campaign(campaign)
+    for round, guests, p99 in runs:
+        store.add_run(a_step(campaign, round, guests, p99))
+    return gather(store, None)
+
+
+def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:
+    runs = ((1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.05), (4, 3, 0.02), (5, 2, 0.004), (6, 3, 0.02))
+    with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
+        contents = searched(store, runs)
+    (figure,) = density_figures(contents, CSS)
+    assert figure.spec is not None
+    values = figure.spec["data"]["values"]
+    assert sorted((one["guests"], one["value"]) for one in values) == sorted(
+        (guests, p99 * 1000) for _, guests, p99 in runs
+    )
+    assert {one["limit"] for one in values} == {5.0}
+    assert {one["fairness"] for one in values} == {1.0}
+    assert contents.density is not None
+    capacity = contents.density.paths[0].capacity
+    assert capacity is not None
+    assert f"raw/none: {capacity.guests} ({capacity.low}–{capacity.high})" in figure.note
+
+
+def test_another_campaign_has_no_such_figure(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
+        contents = searched(store, [(1, 1, 0.002)])
+    assert density_figures(contents, CSS)
+    assert density_figures(replace(contents, density=None), CSS) == ()
+
+
+def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
+    runs = [(1, 1, 0.002), (2, 2, 0.003), (3, 4, 0.05), (4, 3, 0.02)]
+    runs += [
+        (round, guests, 0.02 if guests == 3 else 0.004)
+        for round in range(5, 9)
+        for guests in (2, 3)
+    ]
+    with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
+        contents = searched(store, runs)
+        with pytest.raises(PlanError, match="searched how many guests") as refused:
+            answer_recommendation(store, (), None, None)
+    assert refused.value.hint == "`vdisklab recommend --guests N` names the paths that carry N"
+    assert headline(contents) == "raw/none carries 2 guests"
+    load, limited = first_lines(contents)
+    assert load == (
+        "Load",
+        "100 requests a second in each guest, each at latency_p99<=5ms. raw/none: 2 (2–2).",
+    )
+    assert limited[0] == "Limited by"
+    assert limited[1].startswith("raw/none: the device (busy 97% of the time")
+    page = render_page(contents)
+    assert "How many guests does each disk path carry on" in page
+    assert "No answer yet" not in page
+    assert "Storage methods" not in page
+    assert [figure.key for figure in figures(contents, CSS)] == ["density"]
+
+
+def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
+    def carries(path: str, guests: int, low: int, high: int) -> PathCapacity:
+        answer = Capacity(guests, low, high, at_least=False)
+        return PathCapacity(path, answer, (), Bottleneck(LimitedBy.DEVICE, ""), None, True)
+
+    both = DensityAnswer(
+        "c", 100, parse_criterion("latency_p99<=5ms"),
+        (
+            carries("raw/none", 5, 4, 6),
+            carries("qcow2/none", 4, 3, 5),
+            carries("vdi/none", 2, 1, 3),
+        ),
+        caveats=caveats_of(()),
+    )  # fmt: skip
+    assert density_headline(both) == "raw/none carries 5 guests"
+    doubt = dict(density_lines(both))["Doubt"]
+    assert "raw/none, qcow2/none overlap" in doubt
+    assert "vdi/none" not in doubt
+    told_apart = replace(both, paths=(both.paths[0], both.paths[2]))
+    assert "Doubt" not in dict(density_lines(told_apart))
+    none = replace(
+        both, paths=(PathCapacity("x", None, (), both.paths[0].limited, None, False, "it died"),)
+    )
+    assert density_headline(none) == "No answer yet"
+    assert density_lines(none) == (("Why", "it died"),)

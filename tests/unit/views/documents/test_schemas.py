@@ -1,0 +1,100 @@
+"""Every JSON document that a verb prints is checked against its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.unit.stored import Database
+from tests.unit.views.large import shapely_runs
+from vdisklab.cli.main import main
+from vdisklab.views.documents.reference import json_page
+from vdisklab.views.documents.schemas import DOCUMENTS, document_schema
+
+ROOT = Path(__file__).parents[4]
+NAMES = sorted(DOCUMENTS)
+
+DOMAIN = """<domain type='kvm'><name>web</name><devices>
+<disk type='file' device='disk'><driver name='qemu' type='qcow2' cache='writeback'/>
+<source file='/nowhere/web.qcow2'/><target dev='vda' bus='virtio'/></disk>
+<disk type='network' device='disk'><source protocol='rbd' name='pool/x'/>
+<target dev='vdb' bus='virtio'/></disk></devices></domain>"""
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "rank": ("rank",),
+    "compare": ("compare", "raw/none", "host"),
+    "published": ("compare", "--published", "debatty-2024"),
+    "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
+    "advise": ("advise", "DOMAIN"),
+    "audit": ("audit", "DOMAIN"),
+    "claims": ("claims",),
+    "runs": ("runs", "c0ffee"),
+    "campaigns": ("runs",),
+    "run": ("show", "010001"),
+    "table": ("table",),
+    "method": ("method",),
+    "profiles": ("profiles",),
+    "profile": ("profiles", "hdtune"),
+}
+
+
+def schema(name: str) -> Any:  # noqa: ANN401
+    form = document_schema(name)
+    jsonschema.Draft202012Validator.check_schema(form)
+    return form
+
+
+@pytest.fixture(scope="module")
+def shapely_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = Database(tmp_path_factory.mktemp("database") / "shapely.sqlite")
+    database.write(shapely_runs())
+    return database.file
+
+
+@pytest.fixture
+def store(shapely_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(shapely_database))
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("name", sorted(WORDS))
+def test_what_a_verb_prints_is_what_its_schema_says(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    domain = tmp_path / "web.xml"
+    domain.write_text(DOMAIN)
+    words = [str(domain) if word == "DOMAIN" else word for word in WORDS[name]]
+    status = main([*words, "--format", "json"])
+    assert status in (0, 9, 10), capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema(name))
+    assert found["format"].startswith("vdisklab.")
+
+
+@pytest.mark.usefixtures("store")
+def test_the_report_is_what_its_schema_says_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    assert main(["report", "--format", "json", "-o", str(target)]) == 0
+    found = json.loads(target.read_text())
+    jsonschema.validate(found, schema("report"))
+    assert found["claims"]["claims"]
+    assert found["published"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found, "surprise": 1}, schema("report"))
+    del found["values"][0]["median"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(found, schema("report"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_document_says_its_name(name: str) -> None:
+    assert schema(name)["properties"]["format"] == {"const": f"vdisklab.{name}/1"}
+
+
+def test_the_page_describes_every_document() -> None:
+    page = (ROOT / "docs" / "json.md").read_text()
+    assert json_page(page) == page, "run script/json-page"

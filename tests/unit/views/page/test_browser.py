@@ -1,0 +1,321 @@
+"""The page in a real browser: headless Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.conftest import in_ci
+from tests.unit.stored import stored
+from tests.unit.views.large import hostile, renamed, shapely, shapely_runs
+from vdisklab import numbers
+from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.report_contents import gather
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.results.store import open_store
+from vdisklab.views.page.html import FIRST_PAGE, render_page
+
+IMAGES = Path(__file__).parents[4] / "docs" / "images"
+
+_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(_CHROMIUM is None and not in_ci(), reason="chromium is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=_CHROMIUM, args=list(_ARGUMENTS))
+        yield found
+        found.close()
+
+
+@dataclass
+class Watched:
+    """A page, and what it did that a report must not do."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+def watch(browser: Browser, file: Path) -> Watched:
+    seen = Watched(browser.new_page())
+    page = seen.page
+    page.on("console", lambda message: seen.complaints.append(message.text))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: seen.complaints.append(dialog.message))
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.goto(file.as_uri())
+    return seen
+
+
+@functools.cache
+def made(kind: str) -> str:
+    with hostile() if kind == "hostile" else shapely() as store:
+        return render_page(gather(store, None))
+
+
+@pytest.fixture
+def watched(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    file = tmp_path / "report.html"
+    file.write_text(made(getattr(request, "param", "shapely")), encoding="utf-8")
+    seen = watch(browser, file)
+    yield seen
+    assert seen.complaints == []
+    assert seen.requests == [file.as_uri()]
+    seen.page.close()
+
+
+def column(page: Page, number: int) -> list[str]:
+    return page.locator(f"#table tbody tr > :nth-child({number})").all_inner_texts()
+
+
+def test_the_answer_and_the_first_rows_are_there(watched: Watched) -> None:
+    page = watched.page
+    assert page.locator("h1").inner_text() == "No winner among 7"
+    assert page.locator("#table tbody tr").count() == FIRST_PAGE
+    assert page.locator("#page").inner_text() == "Page 1 of 2"
+    assert page.locator(".chart").count() == 15
+
+
+def test_sorting_turns_round(watched: Watched) -> None:
+    page = watched.page
+    page.click("button[data-sort=path]")
+    first = column(page, 2)
+    assert first == sorted(first)
+    page.click("button[data-sort=path]")
+    second = column(page, 2)
+    assert second == sorted(second, reverse=True)
+    assert page.locator("th[aria-sort=descending]").inner_text().startswith("path")
+
+
+def test_filters_narrow_the_table(watched: Watched) -> None:
+    page = watched.page
+    page.select_option("select[data-segment='3']", "ide")
+    page.select_option("select[data-segment='2']", "none")
+    assert page.locator("#count").inner_text() == "5 of 91 cells"
+    assert all(path.endswith("/none/ide") for path in column(page, 2))
+    page.fill("#search", "xfs")
+    assert column(page, 2) == ["xfs/qcow2/none/ide"]
+    page.fill("#search", "nothing like it")
+    assert page.locator("#table tbody tr").count() == 0
+
+
+def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
+    page = watched.page
+    page.select_option("#metric", "randread-4k-q1/read/latency_p99")
+    page.wait_for_function("document.querySelector('#metric-name').textContent.includes('p99')")
+    assert column(page, 2)[0] in ("qcow2/unsafe", "raw/unsafe", "raw/unsafe/nvme",
+                                  "qcow2/unsafe/nvme")  # fmt: skip
+    with shapely() as store:
+        found = gather(store, None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
+    rows = zip(column(page, 2), column(page, 3), strict=True)
+    shown = [found[MeasuredCell(path, PageCache(state))] for path, state in rows]
+    assert [each.median for each in shown] == sorted(each.median for each in shown)
+    first = shown[0]
+    scale = numbers.scale(first.median, "s")
+    assert column(page, 4)[0] == scale.with_unit(first.median)
+    assert column(page, 5)[0] == scale.interval(first.low, first.high)
+
+
+def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path: Path) -> None:
+    runs = list(shapely_runs(3))
+    some = [run for run in runs if run.path == "raw/none"]
+    others = [run for run in runs if run.path != "raw/none"]
+    file = tmp_path / "report.html"
+    with stored([*others, *renamed(some, "rare")]) as store:
+        file.write_text(render_page(gather(store, None)), encoding="utf-8")
+    seen = watch(browser, file)
+    seen.page.select_option("#metric", "rare/read/iops")
+    seen.page.wait_for_function(
+        "document.querySelector('#metric-name').textContent == 'rare/read/iops'"
+    )
+    assert column(seen.page, 2)[0] == "raw/none"
+    assert column(seen.page, 4)[:3] == ["5.00 IOPS", "–", "–"]
+    assert seen.complaints == []
+    seen.page.close()
+
+
+def test_a_click_shows_evidence_and_commands(watched: Watched) -> None:
+    page = watched.page
+    button = page.locator("tbody th button").first
+    button.click()
+    details = page.locator("tr.details")
+    details.locator("pre").first.wait_for()
+    text = details.inner_text()
+    assert "qemu-system-x86_64 -machine q35" in text
+    assert "host CPU per operation" in text
+    assert "O_DIRECT" in text
+    button.click()
+    assert details.count() == 0
+
+
+def test_the_keyboard_is_enough(watched: Watched) -> None:
+    page = watched.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("tbody th button").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.locator("tr.details pre").first.wait_for()
+    page.locator("#next").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#page").inner_text() == "Page 2 of 2"
+
+
+def test_everything_has_a_name_for_screen_readers(watched: Watched) -> None:
+    page = watched.page
+    charts = page.locator(".chart")
+    for number in range(charts.count()):
+        assert len(charts.nth(number).get_attribute("aria-label") or "") > 40
+    for control in page.locator("select, input").all():
+        assert control.evaluate("element => element.labels.length") == 1
+    caption = page.locator("#table caption")
+    assert caption.inner_text().startswith("Ranks and “vs baseline” are by weighted overall, ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(watched: Watched, scheme: str) -> None:
+    page = watched.page
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.body).{name}")
+        for name in ("color", "backgroundColor")
+    )
+    assert contrast(ink, paper) > 7
+    label = page.locator("svg.chart text").first
+    fill = label.evaluate("element => getComputedStyle(element).fill")
+    assert contrast(fill, paper) > 4.5
+    mark = page.locator(".rows .chosen b").first
+    assert contrast(mark.evaluate("element => getComputedStyle(element).color"), paper) > 4.5
+
+
+def contrast(first: str, second: str) -> float:
+    """The ratio of WCAG 2, 1.4.3."""
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    values = [int(part) / 255 for part in colour.strip("rgb()").split(",")[:3]]
+    linear = [v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_first_screen_has_verdict_safety_and_configuration(watched: Watched) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    for part in ("h1", ".answer li", ".copied", ".choice .chosen"):
+        box = page.locator(part).first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900, part
+    assert page.locator(".answer li b").all_inner_texts()[:2] == ["Safety.", "Doubt."]
+    assert page.locator(".answer li").count() <= 3
+    assert page.locator(".copied").first.inner_text().startswith("<disk ")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    size = page.locator(".rows .label").first.evaluate("one => getComputedStyle(one).fontSize")
+    assert float(size.removesuffix("px")) >= 14
+
+
+def test_a_link_opens_the_folded_claims(watched: Watched) -> None:
+    page = watched.page
+    assert not page.locator("#claims table").first.is_visible()
+    page.click("nav a[href='#claims']")
+    page.locator("#claims details[open]").wait_for()
+
+
+BROKEN = r"""
+() => {
+  const parts = /(?<![\w-])--?[a-z][\w-]*|\d[\d.,]*(?:(?:e-|[–-])\d[\d.,]*)+|\d \u00a0?%/g;
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const broken = [];
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    for (const found of text.data.matchAll(parts)) {
+      const range = document.createRange();
+      range.setStart(text, found.index);
+      range.setEnd(text, found.index + found[0].length);
+      const lines = new Set([...range.getClientRects()].map((each) => Math.round(each.bottom)));
+      if (lines.size > 1) broken.push(found[0]);
+    }
+  }
+  return broken;
+}
+"""
+"""What of the shown texts is broken in two: options, intervals, dates, numbers from their signs."""
+
+
+@pytest.mark.parametrize("width", [1280, 600, 390, 340, 320])
+def test_no_interval_and_no_option_is_broken_at_any_width(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(pictured(tmp_path), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.goto(file.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    assert page.evaluate(BROKEN) == []
+    page.close()
+
+
+def test_print_leaves_the_controls_out(watched: Watched) -> None:
+    page = watched.page
+    page.emulate_media(media="print")
+    assert not page.locator(".controls").is_visible()
+    assert page.locator("#table").is_visible()
+
+
+@pytest.mark.parametrize("watched", ["hostile"], indirect=True)
+def test_poisoned_texts_are_shown_and_not_obeyed(watched: Watched) -> None:
+    page = watched.page
+    page.locator("tbody th button").first.click()
+    page.locator("tr.details pre").first.wait_for()
+    assert "window.owned=1" in page.locator("tr.details").inner_text()
+    assert "window.owned=1" in page.locator("header").inner_text()
+    assert page.evaluate("window.owned") is None
+    assert "49" not in page.locator("h1").inner_text()
+    assert "49" not in page.locator(".question").inner_text()
+
+
+def pictured(place: Path) -> str:
+    """The page of the README's pictures: of the real campaign that is kept beside them."""
+    database = str(place / "pictured.sqlite")
+    import_campaigns(database, [IMAGES / "campaign.json.gz"])
+    with open_store(database) as store:
+        return render_page(gather(store, None))
+
+
+def test_screenshots_for_the_readme(browser: Browser, tmp_path: Path) -> None:
+    """VDISKLAB_SCREENSHOTS=docs/images writes them anew; else they are only made."""
+    place = Path(os.environ.get("VDISKLAB_SCREENSHOTS", str(tmp_path)))
+    file = tmp_path / "report.html"
+    file.write_text(pictured(tmp_path), encoding="utf-8")
+    for scheme in ("light", "dark"):
+        page = browser.new_page(viewport={"width": 1080, "height": 900})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.goto(file.as_uri())
+        assert "under emulation" in page.locator("header").inner_text()
+        page.screenshot(path=place / f"report-{scheme}.png")
+        page.locator("tbody th button").nth(1).click()
+        page.locator("tr.details pre").first.wait_for()
+        page.locator("#cells-title").scroll_into_view_if_needed()
+        page.evaluate("document.querySelector('#cells').scrollIntoView()")
+        page.screenshot(path=place / f"report-cells-{scheme}.png")
+        assert (place / f"report-cells-{scheme}.png").stat().st_size > 20_000
+        page.close()

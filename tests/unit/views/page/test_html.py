@@ -1,0 +1,369 @@
+"""The report in every format, and nothing of others' texts obeyed in any."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from defusedxml.ElementTree import fromstring
+from pyarrow import parquet
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
+from tests.unit.stored import Database, stored
+from tests.unit.views.large import EVIL, hostile, renamed, shapely, shapely_runs
+from vdisklab.analysis.diagnostics.kinds import FailedCell
+from vdisklab.analysis.score import NoScore
+from vdisklab.answers.report_contents import Contents, gather
+from vdisklab.cli.main import main
+from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.results.model import Direction
+from vdisklab.results.power_cut import PowerCut
+from vdisklab.views.charts.curves import sweep_figures
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.svg import CSS, drawing_aside, for_page
+from vdisklab.views.charts.vega import to_svg
+from vdisklab.views.page.contents import (
+    ReportFormat,
+    answer_sentences,
+    diagnostic_sentences,
+    diagnostics_by_cell,
+)
+from vdisklab.views.page.files import build
+from vdisklab.views.page.html import render_page
+
+
+@pytest.fixture(scope="module")
+def contents() -> Contents:
+    with shapely() as store:
+        return gather(store, None)
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> Contents:
+    with hostile() as store:
+        return gather(store, None)
+
+
+class Tags(HTMLParser):
+    """What a browser would make of a page: its elements with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Contents) -> None:
+    found = {figure.key: figure for figure in figures(contents, CSS)}
+    assert list(found) == [
+        "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
+        "top-overall", "guest-host", "thin", "safety", "trade-offs", "over-time", "latency",
+        "published",
+    ]  # fmt: skip
+    for figure in found.values():
+        assert (figure.spec is None) == (figure.missing is not None), figure.key
+        if figure.spec is not None:
+            assert "under emulation" in json.dumps(figure.spec), figure.key
+            assert len(figure.alt) > 40, figure.key
+
+
+def test_a_guest_as_baseline_is_not_drawn_as_the_host_itself(contents: Contents) -> None:
+    guests = [each for each in contents.summaries[contents.measure] if not each.on_host]
+    of_a_guest = replace(contents, baseline=guests[0])
+    (figure,) = [each for each in figures(of_a_guest, CSS) if each.key == "baseline"]
+    assert figure.spec is None
+    assert figure.missing is not None
+
+
+def test_stalls_are_marked_and_told(contents: Contents) -> None:
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "over-time"]
+    assert figure.spec is not None
+    rows = [row for data in figure.spec["datasets"].values() for row in data] if (
+        "datasets" in figure.spec
+    ) else figure.spec["data"]["values"]  # fmt: skip
+    stalled = [row for row in rows if row["stalled"]]
+    assert {row["panel"] for row in stalled} == {"seqwrite-1m-q1"}
+    assert {row["second"] for row in stalled} == {3.5}
+    assert {row["label"] for row in rows} == {each.label for each in contents.featured}
+    assert "1 stalled second in 5 runs" in figure.alt
+
+
+def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> None:
+    outside = tuple(replace(each, direction=Direction.NONE) for each in contents.bandwidth_series)
+    (figure,) = [
+        each
+        for each in figures(replace(contents, bandwidth_series=outside), CSS)
+        if each.key == "over-time"
+    ]
+    assert '"stalled": true' not in json.dumps(figure.spec)
+    assert "stalled" not in figure.alt
+    assert "worst" not in figure.alt
+    assert "has no marks" in (figure.note or "")
+
+
+def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
+    bare = replace(contents, bandwidth_series=())
+    (figure,) = [each for each in figures(bare, CSS) if each.key == "over-time"]
+    assert figure.spec is None
+    assert "vdisklab run" in (figure.missing or "")
+
+
+def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> None:
+    page = render_page(contents)
+    assert "checked with your numbers" in page
+    assert "verdict-inconclusive" in page or "verdict-holds" in page or "verdict-fails" in page
+    assert "Other hardware" in page
+    assert 'id="figure-published"' in page
+
+
+def test_diagnostics_are_shown_with_their_numbers() -> None:
+    runs = [
+        replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
+        for run in shapely_runs()
+    ]
+    with stored(runs) as store:
+        found = gather(store, None)
+    assert any(isinstance(each, NoScore) for each in found.findings)
+    page = render_page(found)
+    assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
+    assert diagnostics_by_cell(found)["qcow2/unsafe (cold)"]
+
+
+def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
+    many = tuple(FailedCell(cell(f"raw/none/{n}"), 1, "guest", "it failed") for n in range(1000))
+    said = diagnostic_sentences(replace(contents, failed=many))
+    assert len([each for each in said if "it failed" in each]) < 10
+    assert any("994 more" in each for each in said)
+
+
+def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: Contents) -> None:
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "ide"]
+    svg = for_page(to_svg(figure.spec or {}), "ide", figure.alt)
+    root = fromstring(svg)
+    assert root.get("role") == "img"
+    assert "/ide" in (root.get("aria-label") or "")
+    assert "#010205" not in svg
+    assert "var(--bar)" in svg
+
+
+def test_the_page_refers_to_nothing_outside(contents: Contents) -> None:
+    page = render_page(contents)
+    for tag, attributes in Tags(page).found:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base"), tag
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith("#")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert "default-src &#39;none&#39;" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (("Doubt", "the first is ×1.28 as good (95 %: 0.788–2.08), by `at 95 %`"),)
+    monkeypatch.setattr("vdisklab.views.page.html.first_lines", lambda _: lines)
+    monkeypatch.setattr(
+        "vdisklab.views.page.html.headline", lambda _: "Change to raw/none: +35 % (12–60)"
+    )
+    page = build(contents, ReportFormat.HTML)["report.html"].decode()
+    assert "Change to raw/<wbr>none:<wbr> +35\N{NO-BREAK SPACE}% (" in page
+    assert '(<span class="whole">12–60</span>)</h1>' in page
+    assert "(95\N{NO-BREAK SPACE}%: <span" in page
+    assert '<span class="whole">0.788–2.08</span>), by <code>at 95 %</code>' in page
+
+
+def test_a_page_of_poisoned_texts_has_the_same_elements(
+    contents: Contents, poisoned: Contents
+) -> None:
+    page = render_page(poisoned)
+    tags = {tag for tag, _ in Tags(page).found}
+    assert tags == {tag for tag, _ in Tags(render_page(contents)).found}
+    assert len(re.findall("</script", page)) == 4
+    for tag, attributes in Tags(page).found:
+        assert not [name for name in attributes if name.startswith("on")], tag
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_a_chart_of_poisoned_names_only_draws(text: str) -> None:
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "data": {"values": [{"label": text, "value": 1}]},
+        "mark": "bar",
+        "encoding": {
+            "y": {"field": "label", "type": "nominal"},
+            "x": {"field": "value", "type": "quantitative"},
+        },
+    }
+    svg = for_page(to_svg(spec), "x", text.replace("\x1b", "").replace("\x07", ""))
+    for tag, attributes in Tags(svg).found:
+        assert tag in ("svg", "g", "path", "rect", "line", "text", "tspan", "defs", "clippath",
+                       "title"), tag  # fmt: skip
+        assert not {name for name in attributes if name.startswith("on") or "href" in name}
+
+
+def test_csv_runs_no_formula() -> None:
+    with stored(renamed(list(shapely_runs(3)), "=HYPERLINK(1)")) as store:
+        text = build(gather(store, None), ReportFormat.CSV)["report.csv"].decode()
+    assert "'=HYPERLINK(1)/read/iops" in text
+    assert not re.search(r"(^|,)=", text, re.MULTILINE)
+
+
+def test_markdown_makes_no_elements(poisoned: Contents) -> None:
+    text = build(poisoned, ReportFormat.MARKDOWN)["report.md"].decode()
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "\x1b" not in text
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    assert len(tables) == 2
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
+
+
+def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
+    found = json.loads(build(contents, ReportFormat.JSON)["report.json"])
+    table = parquet.read_table(io.BytesIO(build(contents, ReportFormat.PARQUET)["report.parquet"]))
+    count = sum(map(len, contents.summaries.values()))
+    assert table.num_rows == len(found["values"]) == count
+    first = table.slice(0, 1).to_pylist()[0]
+    assert first == {key: found["values"][0][key] for key in first}
+    headline = found["headline"]
+    assert headline.startswith("No winner") or headline == found["recommendation"]["path"]
+
+
+def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
+    svg = build(contents, ReportFormat.SVG)
+    assert "ide.svg" in svg
+    assert "over-time.svg" in svg
+    assert all(fromstring(data.decode()).tag.endswith("svg") for data in svg.values())
+
+
+def test_without_the_program_for_charts_the_page_has_all_but_drawings(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with drawing_aside() as draw:
+        page = build(contents, ReportFormat.HTML, draw)["report.html"].decode()
+    assert 'class="chart"' not in page
+    assert "vdisklab[charts]" in page
+    drawn = [figure for figure in figures(contents, CSS) if figure.spec and not figure.bars]
+    assert drawn
+    assert all(html.escape(figure.title) in page for figure in drawn)
+    for form in (ReportFormat.PNG, ReportFormat.SVG):
+        with pytest.raises(HostError, match="vl-convert-python, which is not installed"):
+            build(contents, form)
+    assert build(contents, ReportFormat.JSON)
+
+
+def test_without_pyarrow_only_parquet_is_refused(
+    contents: Contents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(HostError, match="pyarrow, which is not installed"):
+        build(contents, ReportFormat.PARQUET)
+    assert build(contents, ReportFormat.HTML)
+    assert build(contents, ReportFormat.CSV)
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("form", ["html", "csv", "json", "parquet", "md"])
+def test_the_verb_writes_one_file(
+    tmp_path: Path, form: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    target = tmp_path / f"out.{form}"
+    assert main(["report", "--format", form, "--output", str(target)]) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+    assert target.stat().st_size > 500
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]
+
+
+@pytest.mark.usefixtures("database")
+def test_png_is_a_directory(tmp_path: Path) -> None:
+    assert main(["report", "--format", "png", "-o", str(tmp_path / "figures")]) == 0
+    found = sorted((tmp_path / "figures").iterdir())
+    assert found
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in found)
+
+
+def test_only_failed_cells_end_in_a_sentence(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write(run for run in campaign_runs() if run.failure is not None)
+    assert main(["report"]) == PlanError.exit_code
+    assert "every run failed" in capsys.readouterr().err
+
+
+def test_an_empty_database_ends_in_a_sentence(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write((), campaigns=())
+    assert main(["report"]) == DatabaseError.exit_code
+    assert "measure something" in capsys.readouterr().err
+
+
+def test_one_cell_makes_a_page_that_says_so() -> None:
+    with stored(run for run in campaign_runs() if run.path == "raw/none") as store:
+        page = render_page(gather(store, None))
+    assert "No answer yet" in page
+    assert "Nothing can be recommended yet" in page
+
+
+@pytest.mark.usefixtures("database")
+def test_a_place_that_cannot_be_written_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = ["report", "--format", "md", "-o", str(tmp_path / "none" / "x.md")]
+    assert main(words) == HostError.exit_code
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
+    cut = PowerCut(
+        id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd",
+        host=CAMPAIGN.host, started=CAMPAIGN.started, wall_seconds=1.0, survives=False, claim="…",
+        states=60, possible=60.0, exhaustive=True, promises=8, flushes=3, leaked_states=0,
+        repaired_states=0, afterlives=2, outcomes={"lost": 2, "kept": 58}, settings={}, seen={},
+    )  # fmt: skip
+    cuts = (
+        cut,
+        replace(cut, id="bb", path="raw/writeback", survives=True, outcomes={"kept": 60}),
+        replace(cut, id="cc", path="raw/writeback", client="never"),
+    )
+    with stored(shapely_runs(), power_cuts=cuts) as store:
+        contents = gather(store, None)
+    (figure,) = [each for each in figures(contents, CSS) if each.key == "safety"]
+    told = json.dumps(figure.spec)
+    assert "lost flushed data, tested" in told
+    assert "kept all that was flushed, tested" in told
+    assert "safe once flushed, not tested" in told
+    words = " ".join(answer_sentences(contents))
+    assert "raw/writeback kept all that was promised in all 60 power cuts" in words
+    assert "Unflushed data were lost in 2 of 60 power cuts" in words
+
+
+def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: Contents) -> None:
+    cells = [cell(f"qcow2:backing={depth}/none") for depth in (0, 2, 8)]
+    summaries = {
+        key: dict(zip(cells, by_cell.values(), strict=False))
+        for key, by_cell in contents.summaries.items()
+    }
+    (figure,) = sweep_figures(replace(contents, summaries=cast(Any, summaries)), CSS)
+    assert figure.key == "sweep-backing"
+    assert "backing=8" in figure.cells[-1]
+    assert "relative to the lowest backing" in figure.alt
+    assert "under emulation" in json.dumps(figure.spec)
+    assert sweep_figures(contents, CSS) == ()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdisklab import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1.234e9, "B/s", "1.23 GB/s"),
+        (999.6e6, "B/s", "1.00 GB/s"),
+        (0.2e6, "B/s", "200 kB/s"),
+        (12_345.0, "1/s", "12.3k IOPS"),
+        (512.0, "1/s", "512 IOPS"),
+        (85e-6, "s", "85.0 µs"),
+        (0.0123, "s", "12.3 ms"),
+        (90.0, "s", "90.0 s"),
+        (3e-12, "s", "0.00300 ns"),
+        (0.0, "B/s", "0 B/s"),
+        (0.0, "s", "0 s"),
+        (0.5, "1", "0.500"),
+        (None, "B/s", "–"),
+        (math.nan, "B/s", "– B/s"),
+    ],
+)
+def test_values(value: float | None, unit: str, text: str) -> None:
+    assert numbers.value(value, unit) == text
+
+
+@given(st.floats(1e-6, 1e12))
+def test_three_digits_are_near_enough(value: float) -> None:
+    assert float(numbers.digits(value)) == pytest.approx(value, rel=0.00501)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(9.999, "10.0"), (99.95, "100"), (0.09996, "0.100"), (12345.0, "12300")]
+)
+def test_rounding_into_the_next_magnitude(value: float, text: str) -> None:
+    assert numbers.digits(value) == text
+
+
+def test_intervals_share_the_scale_of_their_value() -> None:
+    scale = numbers.scale(1.2e9, "B/s")
+    assert scale.interval(0.95e9, 1.3e9) == "0.950–1.30"
+    assert scale.interval(None, 1.0) == "–"
+    assert numbers.ratio(1.5) == "×1.50"
+    assert numbers.ratio(None) == "–"
+
+
+@pytest.mark.parametrize(
+    ("p", "text"),
+    [(None, "–"), (0.0001, "<0.001"), (0.0312, "0.031"), (0.5, "0.50"), (1.0, "1.00")],
+)
+def test_probabilities(p: float | None, text: str) -> None:
+    assert numbers.probability(p) == text
+
+
+def test_places() -> None:
+    assert numbers.place(1, 1) == "1"
+    assert numbers.place(1, 3) == "1–3"

@@ -1,0 +1,153 @@
+"""The layouts of the articles and their programs."""
+
+from __future__ import annotations
+
+from tests.unit.analysis.made import cell, labelled
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.numbers import MISSING
+from vdisklab.results.model import Direction
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.medians import (
+    PlacedCell,
+    compute_medians,
+    grid_table,
+    measurements_table,
+)
+from vdisklab.views.program_texts import (
+    bonnie_measurements,
+    bonnie_text,
+    crystaldiskmark_text,
+)
+from vdisklab.workload.importers.formats import recognise
+
+READ, WRITE = Direction.READ, Direction.WRITE
+
+NUMBERS = labelled(
+    {
+        ("ext4", round, MeasureKey(name, direction, metric)): value * (round + 1)
+        for name, direction, metric, value in (
+            ("seq1m-q1t1-read", READ, "bandwidth", 100e6),
+            ("seq1m-q1t1-read", READ, "iops", 95.4),
+            ("seq1m-q1t1-read", READ, "latency_mean", 0.01),
+            ("seq1m-q1t1-read", READ, "worst_second", 50e6),
+            ("seq1m-q1t1-read", READ, "longest_stall", 0.2),
+            ("bonnie", WRITE, "bandwidth", 1024e3),
+            ("bonnie", WRITE, "bandwidth_cpu", 0.025),
+            ("bonnie", Direction.NONE, "seeks", 55.0),
+        )
+        for round in range(3)
+    }
+)
+
+
+def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
+    text = crystaldiskmark_text(
+        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+    )
+    assert "  SEQ    1MiB (Q=  1, T= 1):   200.000 MB/s [    190.8 IOPS] < 20000.00 us>" in text
+    assert f"  RND    4KiB (Q=  1, T= 1): {MISSING:>9} MB/s" in text
+    assert "median" in text
+    measured = "\n".join(line for line in text.splitlines() if MISSING not in line)
+    (report,) = recognise(measured.replace("the layout of ", "").replace("Mark 8:", "Mark 8.0:"))
+    assert [found.name for found in report.results] == ["seq1m-q1t1-read"]
+
+
+def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> None:
+    key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
+    numbers = labelled({("imported", 1, key): 30.125e6})
+    text = crystaldiskmark_text(
+        compute_medians(numbers), PlacedCell(cell("imported")), "0.1", "imported"
+    )
+    (below,) = text.split("[Mix] Read 70%/Write 30%")[1:]
+    assert f"  RND    4KiB (Q=  1, T= 1):    30.125 MB/s [{MISSING:>9} IOPS]" in below
+    without = crystaldiskmark_text(
+        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+    )
+    assert "[Mix]" not in without
+
+
+def test_bonnies_table() -> None:
+    assert bonnie_measurements(NUMBERS) == ["bonnie"]
+    text = bonnie_text(compute_medians(NUMBERS), "bonnie")
+    line = "ext4           +++++ +++  2000   5 +++++ +++ +++++ +++ +++++ +++ 110.0 +++"
+    assert line in text.splitlines()
+
+
+def test_all_measurements_in_the_profiles_order() -> None:
+    table = measurements_table(compute_medians(NUMBERS), ["seq1m-q1t1-read", "bonnie"])
+    first, second = to_json(table.rows)
+    assert (first["measurement"], second["measurement"]) == ("seq1m-q1t1-read", "bonnie")
+    assert first["worst_second"] == 100e6
+    assert first["longest_stall"] == 0.4
+    assert second["iops"] is None
+
+
+def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
+    numbers = labelled(
+        {
+            (cell, 1, MeasureKey(name, way, "bandwidth")): value
+            for cell, name, way, value in (
+                ("host", "sysbench-seqwr", WRITE, 6422 * 1048576.0),
+                ("host", "sysbench-rndrd", READ, 4644 * 1048576.0),
+                ("raw/none", "sysbench-rndrd", READ, 154 * 1048576.0),
+            )
+        }
+    )
+    names = ["sysbench-rndrd", "sysbench-seqwr"]
+    table = grid_table(compute_medians(numbers), names, names)
+    assert table is not None
+    assert [each.title for each in table.columns] == ["MiB/s", *names]
+    assert [[column.show(row) for column in table.columns] for row in table.rows] == [
+        ["host", "4640", "6420"], ["raw/none", "154", MISSING],
+    ]  # fmt: skip
+    mega = grid_table(compute_medians(numbers), names, names[:1])
+    assert mega is not None
+    assert mega.columns[0].title == "MB/s", "one of them is not counted in MiB"
+    assert mega.columns[1].show(mega.rows[1]) == "161"
+    assert "MB/s = 1,000,000 bytes/s" in mega.notes[0]
+
+
+def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None:
+    numbers = labelled(
+        {("host", 1, MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
+    )
+    table = grid_table(compute_medians(numbers), (), ())
+    assert table is not None
+    assert [each.title for each in table.columns] == ["MB/s", "mixed read", "mixed write"]
+    assert grid_table(compute_medians(labelled({})), (), ()) is None
+
+
+def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
+    assert not any(
+        each.title == "sync p99"
+        for each in measurements_table(compute_medians(NUMBERS), ()).columns
+    )
+    synced = labelled(
+        {
+            ("host", 1, MeasureKey("fsync", WRITE, metric)): value
+            for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
+        }
+    )
+    assert any(
+        each.title == "sync p99" for each in measurements_table(compute_medians(synced), ()).columns
+    )
+    (row,) = to_json(measurements_table(compute_medians(synced), ()).rows)
+    assert row["sync_p99"] == 0.06
+
+
+def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> None:
+    """As bonnie++ with `+++++` for each block test."""
+    none = Direction.NONE
+    numbers = {
+        ("host", 1, MeasureKey("bonnie-ext2", none, "worst_second")): 1e6,
+        ("host", 1, MeasureKey("bonnie-ext2", none, "longest_stall")): 0.0,
+        ("raw/none", 1, MeasureKey("bonnie-ext2", WRITE, "bandwidth")): 5e6,
+        ("raw/none", 1, MeasureKey("bonnie-ext2", none, "longest_stall")): 2.0,
+        ("host", 1, MeasureKey("install", WRITE, "duration")): 4.0,
+        ("host", 1, MeasureKey("install", none, "longest_stall")): 0.0,
+    }
+    rows = to_json(measurements_table(compute_medians(labelled(numbers)), ()).rows)
+    assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])
+            for row in sorted(rows, key=lambda row: str(row["cell"]))] == [
+        ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),
+    ]  # fmt: skip

@@ -1,0 +1,39 @@
+"""The guests of a group as `show` prints them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vdisklab import numbers
+from vdisklab.results.model import Evidence, GuestGroup, HostLoad, Member
+from vdisklab.views.stored_runs import group_table
+
+MEMBERS = (
+    Member(1, 0.0, 500.0, 0.001, 0.001, 0.002, 0.01, None, 2500),
+    Member(2, 0.25, 250.0, 0.001, 0.001, 0.003, 0.02, 2510, 2450, Evidence(host_cpu_seconds=1.5)),
+)
+
+
+def test_each_guest_has_a_row() -> None:
+    load = HostLoad(cpu=0.5, steal=0.01, device=0.9, queue=3.0, thread="IO", thread_cpu=0.7)
+    table = group_table("m", GuestGroup(5.0, MEMBERS, load))
+    first, second = ([column.show(row) for column in table.columns] for row in table.rows)
+    assert first[0:2] == ["1", "+0.00 s"]
+    assert first[-2:] == ["2500", numbers.MISSING]
+    assert second[-2:] == ["2450 of 2510", "1.5 s"]
+    assert "5.0 s in which all ran" in table.title
+    assert len(table.notes) == 4
+    assert table.notes[0] == "fairness (Jain): 0.900"
+
+
+def test_unknown_loads_are_left_out() -> None:
+    assert len(group_table("m", GuestGroup(5.0, MEMBERS)).notes) == 1
+    unnamed = group_table("m", GuestGroup(5.0, MEMBERS, HostLoad(thread_cpu=0.7)))
+    assert len(unnamed.notes) == 1
+
+
+def test_a_closed_load_is_said() -> None:
+    closed, first = group_table("m", GuestGroup(5.0, MEMBERS[:1])).notes[0], MEMBERS[0]
+    assert closed.startswith("the load was closed")
+    is_open = GuestGroup(5.0, (replace(first, offered=2500), first))
+    assert "closed" not in " ".join(group_table("m", is_open).notes)

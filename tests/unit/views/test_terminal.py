@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from vdisklab.sanitise import sanitise, sanitise_line
+from vdisklab.views.layout import (
+    Column,
+    Table,
+    as_csv,
+)
+from vdisklab.views.terminal import show, wrap
+
+
+@dataclass(frozen=True)
+class Row:
+    key: str | float | bool | None
+
+
+def one(value: str | float | bool | None) -> Table[Row]:
+    columns = (Column[Row]("Title", lambda row: str(row.key), folds=20),)
+    return Table("title", columns, (Row(value),), kind=Row)
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(outside: str) -> None:
+    for char in sanitise(outside):
+        assert char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs")
+    assert "\n" not in sanitise_line(outside)
+
+
+def test_what_was_hidden_is_seen() -> None:
+    assert sanitise("a\x1b[2Jb\u202ec\x9b") == r"a\x1b[2Jb\u202ec\x9b"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", " =", "\t"])
+def test_formulas_are_defused_in_csv(start: str) -> None:
+    (_, (cell,)) = csv.reader(io.StringIO(as_csv(one(f"{start}HYPERLINK(1)"))))
+    assert cell.startswith("'")
+
+
+@pytest.mark.parametrize(
+    ("raw", "written"), [(-1.5, "-1.5"), (None, ""), (True, "true"), (False, "false"), (3, "3")]
+)
+def test_other_values_in_csv(raw: float | bool | None, written: str) -> None:
+    assert as_csv(one(raw)).splitlines()[1] in (written, f'"{written}"')
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"])))
+def test_harmless_text_survives_csv(outside: str) -> None:
+    rows = list(csv.reader(io.StringIO(as_csv(one("x" + outside)), newline="")))
+    assert rows[1] == ["x" + outside]
+
+
+def printed(table: Table[Any], width: int = 80) -> str:
+    sink = io.StringIO()
+    show(table, Console(file=sink, width=width, markup=True))
+    return sink.getvalue()
+
+
+def test_markup_is_text() -> None:
+    assert "[red]x[/red]" in printed(one("[red]x[/red]"))
+
+
+def test_spare_columns_go_first_and_are_named() -> None:
+    columns = (
+        Column[str]("path", str, folds=20),
+        Column[str]("MB/s", lambda _: "1" * 20, right=True),
+        Column[str]("later", lambda _: "goes later", spare=1),
+        Column[str]("first", lambda _: "goes first", spare=2),
+        Column[str]("empty", lambda _: "–", spare=1),
+    )
+    table = Table("t", columns, ["raw/none"], ("a note",))
+    assert "empty" in printed(table, 80)
+    assert "* In a wider terminal also: first." in printed(table, 48)
+    assert "goes later" in printed(table, 48)
+    assert "* In a wider terminal also: later,\nfirst." in printed(table, 34)
+    for width in (34, 48, 80):
+        assert "1" * 20 in printed(table, width)
+        assert "* a note" in printed(table, width)
+
+
+def test_rows_are_stacked_where_even_the_name_does_not_fit() -> None:
+    name = "ext4/qcow2:cluster_size=64k/writeback/virtio:iothread=on"
+    columns = (
+        Column[str]("path", str, folds=20),
+        Column[str]("95 %\ninterval", lambda _: "1.10–1.30"),
+        Column[str]("spare", lambda _: "a spare column", spare=1),
+        Column[str]("blank", lambda _: "", spare=1),
+    )
+    others = " 95 % interval  1.10–1.30\n spare          a spare column\n\n"
+    assert printed(Table("t", columns, [name, "raw"]), 60) == (
+        f"t\n\n path           {name}\n{others} path           raw\n{others}"
+    )
+    assert f" {name}  1.10–1.30\n" in printed(Table("t", columns, [name]), 70)
+
+
+def test_wide_characters_take_two_columns() -> None:
+    columns = (Column[str]("name", str, folds=20), Column[str]("n", lambda _: "1", right=True))
+    lines = printed(Table("t", columns, ["磁盘/块设备", "raw"]), 80).splitlines()
+    assert lines[4] == " 磁盘/块设备  1"
+    assert lines[5] == " raw          1"
+
+
+@given(st.text(), st.integers(1, 60))
+def test_wrapping_breaks_no_word(text: str, width: int) -> None:
+    lines = wrap(text, width)
+    assert " ".join(lines).split() == text.split()
+    assert all(cell_len(line) <= width or len(line.split()) == 1 for line in lines)
+
+
+def test_commands_are_not_wrapped() -> None:
+    command = "qemu-system-x86_64 " + "-device x " * 30
+    assert command.strip() in printed(Table("t", (), (), verbatim=(command.strip(),)), 80)
+
+
+def test_csv_has_the_fields_of_the_rows() -> None:
+    shown = Column[Row]("A", lambda _: "shown")
+    assert as_csv(Table("t", (shown,), (Row("2"),))) == "key\r\n2\r\n"
+    assert as_csv(Table("t", (shown,), (), kind=Row)) == "key\r\n"
+    other = Table("t", (shown,), (Row(2),), record=lambda row: {"other": row.key})
+    assert as_csv(other) == "other\r\n2\r\n"
+
+
+def test_an_empty_table_is_its_title() -> None:
+    assert (
+        printed(Table("nothing here", (Column[Row]("A", lambda row: str(row.key)),), ())).strip()
+        == "nothing here"
+    )

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.analysis.made import cell
+from vdisklab.analysis.diagnostics.kinds import (
+    Diagnostic,
+    DroppedBySearch,
+    Emulated,
+    FailedCell,
+    FromPageCache,
+    Inconclusive,
+    InEmulatedHost,
+    NoBaseline,
+    NoCommonRound,
+    NothingToCompare,
+    OpenLoad,
+    SetAndRanksDiffer,
+    SeveralGuests,
+    SharedRounds,
+    TooFewRounds,
+    TooSlow,
+)
+from vdisklab.analysis.paired_ratios import Ratio, Verdict
+from vdisklab.analysis.score import NoScore, Role, Score
+from vdisklab.results.model import Direction
+from vdisklab.views.documents.conversion import diagnostic_entries, to_json
+from vdisklab.views.wording import sentence, tie_advice, verdict
+
+WORDED: list[tuple[Diagnostic, str]] = [
+    (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),
+    (
+        TooFewRounds((cell("a"), cell("b"), cell("c"), cell("d"), cell("e")), 2, 3),
+        "a, b, c and 2 more: measured in 2 rounds",
+    ),
+    (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 rounds, so without a rank"),
+    (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 rounds"),
+    (SetAndRanksDiffer(cell("a"), ()), "a is the best although its rank is a tie"),
+    (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
+    (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
+    (NothingToCompare(cell("a")), "a is the only cell"),
+    (SeveralGuests((2,)), "Rates are those of 2 guests together."),
+    (SeveralGuests((1, 4)), "of all guests together (1, 4 at once)"),
+    (OpenLoad(), "the load that was set"),
+    (Inconclusive(4), "none of the 4 cells is shown to differ"),
+    (
+        Emulated(),
+        "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM",
+    ),
+    (InEmulatedHost(), "proof that code works under KVM, not a measure of speed"),
+    (
+        FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
+        "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
+    ),
+    (FromPageCache(cell("a"), "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
+    (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 round (guest): it died"),
+    (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
+    (
+        NoScore(cell("a"), Score.READ, (Role.RANDOM_READ,), ()),
+        "a: no weighted read, as it lacks 4 KiB",
+    ),
+    (
+        NoScore(cell("a"), Score.READ, (), (Role.RANDOM_READ,)),
+        "as the baseline lacks 4 KiB random read",
+    ),
+    (
+        NoScore(cell("a"), "overall_ratio", ("x/read/iops",), ()),
+        "no overall ratio, as it lacks x/r",
+    ),
+    (NoScore(cell("a"), Score.READ, (), ()), "as no round holds all its measures"),
+    (
+        SharedRounds(0.7, 4),
+        "Some paths are fast and slow in the same rounds, or one is far noisier than the others, "
+        "which looks the same (70% of their noise). So 4 rounds say little about",
+    ),
+    (
+        NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
+        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, as a ratio to "
+        "zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
+    ),
+    (
+        NoScore(cell("a"), "weighted_mix", (), (), ("x/read/iops",), ("x/read/iops",)),
+        "unknown, nor has any other path, as it is the baseline.",
+    ),
+    (
+        NoScore(cell("a"), Score.READ, (), (), (Role.RANDOM_READ,)),
+        "as the baseline's 4 KiB random read is zero, and a ratio to zero is unknown",
+    ),
+]
+
+
+def finding_json(finding: Diagnostic) -> Any:  # noqa: ANN401 - JSON
+    (entry,) = diagnostic_entries([finding])
+    return to_json(entry)
+
+
+@pytest.mark.parametrize(("finding", "part"), WORDED)
+def test_sentences(finding: Diagnostic, part: str) -> None:
+    assert part in sentence(finding)
+    assert finding_json(finding)["text"] == sentence(finding)
+
+
+def test_kinds_in_json() -> None:
+    assert finding_json(FailedCell(cell("a"), 1, "guest", "died")) == {
+        "kind": "failed-cell",
+        "text": "a: failed in 1 round (guest): died",
+        "cell": "a",
+        "rounds": 1,
+        "failure": "guest",
+        "reason": "died",
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "ratio", "words"),
+    [
+        (Verdict.A_BETTER, Ratio(5), "A faster"),
+        (Verdict.B_BETTER, Ratio(5), "B faster"),
+        (Verdict.A_LIKELY, Ratio(5), "A faster: likely, not proven"),
+        (Verdict.B_LIKELY, Ratio(5), "B faster: likely, not proven"),
+        (Verdict.TOO_FEW, Ratio(2), "too few rounds (2)"),
+        (
+            Verdict.NONE_SHOWN,
+            Ratio(5, rounds_needed=12),
+            "no difference shown (about 12 rounds may show one)",
+        ),
+        (Verdict.NONE_SHOWN, Ratio(5), "no difference shown"),
+    ],
+)
+def test_verdicts(found: Verdict, ratio: Ratio, words: str) -> None:
+    assert verdict(found, ratio) == words
+
+
+@pytest.mark.parametrize(
+    ("ties", "them"),
+    [((), "one of them"), (("a", "b"), "a or b"), (("a", "b", "c", "d"), "one of them")],
+)
+def test_a_few_tied_paths_are_named(ties: tuple[str, ...], them: str) -> None:
+    assert tie_advice("a", ties) == (
+        f"Keep what you have if it is {them}, or take a: it is the simplest."
+    )
