@@ -45,14 +45,16 @@ def document(answer: Answer, sentences: Sequence[str] = ()) -> dict[str, Any]:
 
 def plain(value: object) -> Any:  # noqa: ANN401 - any JSON value
     """A dataclass in JSON's own types, with keys in the order of its fields."""
-    return _adapter(type(value)).dump_python(value, mode="json")
+    kind: Any = type(value)
+    return _adapter(kind).dump_python(value, mode="json")
 
 
 def plain_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
     """The shown fields of a dataclass in JSON's own types, whatever its own form in JSON is."""
+    kind: Any = type(value)
     return {
         name: _adapter(hint).dump_python(getattr(value, name), mode="json")
-        for name, hint in _shown_fields(type(value)).items()
+        for name, hint in _shown_fields(kind).items()
     }
 
 

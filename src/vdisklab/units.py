@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from vdisklab.errors import PlanError
 
@@ -83,6 +84,17 @@ def format_duration(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 round`, `3 rounds`; the noun's plural ends in -s."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+SHOWN_NAMES = 3
+"""Maximum number of things named in a sentence; the others are counted."""
+
+
+def named(things: Sequence[object], most: int = SHOWN_NAMES) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(map(str, things[:most]))
+    more = len(things) - most
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def format_bytes(size: float) -> str:

@@ -23,6 +23,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import (
     SCORE_METRICS,
     Floats,
@@ -110,7 +111,7 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NoScore:
+class NoScore(Diagnostic):
     """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
 
     `baseline_zero` are those that are zero at the baseline in every round: a ratio to them is
@@ -130,6 +131,33 @@ class NoScore:
     def key(self) -> MeasureKey:
         """The key of the score among the observations."""
         return MeasureKey("score", Direction.NONE, self.score)
+
+    def __str__(self) -> str:
+        name = self.score.replace("_", " ")
+        if self.zero:
+            everywhere = ", nor has any other path, as it is the baseline" * bool(
+                self.baseline_zero
+            )
+            return (
+                f"{self.cell}: no {name} in the rounds in which its {', '.join(self.zero)} is "
+                f"zero, as a ratio to zero is unknown{everywhere}. `vdisklab rank --metric "
+                f"{self.zero[0]}` counts them."
+            )
+        if self.baseline_lacking:
+            lacking = ", ".join(self.baseline_lacking)
+            return (
+                f"{self.cell}: no {name}, as the baseline lacks {lacking}. One measure alone can "
+                "be ranked: `vdisklab rank --metric MEASUREMENT/DIRECTION/METRIC`."
+            )
+        if self.baseline_zero:
+            return (
+                f"{self.cell}: no {name}, as the baseline's {', '.join(self.baseline_zero)} is "
+                "zero, and a ratio to zero is unknown. Name another baseline: `vdisklab rank "
+                "--baseline CELL`."
+            )
+        if self.lacking:
+            return f"{self.cell}: no {name}, as it lacks {', '.join(self.lacking)}."
+        return f"{self.cell}: no {name}, as no round holds all its measures and the baseline's."
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,19 +10,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, recommend_path
-from vdisklab.analysis.diagnostics.kinds import (
-    Caveats,
-    Diagnostic,
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import (
     FailedCell,
-    FromPageCache,
-    ThinImage,
     dropped_by_search,
     failed_cells,
-    has_open_load,
     ranking_diagnostics,
     slow_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import host_diagnostics
+from vdisklab.analysis.diagnostics.recorded import (
+    FromPageCache,
+    ThinImage,
+    has_open_load,
+    host_diagnostics,
+)
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
     ceiling_diagnostics,

@@ -10,7 +10,9 @@ from pathlib import Path
 from vdisklab.actions.missing_claims import MissingCells, missing_cells, request_for, run_command
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
-from vdisklab.analysis.diagnostics.kinds import Caveats, Diagnostic, slow_diagnostics
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.published import (

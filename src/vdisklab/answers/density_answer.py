@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vdisklab.analysis.capacity import Capacity, capacity, next_steps
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
     Bottleneck,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, one_of

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking

@@ -11,7 +11,8 @@ import numpy as np
 from vdisklab.analysis.candidates import candidates, simplest
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.claimfile import Claim, ClaimFile
-from vdisklab.analysis.diagnostics.kinds import Caveats, NoBaseline
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.ranked import NoBaseline
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts

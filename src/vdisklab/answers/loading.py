@@ -8,16 +8,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from vdisklab.analysis.diagnostics.kinds import (
-    Caveats,
-    CellDiagnostic,
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import NoBaseline, too_slow
+from vdisklab.analysis.diagnostics.recorded import (
     FromPageCache,
-    NoBaseline,
     NotDirect,
-    caveats_of,
-    too_slow,
+    direct_diagnostics,
+    evidence_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import direct_diagnostics, evidence_diagnostics
 from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -307,7 +306,7 @@ def baseline_of(
 
 def load_evidence_diagnostics(
     results: Store, loaded: Loaded, tallies: Iterable[CellTally] | None = None
-) -> tuple[CellDiagnostic, ...]:
+) -> tuple[Diagnostic, ...]:
     """Diagnostics from the counters and clocks recorded with the numbers.
 
     `tallies` are read from the database if they are None.

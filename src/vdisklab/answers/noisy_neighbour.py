@@ -8,7 +8,7 @@ import numpy as np
 
 from vdisklab.actions.guest_capacity import require_group_paths, run_control
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, bottleneck
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.density_answer import groups_of, name_of_one

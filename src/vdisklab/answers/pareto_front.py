@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vdisklab.analysis.diagnostics.kinds import Caveats
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.pareto import CPU, Front, add_cpu, add_metric_mean, pareto_front
 from vdisklab.analysis.score import Scored, add_scores

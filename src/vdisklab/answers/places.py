@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vdisklab.analysis.candidates import candidates
-from vdisklab.analysis.diagnostics.kinds import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
 from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
 from vdisklab.answers.loading import (

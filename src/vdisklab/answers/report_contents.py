@@ -9,17 +9,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vdisklab.analysis.claimfile import builtin_claims
-from vdisklab.analysis.diagnostics.kinds import (
-    Caveats,
-    Diagnostic,
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import (
     FailedCell,
-    FromPageCache,
     dropped_by_search,
     failed_cells,
     ranking_diagnostics,
 )
 from vdisklab.analysis.diagnostics.recorded import (
     FROM_CACHE_BELOW,
+    FromPageCache,
     age_diagnostics,
     direct_diagnostics,
     host_diagnostics,

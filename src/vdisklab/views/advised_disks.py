@@ -27,7 +27,6 @@ from vdisklab.views.documents.advised_groups import (
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.power_cuts import durability_sentence, power_cut_word
-from vdisklab.views.wording import caution_notes
 
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
@@ -169,7 +168,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             f"{counted(answer.unplaced, 'path')} of images that are not on this host: name a "
             "directory on the same kind of storage with --dir."
         )
-    yield from caution_notes(answer.caveats)
+    yield from answer.caveats.notes
 
 
 def _needed(group: DiskGroup, rebuilt: DiskPath) -> str:

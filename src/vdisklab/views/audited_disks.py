@@ -48,7 +48,6 @@ from vdisklab.views.power_cuts import (
     power_cut_fields,
     power_cut_word,
 )
-from vdisklab.views.wording import caution
 
 _VOLATILE = {
     True: "the host's memory may hold them, or the only note of where they are",
@@ -234,7 +233,7 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
     yield from filter(None, (_claim(cache, answer.host_disk) for cache in caches))
     if answer.why_no_speed is not None:
         yield answer.why_no_speed
-    beware = caution(answer.caveats)
+    beware = answer.caveats.warning
     if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
         yield f"Speeds were measured {beware}."
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vdisklab import __version__
-from vdisklab.analysis.diagnostics.kinds import slow_diagnostics
+from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.answers.places import Places, of_sysbench, sysbench_notes
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Origin
@@ -30,7 +30,6 @@ from vdisklab.views.program_texts import (
     bonnie_text,
     crystaldiskmark_text,
 )
-from vdisklab.views.wording import caution, caution_notes, sentence
 
 
 def places_tables(places: Places) -> dict[str, Table[Any]]:
@@ -120,8 +119,8 @@ def _notes(places: Places, numbers: Medians) -> tuple[str, ...]:
         )
     notes += _losses(places)
     for loaded in places.loaded.values():
-        notes += map(sentence, slow_diagnostics(loaded.observations))
-    return (*notes, *caution_notes(places.caveats))
+        notes += map(str, slow_diagnostics(loaded.observations))
+    return (*notes, *places.caveats.notes)
 
 
 def _losses(places: Places) -> tuple[str, ...]:
@@ -130,7 +129,7 @@ def _losses(places: Places) -> tuple[str, ...]:
 
 
 def _warning(places: Places) -> tuple[str, ...]:
-    warning = caution(places.caveats)
+    warning = places.caveats.warning
     measured = () if warning is None else (f"* measured {warning}",)
     return (*(f"* {loss}" for loss in _losses(places)), *measured)
 

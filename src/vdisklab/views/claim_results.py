@@ -15,7 +15,6 @@ from vdisklab.units import counted
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.rankings import ClaimEntry, ClaimRow, ClaimsDocument
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import caution, sentence
 
 
 def verdict_text(answer: ClaimAnswer) -> str:
@@ -43,7 +42,7 @@ _VOIDS = {
 
 def claims_table(answer: ClaimsAnswer) -> Table[ClaimAnswer]:
     """One row per claim, in the order of the files; commands for missing cells follow."""
-    warning = caution(answer.caveats)
+    warning = answer.caveats.warning
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
     columns: tuple[Column[ClaimAnswer], ...] = (
         Column("article", lambda row: row.claim.article, spare=2),
@@ -80,7 +79,7 @@ def claims_counts(answer: ClaimsAnswer) -> str:
 
 
 def _notes(answer: ClaimsAnswer) -> Iterator[str]:
-    yield from map(sentence, answer.findings)
+    yield from map(str, answer.findings)
     yield from (f"Left out: {reason}" for reason in answer.left_out)
     failures = dict.fromkeys(failure for claim in answer.answers for failure in claim.failures)
     yield from (f"Failed: {failure}" for failure in failures)

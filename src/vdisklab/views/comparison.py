@@ -22,22 +22,14 @@ from vdisklab.views.documents.rankings import (
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.power_cuts import keeping_of, loss_sentences
-from vdisklab.views.wording import (
-    OTHER_VERB,
-    WITH_STEP,
-    caution,
-    caution_notes,
-    measure_name,
-    sentence,
-    verdict,
-)
+from vdisklab.views.wording import OTHER_VERB, WITH_STEP, measure_name, verdict
 
 
 def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> Table[Comparison]:
     """A summary, and one row per main measure; with `everything` one per measure."""
     rows = [row for row in answer.comparisons if row.main or everything]
     rows = rows or list(answer.comparisons)
-    notes = [*caution_notes(answer.caveats), *map(sentence, answer.findings)]
+    notes = [*answer.caveats.notes, *map(str, answer.findings)]
     if not answer.comparisons:
         notes.append("The two cells have no measure in common.")
     elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
@@ -152,7 +144,7 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
         f"Other hardware: {first.machine}; {first.program}, {first.statistic}.",
         f"Compare only shapes: each number divided by {comparison.baseline.label} on its own "
         "machine.",
-        *(sentence(finding) for finding in answer.findings),
+        *(str(finding) for finding in answer.findings),
     ]
     if any(row.p_adjusted is not None for row in comparison.rows):
         notes.append(
@@ -162,7 +154,7 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
     if answer.command:
         notes.append("To measure what is missing:")
     title = f"{answer.title}\n({first.series})"
-    warning = caution(answer.caveats)
+    warning = answer.caveats.warning
     if warning is not None:
         title = f"{title}; here {warning}"
     columns: tuple[Column[ShapeRow], ...] = (

@@ -6,6 +6,7 @@ from vdisklab import numbers
 from vdisklab.analysis.guest_groups import LimitedBy
 from vdisklab.answers.density_answer import DensityAnswer, PathCapacity
 from vdisklab.answers.noisy_neighbour import NeighbourAnswer
+from vdisklab.units import named
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.densities import (
     DensityDocument,
@@ -15,7 +16,6 @@ from vdisklab.views.documents.densities import (
     NeighbourRow,
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import caution_notes, named
 
 _MOST_NAMED = 4
 _FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
@@ -59,7 +59,7 @@ def density_table(answer: DensityAnswer) -> Table[DensityRow]:
             f"not shown to carry that many: {named(answer.left_out, _MOST_NAMED)}"
             for _ in range(bool(answer.left_out))
         ),
-        *caution_notes(answer.caveats),
+        *answer.caveats.notes,
         *(_FROM_MEMORY for _ in range(any(row.limited_by == LimitedBy.PAGE_CACHE for row in rows))),
         *(
             f"{row.path}: one guest alone reaches {row.reached:.0f} of {answer.load} requests a "
@@ -168,7 +168,7 @@ def neighbour_table(answer: NeighbourAnswer) -> Table[NeighbourRow]:
         rows,
         notes=(
             "the ratio is paired within rounds; its interval needs three of them",
-            *caution_notes(answer.caveats),
+            *answer.caveats.notes,
             *(f"{row.path}: {row.failure}" for row in rows if row.failure),
         ),
     )

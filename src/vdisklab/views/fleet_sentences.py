@@ -9,8 +9,8 @@ from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
 from vdisklab.answers.fleet_answers import MIN_CLASS, ClassAnswer, HostClass
 from vdisklab.answers.fleet_hosts import LoadedFleet
-from vdisklab.units import counted
-from vdisklab.views.wording import measure_name, named
+from vdisklab.units import counted, named
+from vdisklab.views.wording import measure_name
 
 _SHOWN = 20
 _CLASSES = 12

@@ -43,13 +43,7 @@ from vdisklab.views.fleet_sentences import (
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.power_cuts import power_cut_word
-from vdisklab.views.wording import (
-    caution_notes,
-    mean_sentence,
-    measure_name,
-    sentence,
-    verdict,
-)
+from vdisklab.views.wording import mean_sentence, measure_name, verdict
 
 
 def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
@@ -79,7 +73,7 @@ def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
         f"baseline {answer.baseline}"
     )
     notes = (
-        *caution_notes(answer.caveats),
+        *answer.caveats.notes,
         *fleet_sentences(answer.fleet),
         *outlier_sentences(answer.outliers),
         *class_sentences(answer.classes),
@@ -94,7 +88,7 @@ def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
 
 
 def _ranking_sentences(answer: FleetRanking) -> Iterator[str]:
-    yield from map(sentence, answer.missing)
+    yield from map(str, answer.missing)
     if answer.first is not None:
         yield agreement_sentence(answer.first)
         spread = spread_sentence(answer.first)
@@ -177,7 +171,7 @@ def fleet_comparison_table(
         ),
     )  # fmt: skip
     notes = (
-        *caution_notes(answer.caveats),
+        *answer.caveats.notes,
         *fleet_sentences(answer.fleet),
         *_class_ratios(answer),
         "A/B is taken within hosts; the hosts are the replications. p and verdicts are corrected "
@@ -264,7 +258,7 @@ def fleet_recommendation_table(answer: FleetRecommendation) -> Table[FleetAltern
     )  # fmt: skip
     first, *others = _recommendation_sentences(answer)
     notes = (
-        *caution_notes(answer.caveats),
+        *answer.caveats.notes,
         *fleet_sentences(answer.fleet),
         *outlier_sentences(answer.outliers),
         *class_sentences(answer.classes),
@@ -362,7 +356,7 @@ def fleet_claims_table(
         f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own rounds",
         columns,
         [_claim(entry) for entry in claims],
-        (*caution_notes(fleet.loaded.caveats), *notes, *fleet_sentences(fleet)),
+        (*fleet.loaded.caveats.notes, *notes, *fleet_sentences(fleet)),
         kind=FleetClaimEntry,
     )
 

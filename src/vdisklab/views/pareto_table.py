@@ -13,7 +13,7 @@ from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.rankings import ParetoDocument, ParetoRow
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.power_cuts import keeping_of, loss_sentences, power_cut_of
-from vdisklab.views.wording import WITH_STEP, caution_notes
+from vdisklab.views.wording import WITH_STEP
 
 WORDS = {
     Standing.FRONT: "not beaten",
@@ -56,7 +56,7 @@ def pareto_table(answer: ParetoAnswer) -> Table[ParetoRow]:
         f"No path beats {'this one' if len(front) == 1 else f'these {len(front)}'} in all of "
         f"{', '.join(answer.names)}: {', '.join(map(str, front))}"
     )
-    notes = (*_notes(answer), *caution_notes(answer.caveats))
+    notes = (*_notes(answer), *answer.caveats.notes)
     losses = loss_sentences(front, answer.verdicts)
     return Table(". ".join((title, *losses)), columns, pareto_rows(answer), notes, kind=ParetoRow)
 

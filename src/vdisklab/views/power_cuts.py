@@ -18,9 +18,8 @@ from vdisklab.path.durability import (
     durability,
 )
 from vdisklab.path.segments import Bus
-from vdisklab.units import counted
+from vdisklab.units import counted, named
 from vdisklab.views.documents.rankings import PowerCutOutcome
-from vdisklab.views.wording import named
 
 _WORDS = {
     None: "untested",

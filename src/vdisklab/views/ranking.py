@@ -9,7 +9,9 @@ from functools import partial
 from typing import Any, Literal
 
 from vdisklab import numbers
-from vdisklab.analysis.diagnostics.kinds import Emulated, FromPageCache, InEmulatedHost, InLab
+from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
+from vdisklab.analysis.diagnostics.diagnostic import grouped_sentences
+from vdisklab.analysis.diagnostics.recorded import FromPageCache
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
@@ -34,8 +36,6 @@ from vdisklab.views.wording import (
     OTHER_VERB,
     WITH_STEP,
     best_sentence,
-    caution,
-    grouped_sentences,
     mean_sentence,
     measure_name,
     reach_sentence,
@@ -253,7 +253,7 @@ def _title(answer: RankingAnswer) -> str:
     cells = len(answer.ranking.rows) + len(answer.ranking.unranked)
     name = measure_name(answer.ranking.measure)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
-    warning = caution(answer.caveats)
+    warning = answer.caveats.warning
     return f"Ranking by {name}: {size}" + (f", {warning}" if warning else "")
 
 

@@ -17,7 +17,7 @@ from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.power_cuts import power_cut_word
 from vdisklab.views.ranking import summary_columns
 from vdisklab.views.verdict import reasons, verdict_sentences
-from vdisklab.views.wording import caution_notes, mean_sentence, measure_name, sentence
+from vdisklab.views.wording import mean_sentence, measure_name
 
 SHOWN = 6
 """Maximum number of listed alternatives."""
@@ -39,10 +39,10 @@ def recommendation_table(answer: RecommendationAnswer) -> Table[AlternativeRow]:
         Column("power cut", lambda row: row.power_cut, spare=1),
     )
     notes = (
-        *caution_notes(answer.caveats),
+        *answer.caveats.notes,
         *reasons(answer),
         *_explained(answer),
-        *(sentence(finding) for finding in answer.findings),
+        *(str(finding) for finding in answer.findings),
     )
     return replace(
         verdict_table(answer), columns=columns, rows=_rows(answer), notes=notes, kind=AlternativeRow

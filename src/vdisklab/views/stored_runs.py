@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from vdisklab import numbers
-from vdisklab.analysis.diagnostics.kinds import Diagnostic, caveats_of
+from vdisklab.analysis.diagnostics.caveats import caveats_of
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
 from vdisklab.analysis.tallies import tallies_of, times_of
@@ -41,7 +42,6 @@ from vdisklab.views.documents.records import (
     SampleRow,
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import caution_notes, sentence
 
 
 def campaigns_table(
@@ -198,7 +198,7 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
     ]
     if run.failure is not None:
         facts.append(("failed", f"{run.failure.kind}: {run.failure.message}"))
-    notes = (*caution_notes(caveats_of((run,))), *map(sentence, run_diagnostics(run)))
+    notes = (*caveats_of((run,)).notes, *map(str, run_diagnostics(run)))
     columns: tuple[Column[tuple[str, str]], ...] = (
         Column("", lambda fact: fact[0]),
         Column("", lambda fact: fact[1], folds=WORDS),

@@ -16,9 +16,9 @@ from vdisklab.answers.advice import RecommendationAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
-from vdisklab.units import counted
+from vdisklab.units import counted, named
 from vdisklab.views.power_cuts import basis_sentence, durability_sentence, loss_sentences
-from vdisklab.views.wording import chance_sentence, measure_name, named, tie_advice
+from vdisklab.views.wording import chance_sentence, measure_name, tie_advice
 
 MOST_SENTENCES = 5
 """Maximum number of sentences of a verdict."""

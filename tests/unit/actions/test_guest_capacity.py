@@ -12,7 +12,7 @@ import pytest
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure_density
-from vdisklab.analysis.diagnostics.kinds import Caveats
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.advice import answer_recommendation
 from vdisklab.answers.density_answer import (

@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, campaign_runs, cell, observed
-from vdisklab.analysis.diagnostics.kinds import (
-    Caveats,
-    CellDiagnostic,
-    FromPageCache,
-    InLab,
-    caveats_of,
-    failed_cells,
-)
-from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
+from vdisklab.analysis.diagnostics.caveats import Caveats, InLab, caveats_of
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import failed_cells
+from vdisklab.analysis.diagnostics.recorded import FromPageCache, evidence_diagnostics
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.analysis.tallies import tallies_of, times_of
@@ -64,7 +59,7 @@ def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
     assert (found[cell("c00")].low, found[cell("c00")].high) == (0.0, None)
 
 
-def from_cache(runs: list[Run]) -> tuple[CellDiagnostic, ...]:
+def from_cache(runs: list[Run]) -> tuple[Diagnostic, ...]:
     measured = [run for run in runs if run.failure is None]
     return evidence_diagnostics(
         [tally for run in measured for tally in tallies_of(run)],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, IOPS, campaign_runs, cell, drifting, observed
-from vdisklab.analysis.diagnostics.kinds import (
+from vdisklab.analysis.diagnostics.ranked import (
     DroppedBySearch,
     TooFewRounds,
     TooSlow,
@@ -22,7 +22,6 @@ from vdisklab.analysis.rank_intervals import rank
 from vdisklab.campaign.runner import _kind
 from vdisklab.errors import GuestTimeoutError, TooSlowError
 from vdisklab.results.model import Direction, Failure, FailureKind
-from vdisklab.views.wording import sentence
 
 
 def slow_in(rounds: list[int], *, measured: bool) -> Observations:
@@ -53,15 +52,15 @@ def test_rounds_that_did_not_end_count_against_a_fast_cell() -> None:
     assert answer.best.leader != cell("c03")
     finding = next(one for one in ranking_diagnostics(answer, 3) if isinstance(one, TooSlow))
     assert (finding.cells, finding.rounds) == ((cell("c03"),), 2)
-    assert "c03: too slow to end in time in 2 rounds" in sentence(finding)
-    assert "Medians and ratios are of the other rounds" in sentence(finding)
+    assert "c03: too slow to end in time in 2 rounds" in str(finding)
+    assert "Medians and ratios are of the other rounds" in str(finding)
 
 
 def test_a_cell_without_any_number_has_no_other_rounds() -> None:
     data = slow_in([0, 1, 2, 3], measured=False)
     of_ranking = [one for one in ranking_diagnostics(rank(data, IOPS), 3) if type(one) is TooSlow]
     assert slow_diagnostics(data) == tuple(of_ranking)
-    assert "there is neither a median nor a ratio" in sentence(of_ranking[0])
+    assert "there is neither a median nor a ratio" in str(of_ranking[0])
     assert slow_diagnostics(data, among=[cell("c00")]) == ()
 
 
@@ -81,7 +80,7 @@ def test_cells_that_a_search_dropped_need_no_further_rounds() -> None:
     (finding,) = (
         one for one in ranking_diagnostics(answer, 3, dropped) if isinstance(one, DroppedBySearch)
     )
-    assert "--rounds" not in sentence(finding)
+    assert "--rounds" not in str(finding)
     assert not any(type(one) is TooFewRounds for one in ranking_diagnostics(answer, 3, dropped))
 
 

@@ -24,7 +24,7 @@ from vdisklab.analysis.summary import summarise
 from vdisklab.answers.loading import find_measure
 from vdisklab.path.durability import Verdicts
 from vdisklab.results.model import METRICS, Direction
-from vdisklab.views.wording import reach_sentence, sentence
+from vdisklab.views.wording import reach_sentence
 
 STALL = MeasureKey("seqread-1m-q32", Direction.READ, "longest_stall")
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
@@ -297,7 +297,7 @@ def test_two_modes_of_which_one_is_zero_have_no_ratio() -> None:
     grid = np.array([[0.0, 0.0, 0.0, 0.0, 8.0, 8.1, 8.0, 8.1, 8.0, 8.1], *np.full((3, 10), 8.0)])
     (two,) = bimodal_diagnostics(observed({IOPS: grid}), IOPS)
     assert two.apart is None
-    assert "the lower one with zeros" in sentence(two)
+    assert "the lower one with zeros" in str(two)
 
 
 def test_a_duration_of_zero_has_no_ceiling() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.analysis.diagnostics.caveats import IN_EMULATED_HOST
 from vdisklab.answers.noisy_neighbour import neighbour_answer, neighbour_campaign
 from vdisklab.answers.planning import load_profile
 from vdisklab.errors import PlanError
@@ -24,7 +25,6 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.views.density_table import neighbour_document, neighbour_table
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.layout import as_csv
-from vdisklab.views.wording import IN_EMULATED_HOST
 
 REQUEST = DensityRequest(paths=("raw/none",), victim="quiet-db", neighbour="bulk-write")
 

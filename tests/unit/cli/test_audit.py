@@ -14,7 +14,7 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
-from vdisklab.analysis.diagnostics.kinds import caveats_of
+from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
 from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.cli.main import main

@@ -5,29 +5,26 @@ from typing import Any
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.analysis.diagnostics.kinds import (
-    Diagnostic,
+from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.ranked import (
     DroppedBySearch,
-    Emulated,
     FailedCell,
-    FromPageCache,
     Inconclusive,
-    InEmulatedHost,
     NoBaseline,
     NoCommonRound,
     NothingToCompare,
-    OpenLoad,
     SetAndRanksDiffer,
-    SeveralGuests,
     SharedRounds,
     TooFewRounds,
     TooSlow,
 )
+from vdisklab.analysis.diagnostics.recorded import FromPageCache, OpenLoad, SeveralGuests
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.results.model import Direction
 from vdisklab.views.documents.conversion import diagnostic_entries, to_json
-from vdisklab.views.wording import sentence, tie_advice, verdict
+from vdisklab.views.wording import tie_advice, verdict
 
 WORDED: list[tuple[Diagnostic, str]] = [
     (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),
@@ -98,8 +95,8 @@ def finding_json(finding: Diagnostic) -> Any:  # noqa: ANN401 - JSON
 
 @pytest.mark.parametrize(("finding", "part"), WORDED)
 def test_sentences(finding: Diagnostic, part: str) -> None:
-    assert part in sentence(finding)
-    assert finding_json(finding)["text"] == sentence(finding)
+    assert part in str(finding)
+    assert finding_json(finding)["text"] == str(finding)
 
 
 def test_kinds_in_json() -> None:

@@ -4,27 +4,226 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from vdisklab.analysis.diagnostics.kinds import (
-    Aged,
-    CellDiagnostic,
-    ClockTrouble,
-    FitsInMemory,
-    FrequencyGovernor,
-    FromPageCache,
-    HostChanged,
-    NoisyNeighbour,
-    NotDirect,
-    OpenLoad,
-    QueueDiffers,
-    SeveralGuests,
-    ThinImage,
-    has_open_load,
-)
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Campaign, Direction
 from vdisklab.results.outlines import CellTally, Example, TimedMeasurement
+from vdisklab.units import counted, format_bytes, named
+
+_MOST_AGED = 6
+"""Cells whose fragments a sentence lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromPageCache(Diagnostic):
+    """Only a `share` (0 to 1) of the bytes read or written reached the device during the run."""
+
+    cell: MeasuredCell
+    measurement: str
+    direction: Direction
+    share: float
+
+    def __str__(self) -> str:
+        if self.direction is Direction.WRITE:
+            return (
+                f"{self.cell}, {self.measurement}: into the host's page cache; {self.share:.0%} of "
+                "the bytes reached the device while it was measured. Look at cache=none, or "
+                "measure with a larger --size for a longer --runtime."
+            )
+        return (
+            f"{self.cell}, {self.measurement}: from the host's page cache; {self.share:.0%} of the "
+            "bytes came from the device. Look at cache=none, or measure with a larger --size than "
+            "the host's memory."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FitsInMemory(Diagnostic):
+    """The measured disk fits into the host's memory, and these cells use the page cache."""
+
+    cells: int
+    size_bytes: int
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"The disk of {format_bytes(self.size_bytes)} fits into the host's memory "
+            f"({format_bytes(self.memory_bytes)}), whose page cache serves "
+            f"{counted(self.cells, 'cell')} that may never wait for the disk. Measure with a "
+            "larger --size, or look at cache=none."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ThinImage(Diagnostic):
+    """Images that grew while they were measured; `bytes_grown` is the largest growth in a run."""
+
+    cells: tuple[MeasuredCell, ...]
+    bytes_grown: int
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: the image grew while it was measured (by "
+            f"{format_bytes(self.bytes_grown)} in one run): first writes are slower than later "
+            "ones, and reads of what was never written need no disk. Compare with an allocated "
+            "image, without :preallocation=off."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTrouble(Diagnostic):
+    """A program counted more seconds than passed on the host: the guest's clock runs fast."""
+
+    cell: MeasuredCell
+    measurement: str
+    counted_seconds: float
+    host_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cell}, {self.measurement}: the program counted {self.counted_seconds:.3g} s "
+            f"while {self.host_seconds:.3g} s passed on the host: the guest's clock is wrong, and "
+            "so are its rates. Check its clocksource."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FrequencyGovernor(Diagnostic):
+    """The processor's frequency was set by a power-saving governor."""
+
+    governor: str
+
+    def __str__(self) -> str:
+        return (
+            f"The frequency governor of the processor was {self.governor!r}: short requests wait "
+            "for it to speed up. Use `cpupower frequency-set -g performance`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyNeighbour(Diagnostic):
+    """The hypervisor took CPU time: `share` of all CPUs in the worst of `measurements`."""
+
+    measurements: int
+    share: float
+    cell: MeasuredCell
+
+    def __str__(self) -> str:
+        return (
+            f"The hypervisor took up to {self.share:.0%} of the CPU time ({self.cell}) in "
+            f"{counted(self.measurements, 'measurement')}: other guests share this machine. "
+            "Measure at a quiet time, or more rounds."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotDirect(Diagnostic):
+    """ZFS accepted O_DIRECT but served it from its cache; `version` is that of ZFS."""
+
+    cells: tuple[MeasuredCell, ...]
+    version: str
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: ZFS {self.version} accepts O_DIRECT and serves it from its "
+            "cache (ARC), so this was not direct I/O. Limit the cache (--arc) or "
+            "zfs:primarycache=metadata, or measure a larger --size."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostChanged(Diagnostic):
+    """Joined campaigns of one machine whose facts differ."""
+
+    fact: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"The joined campaigns differ in {self.fact}: {', '.join(self.values)}. Differences "
+            "between them may come from that; name one --campaign."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDiffers(Diagnostic):
+    """A setting of the disk's queue, in the guest or on the host, that no path requests.
+
+    `values` are its values with the number of cells that have each.
+    """
+
+    setting: str
+    values: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        side, _, name = self.setting.partition(".")
+        shares = ", ".join(f"{value} ({counted(count, 'cell')})" for value, count in self.values)
+        return (
+            f"The cells differ in {name} of the disk's queue ({side}), which no path sets: "
+            f"{shares}. Differences may come from that; guest_scheduler sets the guest's scheduler."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Aged(Diagnostic):
+    """The campaign aged its images (`--age`): in how many pieces each cell's file was, before the
+    rewrites and after them, and the disk in its image, if the rewrites changed that. Without what
+    could not be read."""
+
+    age: str
+    file: tuple[tuple[MeasuredCell, int, int], ...]
+    disk: tuple[tuple[MeasuredCell, int, int], ...]
+
+    def __str__(self) -> str:
+        sentences = [f"Everything was aged first (--age {self.age})."]
+        for what, pieces in (
+            ("the image's file", self.file),
+            ("the disk in the image", self.disk),
+        ):
+            counts = [f"{cell} {before} and {after}" for cell, before, after in pieces]
+            more = ", …" if len(counts) > _MOST_AGED else ""
+            shown = f"{', '.join(counts[:_MOST_AGED])}{more}"
+            if counts:
+                sentences.append(f"Pieces of {what} before the rewrites and after: {shown}.")
+        return " ".join(sentences)
+
+
+@dataclass(frozen=True, slots=True)
+class SeveralGuests(Diagnostic):
+    """Cells were measured in these `numbers` of guests at once: a rate is that of all together."""
+
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        if len(self.numbers) == 1:
+            return f"Rates are those of {self.numbers[0]} guests together."
+        return (
+            f"Rates are those of all guests together ({', '.join(map(str, self.numbers))} at "
+            "once): with more guests they are higher, and the path is no faster. Compare paths "
+            "with the same number of guests."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLoad(Diagnostic):
+    """Each guest sent requests at a given rate, so rates show that load."""
+
+    def __str__(self) -> str:
+        return (
+            "The load was open: rates show the load that was set, not what a path can do. Compare "
+            "latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
+        )
+
+
+def has_open_load(plan: Mapping[str, Any]) -> bool:
+    """True for a stored plan with a measurement that sends requests at a given rate."""
+    return any(RATE in one.get("settings", {}) for one in plan.get("measurements", ()))
+
 
 FROM_CACHE_BELOW = 0.5
 """If less than this share of the bytes reached the device, the page cache was measured."""
@@ -40,7 +239,7 @@ def evidence_diagnostics(
     cells: Mapping[str, MeasuredCell],
     reported: Collection[tuple[str, Direction]],
     cpus: int | None,
-) -> tuple[CellDiagnostic, ...]:
+) -> tuple[Diagnostic, ...]:
     """All diagnostics from evidence; `cells` are by fingerprint.
 
     `reported` are the measurements with the directions of which their programs gave numbers.
@@ -61,7 +260,7 @@ def evidence_diagnostics(
                 total[1] += reached or 0
         if tally.grown is not None and tally.grown > GROWN_ABOVE:
             grown[cell] = max(tally.grown, grown.get(cell, 0))
-    diagnostics: list[CellDiagnostic] = list(_from_cache(totals))
+    diagnostics: list[Diagnostic] = list(_from_cache(totals))
     if grown:
         diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
     times = tuple(times)
@@ -164,14 +363,12 @@ _SAVING = {"powersave", "ondemand", "conservative", "schedutil"}
 
 def host_diagnostics(
     campaigns: Sequence[Campaign], cells: Iterable[MeasuredCell]
-) -> tuple[FitsInMemory | FrequencyGovernor | HostChanged | SeveralGuests | OpenLoad, ...]:
+) -> tuple[Diagnostic, ...]:
     """Diagnostics from plan and host, for one or more campaigns of one machine.
 
     `cells` are the cells in the answer.
     """
-    diagnostics: list[
-        FitsInMemory | FrequencyGovernor | HostChanged | SeveralGuests | OpenLoad
-    ] = []
+    diagnostics: list[Diagnostic] = []
     if not campaigns:
         return ()
     host = campaigns[0].host

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.diagnostics.kinds import (
-    Bimodal,
-    DeviceCeiling,
-    Drift,
-    GuestCeiling,
-    SlowFirstRound,
-)
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import paired_ratios
@@ -22,6 +17,94 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, Layer
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
+from vdisklab.units import named
+
+
+@dataclass(frozen=True, slots=True)
+class Drift(Diagnostic):
+    """All cells drifted the same way over the rounds: `change` is last/first - 1."""
+
+    measure: str
+    campaign: str
+    rounds: int
+    change: float
+    p: float
+
+    def __str__(self) -> str:
+        trend = "rose" if self.change > 0 else "fell"
+        return (
+            f"{self.measure} {trend} by {abs(self.change):.0%} over {self.rounds} rounds in all "
+            "cells. Ranks and ratios are taken within rounds and are not affected; medians are. "
+            "Compare ratios, and let the disk rest or fill its cache before measuring (--ramp)."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFirstRound(Diagnostic):
+    """The first round of a campaign is `factor` (below 1) times as good as the others."""
+
+    measure: str
+    campaign: str
+    factor: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.measure}: the first round is only {self.factor:.0%} as good as the others. "
+            "Ratios within it are as valid as others; measure more rounds, or a longer --ramp."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bimodal(Diagnostic):
+    """A cell's rounds form two groups, the upper one `apart` times as high (None: the lower one has
+    zeros)."""
+
+    cell: MeasuredCell
+    measure: str
+    apart: float | None
+    share_high: float
+
+    def __str__(self) -> str:
+        distance = "the lower one with zeros" if self.apart is None else f"×{self.apart:.2g} apart"
+        return (
+            f"{self.cell}, {self.measure}: two groups of rounds, {distance} ({self.share_high:.0%} "
+            "in the upper one): the median may belong to either. Compare its runs (`vdisklab "
+            "runs`, `vdisklab show`) to find the cause."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCeiling(Diagnostic):
+    """Cells that reach `share` of the guest's speed on the null device, which has no disk."""
+
+    cells: tuple[MeasuredCell, ...]
+    measure: str
+    ceiling: MeasuredCell
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}, which "
+            "has no disk below: the guest's CPU is the limit, not the disk. Give it more "
+            "(--guest-cpus, queues, iothread) or compare larger requests."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCeiling(Diagnostic):
+    """Cells as fast as the same workload on the host: the device is the limit, not the path."""
+
+    cells: tuple[MeasuredCell, ...]
+    measure: str
+    ceiling: MeasuredCell
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}, {self.measure}: up to {self.share:.0%} of {self.ceiling}: the "
+            "device is the limit and hides faster paths. Compare latency or CPU time instead."
+        )
+
 
 TREND_FROM = 5
 """Minimum number of rounds for a trend: with four, Kendall's test cannot reach 5 %."""

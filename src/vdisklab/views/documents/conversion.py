@@ -15,13 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
-from vdisklab.analysis.diagnostics.kinds import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.needs import Need
 from vdisklab.results.model import HostFacts
-from vdisklab.views.wording import sentence
 
 Kind = TypeVar("Kind")
 
@@ -75,12 +74,12 @@ class DiagnosticEntry:
 
     @classmethod
     def of(cls, finding: Diagnostic) -> Self:
-        """The entry of a diagnostic. A field called `kind` becomes `failure`."""
+        """The entry of a diagnostic."""
         fields = {
-            "failure" if field.name == "kind" else field.name: getattr(finding, field.name)
-            for field in dataclasses.fields(finding)
+            field.name: getattr(finding, field.name)
+            for field in dataclasses.fields(finding)  # type: ignore[arg-type] # each kind is one
         }
-        return cls(kind=kind_of(finding), text=sentence(finding), fields=fields)
+        return cls(kind=kind_of(finding), text=str(finding), fields=fields)
 
 
 def diagnostic_entries(findings: Iterable[Diagnostic]) -> tuple[DiagnosticEntry, ...]:

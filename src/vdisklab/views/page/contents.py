@@ -8,7 +8,7 @@ from typing import Any
 
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
-from vdisklab.analysis.diagnostics.kinds import Diagnostic
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claim_answers import status
@@ -17,7 +17,7 @@ from vdisklab.errors import PlanError
 from vdisklab.export.configuration import ExportRequest
 from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.units import counted
+from vdisklab.units import counted, named
 from vdisklab.views import verdict
 from vdisklab.views.claim_results import claims_counts, stated, verdict_text
 from vdisklab.views.comparison import compared_rows, shape_text
@@ -25,7 +25,6 @@ from vdisklab.views.density_table import density_headline, density_lines
 from vdisklab.views.documents.reports import ReportValue
 from vdisklab.views.layout import Table
 from vdisklab.views.power_cuts import keeping_of
-from vdisklab.views.wording import caution, grouped_sentences, named, sentence
 
 
 class ReportFormat(StrEnum):
@@ -47,7 +46,7 @@ class ReportFormat(StrEnum):
 
 def caution_of(contents: Contents) -> str | None:
     """The warning shown at every figure, or None."""
-    return caution(contents.caveats)
+    return contents.caveats.warning
 
 
 def described_caution(contents: Contents) -> str:
@@ -143,7 +142,7 @@ def diagnostics_by_cell(contents: Contents) -> dict[str, tuple[str, ...]]:
     by_cell: dict[str, list[str]] = {}
     for finding in (*contents.findings, *contents.failed):
         for cell in _cells_of(finding):
-            by_cell.setdefault(cell.label, []).append(sentence(finding))
+            by_cell.setdefault(cell.label, []).append(str(finding))
     for cell, names in contents.cached.items():
         line = f"{cell}: from the host's page cache in {named(names, FEATURED)}."
         by_cell.setdefault(cell.label, []).append(line)

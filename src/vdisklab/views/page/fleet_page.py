@@ -26,7 +26,7 @@ from vdisklab.views.fleet_sentences import (
     outlier_sentences,
     spread_sentence,
 )
-from vdisklab.views.wording import caution, measure_name, sentence
+from vdisklab.views.wording import measure_name
 
 PATHS = 24
 """Columns of the table of hosts and paths."""
@@ -49,7 +49,7 @@ def render_fleet_page(contents: FleetContents) -> str:
     """The whole file."""
     ranking, fleet = contents.ranking, contents.ranking.fleet
     title = f"{counted(len(fleet.hosts), 'host')}: {_headline(contents)}"
-    warning = caution(ranking.caveats)
+    warning = ranking.caveats.warning
     parts = [
         Markup(
             '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
@@ -83,7 +83,7 @@ def _headline(contents: FleetContents) -> str:
 def _first(contents: FleetContents) -> Iterator[str]:
     if contents.why_none:
         yield contents.why_none
-    yield from map(sentence, contents.ranking.missing)
+    yield from map(str, contents.ranking.missing)
     if contents.recommendation is not None and contents.recommendation.over:
         yield agreement_sentence(contents.recommendation.over[0])
     if contents.ranking.first is not None:

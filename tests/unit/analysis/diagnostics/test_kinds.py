@@ -15,25 +15,26 @@ from tests.unit.analysis.made import (
     labelled,
     observed,
 )
-from vdisklab.analysis.diagnostics.kinds import (
-    Bimodal,
-    CellDiagnostic,
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.recorded import (
     ClockTrouble,
-    DeviceCeiling,
-    Drift,
     FitsInMemory,
     FrequencyGovernor,
     FromPageCache,
-    GuestCeiling,
     HostChanged,
     NoisyNeighbour,
     OpenLoad,
     SeveralGuests,
-    SlowFirstRound,
     ThinImage,
+    evidence_diagnostics,
+    host_diagnostics,
 )
-from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics, host_diagnostics
 from vdisklab.analysis.diagnostics.values import (
+    Bimodal,
+    DeviceCeiling,
+    Drift,
+    GuestCeiling,
+    SlowFirstRound,
     bimodal_diagnostics,
     ceiling_diagnostics,
     drift_diagnostics,
@@ -42,7 +43,6 @@ from vdisklab.analysis.diagnostics.values import (
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.results.model import Direction
 from vdisklab.results.outlines import CellTally, TimedMeasurement
-from vdisklab.views.wording import sentence
 
 
 def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:
@@ -194,7 +194,7 @@ def test_several_guests_and_an_open_load() -> None:
         HostChanged("kernel", ("1", "2")),
     ],
 )
-def test_each_diagnostic_has_a_sentence(diagnostic: CellDiagnostic) -> None:
-    text = sentence(diagnostic)
+def test_each_diagnostic_has_a_sentence(diagnostic: Diagnostic) -> None:
+    text = str(diagnostic)
     assert text.endswith(".")
     assert "{" not in text

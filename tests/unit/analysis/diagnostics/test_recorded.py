@@ -6,16 +6,15 @@ import inspect
 from collections.abc import Sequence
 
 from tests.unit.analysis.made import START, cell
-from vdisklab.analysis.diagnostics.kinds import NotDirect
 from vdisklab.analysis.diagnostics.recorded import (
     SERVED_FROM_CACHE,
+    NotDirect,
     age_diagnostics,
     direct_diagnostics,
     queue_diagnostics,
 )
 from vdisklab.results.outlines import Example
 from vdisklab.storage.direct import directness
-from vdisklab.views.wording import sentence
 
 CELLS = {
     "a": cell("zfs/raw/none"),
@@ -39,7 +38,7 @@ def test_only_what_was_to_bypass_the_cache_and_did_not() -> None:
     runs = [seen("a", SERVED_FROM_CACHE), seen("b", SERVED_FROM_CACHE), example("c", ())]
     (found,) = direct_diagnostics(runs, CELLS)
     assert found == NotDirect((cell("zfs/raw/none"),), "2.1.11")
-    assert "ZFS 2.1.11 accepts O_DIRECT and serves it from its cache" in sentence(found)
+    assert "ZFS 2.1.11 accepts O_DIRECT and serves it from its cache" in str(found)
     assert direct_diagnostics([seen("a", "direct", "2.3.0")], CELLS) == ()
     (unknown,) = direct_diagnostics([seen("a", SERVED_FROM_CACHE, None)], CELLS)
     assert unknown.version == "of an unknown version"
@@ -57,8 +56,8 @@ def test_settings_of_queues_that_no_path_sets_and_that_differ() -> None:
     ]
     (found,) = queue_diagnostics(runs)
     assert found.setting == "guest.scheduler"
-    assert "scheduler of the disk's queue (guest)" in sentence(found)
-    assert "none (1 cell), mq-deadline (1 cell)" in sentence(found)
+    assert "scheduler of the disk's queue (guest)" in str(found)
+    assert "none (1 cell), mq-deadline (1 cell)" in str(found)
 
 
 def test_what_ageing_did_is_told_with_the_numbers_of_pieces() -> None:
@@ -70,7 +69,7 @@ def test_what_ageing_did_is_told_with_the_numbers_of_pieces() -> None:
     ]
     (found,) = age_diagnostics([example("a", [age, *pieces]), example("b", [age])], CELLS)
     assert found.age == "fill=80%,rewrites=2"
-    assert "aged first (--age fill=80%,rewrites=2)" in sentence(found)
-    assert " 3 and 90. Pieces of the disk in the image " in sentence(found)
-    assert sentence(found).endswith(" 1 and 99.")
+    assert "aged first (--age fill=80%,rewrites=2)" in str(found)
+    assert " 3 and 90. Pieces of the disk in the image " in str(found)
+    assert str(found).endswith(" 1 and 99.")
     assert list(age_diagnostics([example("a", [])], CELLS)) == []

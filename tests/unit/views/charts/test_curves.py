@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.services.test_guest_capacity import a_density, a_step
+from tests.unit.actions.test_guest_capacity import a_density, a_step
 from vdisklab.analysis.capacity import Capacity
-from vdisklab.analysis.diagnostics.kinds import caveats_of
+from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.advice import answer_recommendation
 from vdisklab.answers.density_answer import DensityAnswer, PathCapacity

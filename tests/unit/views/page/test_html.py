@@ -19,7 +19,7 @@ from pyarrow import parquet
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
 from tests.unit.stored import Database, stored
 from tests.unit.views.large import EVIL, hostile, renamed, shapely, shapely_runs
-from vdisklab.analysis.diagnostics.kinds import FailedCell
+from vdisklab.analysis.diagnostics.ranked import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.answers.report_contents import Contents, gather
 from vdisklab.cli.main import main

@@ -1,250 +1,101 @@
-"""Diagnostics: each kind of reason to distrust or qualify a number, as a type.
-
-`views.wording` has a sentence for each kind; mypy reports a kind without one.
-"""
+"""Diagnostics of runs and ranks: what failed, what was too slow, what has no rank and why."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
-from vdisklab.analysis.score import NoScore
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.plan.guest import RanUnder
-from vdisklab.plan.profile import RATE
-from vdisklab.results.model import Direction, FailureKind, Origin
+from vdisklab.results.model import FailureKind
 from vdisklab.results.outlines import AnyRun
+from vdisklab.units import counted, named
 
 
 @dataclass(frozen=True, slots=True)
-class FromPageCache:
-    """Only a `share` (0 to 1) of the bytes read or written reached the device during the run."""
-
-    cell: MeasuredCell
-    measurement: str
-    direction: Direction
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """All cells drifted the same way over the rounds: `change` is last/first - 1."""
-
-    measure: str
-    campaign: str
-    rounds: int
-    change: float
-    p: float
-
-
-@dataclass(frozen=True, slots=True)
-class SlowFirstRound:
-    """The first round of a campaign is `factor` (below 1) times as good as the others."""
-
-    measure: str
-    campaign: str
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Bimodal:
-    """A cell's rounds form two groups, the upper one `apart` times as high (None: the lower one has
-    zeros)."""
-
-    cell: MeasuredCell
-    measure: str
-    apart: float | None
-    share_high: float
-
-
-@dataclass(frozen=True, slots=True)
-class FitsInMemory:
-    """The measured disk fits into the host's memory, and these cells use the page cache."""
-
-    cells: int
-    size_bytes: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class GuestCeiling:
-    """Cells that reach `share` of the guest's speed on the null device, which has no disk."""
-
-    cells: tuple[MeasuredCell, ...]
-    measure: str
-    ceiling: MeasuredCell
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceCeiling:
-    """Cells as fast as the same workload on the host: the device is the limit, not the path."""
-
-    cells: tuple[MeasuredCell, ...]
-    measure: str
-    ceiling: MeasuredCell
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class ThinImage:
-    """Images that grew while they were measured; `bytes_grown` is the largest growth in a run."""
-
-    cells: tuple[MeasuredCell, ...]
-    bytes_grown: int
-
-
-@dataclass(frozen=True, slots=True)
-class ClockTrouble:
-    """A program counted more seconds than passed on the host: the guest's clock runs fast."""
-
-    cell: MeasuredCell
-    measurement: str
-    counted_seconds: float
-    host_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class FrequencyGovernor:
-    """The processor's frequency was set by a power-saving governor."""
-
-    governor: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoisyNeighbour:
-    """The hypervisor took CPU time: `share` of all CPUs in the worst of `measurements`."""
-
-    measurements: int
-    share: float
-    cell: MeasuredCell
-
-
-@dataclass(frozen=True, slots=True)
-class NotDirect:
-    """ZFS accepted O_DIRECT but served it from its cache; `version` is that of ZFS."""
-
-    cells: tuple[MeasuredCell, ...]
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class HostChanged:
-    """Joined campaigns of one machine whose facts differ."""
-
-    fact: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDiffers:
-    """A setting of the disk's queue, in the guest or on the host, that no path requests.
-
-    `values` are its values with the number of cells that have each.
-    """
-
-    setting: str
-    values: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Aged:
-    """The campaign aged its images (`--age`): in how many pieces each cell's file was, before the
-    rewrites and after them, and the disk in its image, if the rewrites changed that. Without what
-    could not be read."""
-
-    age: str
-    file: tuple[tuple[MeasuredCell, int, int], ...]
-    disk: tuple[tuple[MeasuredCell, int, int], ...]
-
-
-CellDiagnostic = (
-    FromPageCache
-    | Drift
-    | SlowFirstRound
-    | Bimodal
-    | FitsInMemory
-    | GuestCeiling
-    | DeviceCeiling
-    | ThinImage
-    | ClockTrouble
-    | FrequencyGovernor
-    | NoisyNeighbour
-    | HostChanged
-    | NotDirect
-    | QueueDiffers
-    | Aged
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TooFewRounds:
+class TooFewRounds(Diagnostic):
     """Cells with fewer rounds than a rank needs; `have` is the largest number of rounds."""
 
     cells: tuple[MeasuredCell, ...]
     have: int
     want: int
 
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
+            f"{self.want}. Continue with --rounds {self.want} or more."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class DroppedBySearch:
+class DroppedBySearch(Diagnostic):
     """Cells that lack rounds because a search for the best had no need of them."""
 
     cells: tuple[MeasuredCell, ...]
     want: int
 
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: measured in fewer than {self.want} rounds, so without a rank. A "
+            "search for the best leaves paths out when it has found better ones; so does "
+            "`runs --delete`."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class NoCommonRound:
+class NoCommonRound(Diagnostic):
     """Cells that were never measured in the same round as the ranked ones."""
 
     cells: tuple[MeasuredCell, ...]
 
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: never measured in the same round as the others, so drift "
+            "and difference cannot be separated. Measure them in one campaign."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class NothingToCompare:
+class NothingToCompare(Diagnostic):
     """Only one cell: a rank needs two."""
 
     cell: MeasuredCell
 
+    def __str__(self) -> str:
+        return f"{self.cell} is the only cell; a rank needs two. Measure another path with it."
+
 
 @dataclass(frozen=True, slots=True)
-class Inconclusive:
+class Inconclusive(Diagnostic):
     """No pair of the ranked cells is shown to differ."""
 
     cells: int
 
-
-@dataclass(frozen=True, slots=True)
-class Emulated:
-    """The guests ran under TCG."""
-
-
-@dataclass(frozen=True, slots=True)
-class InEmulatedHost:
-    """The guests ran under KVM in a host that is emulated itself, such as the lab."""
+    def __str__(self) -> str:
+        return (
+            f"Inconclusive: none of the {self.cells} cells is shown to differ from another. "
+            "More rounds (--rounds) or longer measurements (--runtime) may decide it."
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class InLab:
-    """Measured in the lab: a host in a virtual machine, on temporary disks."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedCell:
+class FailedCell(Diagnostic):
     """A cell that failed in `rounds` rounds; `reason` is that of the last failure."""
 
     cell: MeasuredCell
     rounds: int
-    kind: str
+    failure: str
     reason: str
+
+    def __str__(self) -> str:
+        rounds = counted(self.rounds, "round")
+        return f"{self.cell}: failed in {rounds} ({self.failure}): {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
-class TooSlow:
+class TooSlow(Diagnostic):
     """Cells whose measurement did not end in time in `rounds` rounds (together).
 
     They were `measured` in others, or in none.
@@ -254,17 +105,37 @@ class TooSlow:
     rounds: int
     measured: bool
 
+    def __str__(self) -> str:
+        others = (
+            "Medians and ratios are of the other rounds, so they look better than the path is."
+            if self.measured
+            else "No round has a number, so there is neither a median nor a ratio."
+        )
+        return (
+            f"{named(self.cells)}: too slow to end in time in {counted(self.rounds, 'round')}. "
+            f"Ranks count that as the worst value of the round. {others}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class SharedRounds:
+class SharedRounds(Diagnostic):
     """Ranked cells are fast and slow in the same rounds, which makes up `share` of their noise."""
 
     share: float
     rounds: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.share:.0%} of the noise is shared: some paths speed up and slow down together, "
+            "or one is far noisier than the others, which looks the same. "
+            f"{counted(self.rounds, 'round')} cannot separate them. The set of paths that may be "
+            "the best allows for it. Ranks do not: up to 12 % of such campaigns have a wrong one, "
+            "instead of 5 %."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class SetAndRanksDiffer:
+class SetAndRanksDiffer(Diagnostic):
     """The set of cells that may be the best, and the ranks, separate different cells.
 
     The ranks put the cells `behind` after the `leader`, but they may be the best. Without them, the
@@ -274,21 +145,21 @@ class SetAndRanksDiffer:
     leader: MeasuredCell
     behind: tuple[MeasuredCell, ...]
 
+    def __str__(self) -> str:
+        if not self.behind:
+            return (
+                f"{self.leader} is the best, although its rank is a tie: naming the best needs "
+                "fewer comparisons than ranking everything."
+            )
+        return (
+            f"{named(self.behind)}: ranked behind {self.leader}, but may still be the best. Where "
+            "paths differ in noise or share it, more than 5 % of such ranks are wrong; the set of "
+            "paths that may be the best allows for that."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class SeveralGuests:
-    """Cells were measured in these `numbers` of guests at once: a rate is that of all together."""
-
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OpenLoad:
-    """Each guest sent requests at a given rate, so rates show that load."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoBaseline:
+class NoBaseline(Diagnostic):
     """Scores are missing because the baseline has no numbers.
 
     `instead` is a measure to rank by if all numbers are imported, so that it cannot be measured.
@@ -297,66 +168,17 @@ class NoBaseline:
     baseline: MeasuredCell
     instead: MeasureKey | None = None
 
-
-Diagnostic = (
-    TooFewRounds
-    | DroppedBySearch
-    | NoCommonRound
-    | NothingToCompare
-    | Inconclusive
-    | TooSlow
-    | SharedRounds
-    | SetAndRanksDiffer
-    | Emulated
-    | InEmulatedHost
-    | InLab
-    | CellDiagnostic
-    | FailedCell
-    | SeveralGuests
-    | OpenLoad
-    | NoBaseline
-    | NoScore
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Caveats:
-    """Why numbers are not a measure of this machine.
-
-    `emulated`: a guest ran without KVM. `emulated_host`: under KVM in an emulated host. `lab`:
-    everything ran in the lab's virtual machine.
-    """
-
-    emulated: bool
-    lab: bool
-    emulated_host: bool = False
-
-    @property
-    def findings(self) -> tuple[Emulated | InEmulatedHost | InLab, ...]:
-        """The most serious caveat: numbers from an emulated host cannot even be compared."""
-        if self.emulated_host:
-            return (InEmulatedHost(),)
-        if self.lab:
-            return (InLab(),)
-        return (Emulated(),) if self.emulated else ()
-
-
-def has_open_load(plan: Mapping[str, Any]) -> bool:
-    """True for a stored plan with a measurement that sends requests at a given rate."""
-    return any(RATE in one.get("settings", {}) for one in plan.get("measurements", ()))
-
-
-def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
-    """The caveats that hold for any of these runs."""
-    accelerators, origins = set[str | None](), set[Origin]()
-    for run in runs:
-        accelerators.add(run.accelerator)
-        origins.add(run.origin)
-    return Caveats(
-        RanUnder.TCG in accelerators,
-        Origin.LAB in origins,
-        RanUnder.KVM_IN_EMULATED_HOST in accelerators,
-    )
+    def __str__(self) -> str:
+        if self.instead is not None:
+            return (
+                "No scores: they relate to a baseline in the same rounds, which imported numbers "
+                f"do not have. Rank one measure: `vdisklab rank --metric {self.instead}`; "
+                "`vdisklab table` prints all numbers."
+            )
+        return (
+            f"No scores: the baseline {self.baseline} has no numbers. Measure it, name another one "
+            "with --baseline, or rank one measure with --metric."
+        )
 
 
 def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Round]]:

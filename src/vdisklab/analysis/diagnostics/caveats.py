@@ -1,0 +1,92 @@
+"""Caveats: why numbers do not measure this machine. Every answer states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.plan.guest import RanUnder
+from vdisklab.results.model import Origin
+from vdisklab.results.outlines import AnyRun
+
+EMULATION = (
+    "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
+)
+IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
+IN_EMULATED_HOST = (
+    "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated(Diagnostic):
+    """The guests ran under TCG."""
+
+    def __str__(self) -> str:
+        return f"Measured {EMULATION}. `vdisklab doctor` shows what KVM needs here."
+
+
+@dataclass(frozen=True, slots=True)
+class InEmulatedHost(Diagnostic):
+    """The guests ran under KVM in a host that is emulated itself, such as the lab."""
+
+    def __str__(self) -> str:
+        return f"Measured {IN_EMULATED_HOST}. Measure on the machine that the numbers are for."
+
+
+@dataclass(frozen=True, slots=True)
+class InLab(Diagnostic):
+    """Measured in the lab: a host in a virtual machine, on temporary disks."""
+
+    def __str__(self) -> str:
+        return f"Measured {IN_LAB}. Measure on the machine that the numbers are for."
+
+
+@dataclass(frozen=True, slots=True)
+class Caveats:
+    """Why numbers are not a measure of this machine.
+
+    `emulated`: a guest ran without KVM. `emulated_host`: under KVM in an emulated host. `lab`:
+    everything ran in the lab's virtual machine.
+    """
+
+    emulated: bool
+    lab: bool
+    emulated_host: bool = False
+
+    @property
+    def warning(self) -> str | None:
+        """The warning to show with every number; None if no caveat applies."""
+        if self.emulated_host:
+            return IN_EMULATED_HOST
+        if self.lab:
+            return IN_LAB
+        return EMULATION if self.emulated else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The warning as a sentence among notes; empty if no caveat applies."""
+        return () if self.warning is None else (f"Measured {self.warning}.",)
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """The most serious caveat: numbers from an emulated host cannot even be compared."""
+        if self.emulated_host:
+            return (InEmulatedHost(),)
+        if self.lab:
+            return (InLab(),)
+        return (Emulated(),) if self.emulated else ()
+
+
+def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
+    """The caveats that hold for any of these runs."""
+    accelerators, origins = set[str | None](), set[Origin]()
+    for run in runs:
+        accelerators.add(run.accelerator)
+        origins.add(run.origin)
+    return Caveats(
+        RanUnder.TCG in accelerators,
+        Origin.LAB in origins,
+        RanUnder.KVM_IN_EMULATED_HOST in accelerators,
+    )

@@ -1,0 +1,37 @@
+"""A diagnostic: a reason to distrust or qualify a number. It says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vdisklab.as_text import Saying
+from vdisklab.path.cell import MeasuredCell
+
+SHOWN_OF_A_KIND = 6
+"""Maximum number of listed diagnostics of one kind; the others are counted."""
+
+
+class Diagnostic(Saying):
+    """The base of all kinds; each is a dataclass with its sentence as `__str__`."""
+
+    __slots__ = ()
+
+    @property
+    def about(self) -> tuple[MeasuredCell, ...]:
+        """The cells that it names; none if it is about the machine or the campaign."""
+        several, one = getattr(self, "cells", ()), getattr(self, "cell", None)
+        cells = several if isinstance(several, tuple) else ()
+        return cells if one is None else (*cells, one)
+
+
+def grouped_sentences(diagnostics: Iterable[Diagnostic]) -> list[str]:
+    """Diagnostics as sentences, by kind; only the first ones if there are many of one kind."""
+    groups: dict[type, list[Diagnostic]] = {}
+    for diagnostic in diagnostics:
+        groups.setdefault(type(diagnostic), []).append(diagnostic)
+    lines = []
+    for group in groups.values():
+        lines += [str(diagnostic) for diagnostic in group[:SHOWN_OF_A_KIND]]
+        if len(group) > SHOWN_OF_A_KIND:
+            lines.append(f"… and {len(group) - SHOWN_OF_A_KIND} more like it.")
+    return lines
