@@ -210,7 +210,7 @@ def test_every_directory_is_a_package() -> None:
         ("campaign/x.py", "from vdisklab import guest, storage, workload", True),
         ("results/model.py", "from vdisklab.plan.matrix import expand", False),
         ("cli/x.py", "def late() -> None:\n    from vdisklab.campaign import runner", True),
-        ("analysis/x.py", "def late() -> None:\n    from vdisklab.render import page", False),
+        ("analysis/x.py", "def late() -> None:\n    from vdisklab.views import page", False),
     ],
 )
 def test_the_test_sees_each_form_of_import(

@@ -20,7 +20,7 @@ from rich.console import Console
 from tests.unit.analysis.made import labelled
 from tests.unit.results.test_power_cut import KEPT, LOST
 from tests.unit.views.test_stored_runs import MEMBERS
-from vdisklab import numbers, render
+from vdisklab import numbers, views
 from vdisklab.actions.cut_power import PowerCutAnswer
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.host_inspection import Availability, HostFinding
@@ -128,7 +128,7 @@ def builders() -> set[str]:
     """The functions of the product that make a table: `module.function`."""
     return {
         f"{file.stem}.{function.name}"
-        for file in Path(render.__file__).parent.rglob("*.py")
+        for file in Path(views.__file__).parent.rglob("*.py")
         for function in ast.walk(ast.parse(file.read_text()))
         if isinstance(function, ast.FunctionDef) and function.returns is not None
         if re.search(r"\bTable\[", ast.unparse(function.returns))

@@ -34,7 +34,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 rounds, so without a rank"),
     (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 rounds"),
-    (SetAndRanksDiffer(cell("a"), ()), "a is the best although its rank is a tie"),
+    (SetAndRanksDiffer(cell("a"), ()), "a is the best, although its rank is a tie: naming the best needs fewer"),
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
@@ -69,8 +69,8 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (NoScore(cell("a"), Score.READ, (), ()), "as no round holds all its measures"),
     (
         SharedRounds(0.7, 4),
-        "Some paths are fast and slow in the same rounds, or one is far noisier than the others, "
-        "which looks the same (70% of their noise). So 4 rounds say little about",
+        "70% of the noise is shared: some paths speed up and slow down together, or one is far "
+        "noisier than the others, which looks the same. 4 rounds cannot separate them.",
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
