@@ -34,7 +34,10 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (DroppedBySearch((cell("a"),), 3), "a: measured in fewer than 3 rounds, so without a rank"),
     (TooSlow((cell("a"),), 2, measured=False), "too slow to end in time in 2 rounds"),
-    (SetAndRanksDiffer(cell("a"), ()), "a is the best, although its rank is a tie: naming the best needs fewer"),
+    (
+        SetAndRanksDiffer(cell("a"), ()),
+        "a is the best, although its rank is a tie: naming the best needs fewer",
+    ),
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
