@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from vdisklab.as_text import AsText
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
@@ -32,7 +33,7 @@ SCORE_METRICS: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MeasureKey:
+class MeasureKey(AsText):
     """One quantity of one measurement in one direction: `randread-4k-q1/read/iops`."""
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round, narrowed
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.results.model import Better
 
@@ -32,8 +34,8 @@ class Ranked:
     `effect` is the mean logarithm without the round effects; rows are ordered by it.
     """
 
-    cell: MeasuredCell
-    rounds: int
+    cell: Annotated[MeasuredCell, HIDDEN]
+    rounds: Annotated[int, "in which the cell has the ranked measure"]
     best: int
     worst: int
     effect: float
@@ -48,24 +50,25 @@ class Ranked:
 class WithoutRank:
     """A cell that was measured but cannot be ranked."""
 
-    cell: MeasuredCell
+    cell: Annotated[MeasuredCell, HIDDEN]
     rounds: int
-    reason: Unranked
+    reason: Annotated[Unranked, "why there is no rank"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Best first. `separated` of `comparisons` pairs differ at family-wise error `alpha`."""
 
-    measure: MeasureKey
-    alpha: float
-    rows: tuple[Ranked, ...]
-    unranked: tuple[WithoutRank, ...]
-    comparisons: int
-    separated: int
-    best: BestSet | None = None
-    """Which cells may be the best; None without ranked competitors."""
-    too_slow: tuple[tuple[MeasuredCell, Round], ...] = ()
+    measure: Annotated[MeasureKey, "what is ranked, as MEASUREMENT/DIRECTION/METRIC"]
+    alpha: Annotated[float, "family-wise error"]
+    rows: Annotated[tuple[Ranked, ...], HIDDEN]
+    unranked: Annotated[tuple[WithoutRank, ...], HIDDEN]
+    comparisons: Annotated[int, "pairs of cells"]
+    separated: Annotated[int, "pairs shown to differ"]
+    best: Annotated[
+        BestSet | None, "null without ranked cells, or if they differ in their number of guests"
+    ] = None
+    too_slow: Annotated[tuple[tuple[MeasuredCell, Round], ...], HIDDEN] = ()
     """The cells that got their round's worst value, because they did not end in time."""
 
     @property

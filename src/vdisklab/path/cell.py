@@ -9,13 +9,14 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Self
 
+from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, has_known_names, parse_path
 from vdisklab.path.segments import LayerKind, PageCache
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(AsText):
     """A disk path with the state of the host's page cache before each measurement."""
 
     path: DiskPath
@@ -41,7 +42,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class MeasuredCell:
+class MeasuredCell(AsText):
     """A stored cell with its stored name.
 
     `name` is a disk path, or any text that an import used (`my VM at home`). Cells are compared and

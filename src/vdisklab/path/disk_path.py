@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
+from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.managers import spell_out
 from vdisklab.path.segments import (
@@ -298,7 +299,7 @@ class Attachment(_Segment):
 
 
 @dataclass(frozen=True)
-class DiskPath:
+class DiskPath(AsText):
     """One way of giving a disk to a guest, or (`on_host`) a workload on the host itself."""
 
     layers: tuple[Layer, ...] = ()

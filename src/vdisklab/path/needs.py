@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability, needs_no_flush
@@ -32,7 +33,7 @@ class NeedKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Need(AsText):
     """One need; `value` is None for a kind that takes none.
 
     `implied` is True for the default need, which the user did not write.

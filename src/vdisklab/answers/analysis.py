@@ -1,0 +1,256 @@
+"""The numbers of some campaigns, analysed once for all that a command says of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+from vdisklab.analysis.diagnostics import ranked, recorded, values
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.analysis.paired_ratios import Ratio, against_baseline
+from vdisklab.analysis.rank_intervals import Ranking, rank
+from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
+from vdisklab.analysis.sums import CellEffort, efforts
+from vdisklab.analysis.summary import Summaries, summarise
+from vdisklab.answers.loading import (
+    Loaded,
+    baseline_of,
+    find_measure,
+    first_measure,
+    load,
+    require_numbers,
+    stored_verdicts,
+)
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.results.model import Campaign
+from vdisklab.results.outlines import CellSums, Example
+from vdisklab.results.store import Store
+
+DEFAULT_METRIC = "overall"
+SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
+
+
+@dataclass(eq=False)
+class Analysis:
+    """Campaigns of one machine with all that is computed from them, each on its first use.
+
+    `requested` is the baseline that the user named, None for the plan's. `disk` is what the host's
+    disk keeps in a power cut. The database must stay open while something new is asked for.
+    """
+
+    results: Store
+    loaded: Loaded
+    disk: HostDisk | None = None
+    requested: str | None = None
+    _rankings: dict[MeasureKey, Ranking] = field(default_factory=dict, init=False)
+    _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(
+        cls,
+        results: Store,
+        names: Sequence[str] | None = None,
+        *,
+        disk: HostDisk | None = None,
+        baseline: str | None = None,
+    ) -> Self:
+        """The analysis of the named campaigns, or of the newest.
+
+        Raises PlanError if they cannot be joined or hold no numbers, DatabaseError for an unknown
+        campaign.
+        """
+        loaded = load(results, names)
+        require_numbers(loaded)
+        return cls(results, loaded, disk, baseline)
+
+    @property
+    def campaigns(self) -> tuple[Campaign, ...]:
+        """The analysed campaigns."""
+        return self.loaded.campaigns
+
+    @property
+    def caveats(self) -> Caveats:
+        """Why the numbers do not measure this machine."""
+        return self.loaded.caveats
+
+    @cached_property
+    def _base(self) -> tuple[MeasuredCell, tuple[ranked.NoBaseline, ...]]:
+        return baseline_of(self.loaded, self.requested)
+
+    @property
+    def baseline(self) -> MeasuredCell:
+        """The cell that scores and ratios relate to. Raises PlanError for an unknown one."""
+        return self._base[0]
+
+    @cached_property
+    def scored(self) -> Scored:
+        """The observations with scores."""
+        return add_scores(self.loaded.observations, self.baseline)
+
+    @property
+    def observations(self) -> Observations:
+        """All numbers, with scores."""
+        return self.scored.observations
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """What power cuts on this machine showed."""
+        return stored_verdicts(self.results, self.campaigns[0].host, self.disk)
+
+    @cached_property
+    def sums(self) -> tuple[CellSums, ...]:
+        """The counters of each cell and measurement, added up."""
+        return tuple(self.results.sums(self.loaded.ids))
+
+    @cached_property
+    def efforts(self) -> Mapping[MeasuredCell, CellEffort]:
+        """What a request cost on each cell: CPU time, flushes, bytes at the device."""
+        return efforts(self.sums, self.loaded.cells)
+
+    @cached_property
+    def examples(self) -> tuple[Example, ...]:
+        """One run of each cell, with its checks and commands."""
+        return tuple(self.results.examples(self.loaded.ids))
+
+    @cached_property
+    def evidence(self) -> tuple[Diagnostic, ...]:
+        """Diagnostics from the counters and clocks recorded with the numbers."""
+        return recorded.evidence_diagnostics(
+            self.sums,
+            self.results.times(self.loaded.ids),
+            self.loaded.cells,
+            {(measure.name, measure.direction) for measure in self.loaded.observations.used},
+            self.campaigns[0].host.cpus or 1,
+        )
+
+    @cached_property
+    def cached(self) -> tuple[recorded.FromPageCache, ...]:
+        """The numbers that came from the host's page cache."""
+        return tuple(one for one in self.evidence if isinstance(one, recorded.FromPageCache))
+
+    @cached_property
+    def not_direct(self) -> tuple[recorded.NotDirect, ...]:
+        """Cells that should bypass the page cache, on a ZFS that ignores O_DIRECT."""
+        if not any("zfs" in cell.name for cell in self.loaded.cells.values()):
+            return ()  # the database is not read
+        return recorded.direct_diagnostics(self.examples, self.loaded.cells)
+
+    @cached_property
+    def failed(self) -> tuple[ranked.FailedCell, ...]:
+        """The cells with failed rounds that no later run measured."""
+        return ranked.failed_cells(self.loaded.outlines)
+
+    def measure(self, name: str) -> MeasureKey:
+        """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
+        scored = self.scored
+        if name not in SCORES:
+            return find_measure(scored.observations, name)
+        if name == DEFAULT_METRIC and scored.overall is not None:
+            return scored.overall
+        if scored.roles is None:
+            raise PlanError(
+                self.why_no_score(name),
+                hint=f"name a measure: `vdisklab rank --metric {self.example_measure}`",
+            )
+        return SCORES[name].key
+
+    def shown_with(self, metric: str, measure: MeasureKey) -> tuple[MeasureKey, ...]:
+        """The measures to show as columns of a ranking: all scores if one of them ranks."""
+        scores = tuple(score.key for score in Score)
+        return scores if metric in SCORES and measure in scores else (measure,)
+
+    @property
+    def example_measure(self) -> str:
+        """A measure that has numbers, as an option's value."""
+        return shlex.quote(str(first_measure(self.observations)))
+
+    def why_no_score(self, metric: str) -> str:
+        """Why a profile without the score's four measurements has no score of this name."""
+        if metric != DEFAULT_METRIC and self.scored.overall is not None:
+            return f"this campaign's profile has no {metric} score, only the overall one"
+        return (
+            "this campaign has no scores: its profile has no rate, or the baseline "
+            f"{self.baseline} was not measured"
+        )
+
+    def ranking(self, measure: MeasureKey) -> Ranking:
+        """All cells ranked by a measure."""
+        if measure not in self._rankings:
+            self._rankings[measure] = rank(self.observations, measure)
+        return self._rankings[measure]
+
+    def summaries(self, measure: MeasureKey) -> Summaries:
+        """The median of each cell that has the measure, with its interval."""
+        if measure not in self._summaries:
+            self._summaries[measure] = summarise(self.observations, measure)
+        return self._summaries[measure]
+
+    def ratios(self, measure: MeasureKey) -> dict[MeasuredCell, Ratio]:
+        """Each cell's ratio to the baseline; exactly 1, without an interval, for the baseline."""
+        ratios = against_baseline(self.observations, measure, self.baseline)
+        return {**ratios, self.baseline: Ratio(0, 1.0)}
+
+    def measurements_used(self, measure: MeasureKey) -> set[str]:
+        """The names of the measurements from which the numbers of a measure are computed."""
+        scored = self.scored
+        if measure.name != "score":
+            return {measure.name}
+        if scored.roles is None or measure == MEAN:
+            return {key.name for key in scored.rates}
+        return {key.name for key in scored.roles.measures.values()}
+
+    def missing_scores(self, measure: MeasureKey) -> tuple[Diagnostic, ...]:
+        """The cells without the ranked score; only the baseline if that is the cause."""
+        missing = tuple(entry for entry in self.scored.missing if entry.key == measure)
+        if missing and (missing[0].baseline_lacking or missing[0].baseline_zero):
+            return tuple(one for one in missing if one.cell == self.baseline) or missing[:1]
+        return missing
+
+    def ranking_findings(self, ranking: Ranking) -> tuple[Diagnostic, ...]:
+        """The diagnostics of a ranking itself."""
+        dropped = ranked.dropped_by_search(self.loaded.outlines)
+        return ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped)
+
+    def value_findings(
+        self,
+        shown: Collection[MeasureKey],
+        measure: MeasureKey,
+        cached: Iterable[MeasuredCell],
+    ) -> Iterable[Diagnostic]:
+        """Diagnostics from the values: drift, outlying first rounds, two modes, ceilings.
+
+        `cached` are the cells whose numbers come from the page cache.
+        """
+        observations = self.observations
+        yield from values.drift_diagnostics(observations, measure)
+        yield from values.first_round_diagnostics(observations, measure)
+        for key in shown:
+            yield from values.bimodal_diagnostics(observations, key)
+        yield from values.ceiling_diagnostics(observations, measure, cached)
+
+    def findings(
+        self, measure: MeasureKey, shown: Collection[MeasureKey]
+    ) -> tuple[Diagnostic, ...]:
+        """All that is to know about a ranking by a measure, the page cache and failures last."""
+        no_baseline = self._base[1]
+        used = self.measurements_used(measure)
+        return (
+            *self.caveats.findings,
+            *no_baseline,
+            *(one for one in self.evidence if not isinstance(one, recorded.FromPageCache)),
+            *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),
+            *self.not_direct,
+            *self.value_findings(shown, measure, {one.cell for one in self.cached}),
+            *self.ranking_findings(self.ranking(measure)),
+            *(() if no_baseline or measure.name != "score" else self.missing_scores(measure)),
+            *self.failed,
+            *(one for one in self.cached if one.measurement in used),
+        )
