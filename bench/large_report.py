@@ -35,10 +35,10 @@ from vdisklab.results.model import (
     METRICS,
     Campaign,
     Check,
-    Counted,
     Direction,
     Evidence,
     HostFacts,
+    IoCounters,
     Measurement,
     Origin,
     Run,
@@ -118,7 +118,7 @@ def measurement(name: str, speed: float, clock: datetime) -> Measurement:
     reads = "read" in name
     way = Direction.READ if reads else Direction.WRITE
     size = 4096 if "4k" in name else 1 << 20
-    counts = Counted(
+    counts = IoCounters(
         int(5 * speed) * reads, int(5 * speed) * (not reads), int(5 * speed / size) * reads,
         int(5 * speed / size) * (not reads), 3,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from vdisklab import numbers
 from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.paired_ratios import paired_ratios
-from vdisklab.analysis.tallies import workings
+from vdisklab.analysis.sums import relative_sums
 from vdisklab.answers.loading import Loaded, find_cells, load_chosen
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
@@ -140,8 +140,8 @@ def _rounds(loaded: Loaded, path: str, key: MeasureKey) -> Floats:
 def _device_bytes(store: Store, loaded: Loaded, path: str, measurement: str) -> float | None:
     """The bytes at the host's device for each byte that the guest read or wrote."""
     (cell, *_) = find_cells(loaded.observations, path)
-    tallies = [tally for tally in store.tallies(loaded.ids) if tally.measurement == measurement]
-    return workings(tallies, loaded.cells)[cell].device_share
+    sums = [one for one in store.sums(loaded.ids) if one.measurement == measurement]
+    return relative_sums(sums, loaded.cells)[cell].device_share
 
 
 def load_all(store: Store) -> dict[str, Loaded]:

@@ -19,7 +19,9 @@ for run in runs:
     words = [str(run.path), run.page_cache.value, run.accelerator, f"{run.wall_seconds:.1f} s"]
     # Of a guest of the user's own: what it is. The micro guest has the programs of the lab itself.
     words += [
-        one.seen for one in run.checks if one.name in ("guest.system", "guest.kernel", "guest.fio")
+        one.observed
+        for one in run.checks
+        if one.name in ("guest.system", "guest.kernel", "guest.fio")
     ]
     print(*words, run.failure.sentence if run.failure else "")
 sys.exit(wrong > 0 or len(runs) != int(sys.argv[2]))

@@ -45,10 +45,10 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
         checks = {check.name: check for check in run.checks}
         assert all(check.confirmed for check in run.checks)
         direct = "none" in run.path
-        assert checks["kernel.o_direct"].seen == ("on" if direct else "off")
+        assert checks["kernel.o_direct"].observed == ("on" if direct else "off")
         # NVMe always announces a volatile cache (hw/nvme/ctrl.c, id->vwc).
         behind = direct or "nvme" in run.path
-        assert checks["guest.write_cache"].seen == ("write back" if behind else "write through")
+        assert checks["guest.write_cache"].observed == ("write back" if behind else "write through")
         write, read = sorted(run.measurements, key=lambda m: m.name, reverse=True)
         assert write.evidence.guest is not None
         assert write.evidence.qemu is not None
@@ -71,7 +71,7 @@ def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:
     status, printed, runs = measure(lab, *paths)
     assert [run.failure.message for run in runs if run.failure] == [], printed
     assert status == 0, printed
-    seen = {run.path: {check.name: check.seen for check in run.checks} for run in runs}
+    seen = {run.path: {check.name: check.observed for check in run.checks} for run in runs}
     assert seen["qcow2/none/virtio:aio=native"]["qemu.aio"] == "native"
     uring = "qcow2/none/virtio:aio=io_uring"
     assert seen[uring]["qemu.aio"] == "io_uring" if uring in seen else f"dropped {uring}" in printed

@@ -28,7 +28,9 @@ def measured(lab: Lab) -> dict[str, Run]:
 
 def test_files_are_written_and_every_setting_is_read_back(lab: Lab) -> None:
     runs = measured(lab)
-    seen = {path: {check.name: check.seen for check in run.checks} for path, run in runs.items()}
+    seen = {
+        path: {check.name: check.observed for check in run.checks} for path, run in runs.items()
+    }
     virtiofs, nine_p = (seen[path] for path in PATHS)
     assert (virtiofs["virtiofsd.cache"], virtiofs["guest.filesystem"]) == ("none", "virtiofs")
     assert virtiofs["virtiofsd.source"].startswith(str(lab.work))

@@ -48,10 +48,10 @@ def require_measured(found: Run, write_cache: str) -> None:
     assert found.failure is None
     checks = {check.name: check for check in found.checks}
     assert all(check.confirmed for check in found.checks)
-    assert checks["guest.system"].seen == "Debian GNU/Linux 12 (bookworm)"
-    assert checks["guest.fio"].seen.startswith("fio-3.")
-    assert checks["guest.state"].seen in ("running", "degraded")
-    assert checks["guest.write_cache"].seen == write_cache
+    assert checks["guest.system"].observed == "Debian GNU/Linux 12 (bookworm)"
+    assert checks["guest.fio"].observed.startswith("fio-3.")
+    assert checks["guest.state"].observed in ("running", "degraded")
+    assert checks["guest.write_cache"].observed == write_cache
     write, read = sorted(found.measurements, key=lambda m: m.name, reverse=True)
     assert write.evidence.guest is not None
     assert write.evidence.qemu is not None

@@ -47,7 +47,7 @@ def test_a_process_gets_no_more_than_its_limit(tmp_path: Path) -> None:
     own = Path(f"/proc/{process.pid}/cgroup").read_text()
     with open_ledger() as ledger, open_site(LocalHost(), ledger, tmp_path) as site:
         with limited(site, process.pid, file, {"iops": 50, "bps": 10 * MIB}) as checks:
-            assert [(check.name, check.asked, check.seen) for check in checks] == [
+            assert [(check.name, check.requested, check.observed) for check in checks] == [
                 ("host.cgroup_iops", "50", "50"),
                 ("host.cgroup_bps", str(10 * MIB), str(10 * MIB)),
             ]

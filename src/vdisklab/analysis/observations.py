@@ -365,10 +365,10 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
     of value + step. Other metrics are zero only if nothing was done at all (0 IOPS) or below the
     program's resolution; such a value counts as SMALLEST.
     """
-    seen = np.isfinite(grid)
+    observed = np.isfinite(grid)
     if quantity.step is None:
-        return np.log(np.where(seen, np.maximum(grid, SMALLEST), np.nan))
-    return np.log(np.where(seen, np.maximum(grid, 0.0) + quantity.step, np.nan))
+        return np.log(np.where(observed, np.maximum(grid, SMALLEST), np.nan))
+    return np.log(np.where(observed, np.maximum(grid, 0.0) + quantity.step, np.nan))
 
 
 def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
@@ -379,11 +379,11 @@ def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
     less than the first-order estimate.
     """
     half = max(rounded_to(grid), quantity.step or 0.0) / 2
-    seen = np.isfinite(logs)
+    observed = np.isfinite(logs)
     if quantity.step is None and quantity.better is Better.HIGHER:
-        seen &= grid > 0
-    mean = np.where(seen, logs, 0.0).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
-    resolution = np.where(seen.any(axis=1), half * np.exp(-mean), 0.0)
+        observed &= grid > 0
+    mean = np.where(observed, logs, 0.0).sum(axis=1) / np.maximum(observed.sum(axis=1), 1)
+    resolution = np.where(observed.any(axis=1), half * np.exp(-mean), 0.0)
     if quantity.step is None and quantity.better is Better.LOWER:
         resolution = np.where((grid == 0).any(axis=1), np.log1p(resolution), resolution)
     return np.asarray(resolution)

@@ -85,8 +85,8 @@ class PairNoise:
 def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     """The noise of the cells in these rows of the model."""
     residual = model.residual[places]
-    seen = np.isfinite(residual)
-    count = seen.sum(axis=1).astype(np.float64)
+    observed = np.isfinite(residual)
+    count = observed.sum(axis=1).astype(np.float64)
     fitted = len(model.rows)
     left = np.nansum(residual**2, axis=1) / (count - 1)
     # The fit of the rounds has also removed one cell's share of the noise.
@@ -95,7 +95,7 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
     variance = own_or_common(np.maximum(own, _unequal(left)), common, count - 1)
     freedom = np.full(len(places), float(common_freedom(len(places), int(np.median(count)))))
     freedom[noisy] = count[noisy] - 1
-    residual = residual[:, seen.any(axis=0)]
+    residual = residual[:, observed.any(axis=0)]
     load, rest, p = _shared(residual)
     share = 0.0 if p > CLEARLY else min(1.0, float((load**2).sum() / own.sum()))
     if p > SHARED / more_rounds(residual.shape[1]):
@@ -190,7 +190,9 @@ def _shared(residual: Floats) -> tuple[Floats, float, float]:
     # The eigenvectors of a matrix of rounds: the SVD of a table of many cells takes longer.
     squares, effects = np.linalg.eigh(table.T @ table)
     effect = effects[:, -1]
-    seen = np.isfinite(residual)
-    load = (np.where(seen, residual, 0.0) @ effect) / np.maximum(seen @ effect**2, PRECISION)
+    observed = np.isfinite(residual)
+    load = (np.where(observed, residual, 0.0) @ effect) / np.maximum(
+        observed @ effect**2, PRECISION
+    )
     beside = max(0.0, float(squares[:-1].sum())) / max(1, (cells - 2) * (steps - 1))
     return load / np.sqrt(steps), beside, p

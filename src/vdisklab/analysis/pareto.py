@@ -23,7 +23,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction
-from vdisklab.results.outlines import RunTally
+from vdisklab.results.outlines import RunSums
 
 CPU = MeasureKey("host", Direction.NONE, "cpu_per_operation")
 
@@ -199,7 +199,7 @@ def add_metric_mean(observations: Observations, metric: str) -> tuple[Observatio
 
 
 def add_cpu(
-    observations: Observations, runs: Iterable[RunTally], cells: Mapping[str, MeasuredCell]
+    observations: Observations, runs: Iterable[RunSums], cells: Mapping[str, MeasuredCell]
 ) -> Observations:
     """Adds the host's CPU seconds per operation of each run; `cells` are by fingerprint."""
     grid = np.full((len(observations.cells), len(observations.rounds)), np.nan)

@@ -48,7 +48,7 @@ from vdisklab.analysis.score import (
     without_mix,
 )
 from vdisklab.analysis.summary import Summary, summarise
-from vdisklab.analysis.tallies import Workings, workings
+from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers.density_answer import searched_capacity
 from vdisklab.answers.loading import (
     Loaded,
@@ -134,7 +134,7 @@ class RecommendationAnswer:
     recommendation: Recommendation
     summaries: Mapping[MeasureKey, Mapping[MeasuredCell, Summary]]
     ratios: Mapping[MeasuredCell, Ratio]
-    workings: Mapping[MeasuredCell, Workings]
+    relative_sums: Mapping[MeasuredCell, RelativeSums]
     findings: tuple[Diagnostic, ...]
     lead: Ratio | None = None
     rates: tuple[MeasureKey, ...] = ()
@@ -348,7 +348,7 @@ def recommendation_of(
     needs: tuple[Need, ...],
     weights: str | None = None,
     *,
-    worked: Mapping[MeasuredCell, Workings] | None = None,
+    worked: Mapping[MeasuredCell, RelativeSums] | None = None,
     disk: HostDisk | None = None,
 ) -> RecommendationAnswer:
     """Like `answer_recommendation`, for loaded campaigns.
@@ -366,7 +366,7 @@ def recommendation_of(
         raise _nothing_to_recommend(observations, needs, verdicts, measure)
     order = [row.cell for row in best.ranking.rows] or [best.cell]
     if worked is None:
-        worked = workings(results.tallies(loaded.ids), loaded.cells)
+        worked = relative_sums(results.sums(loaded.ids), loaded.cells)
     return RecommendationAnswer(
         campaigns=loaded.campaigns,
         caveats=loaded.caveats,
@@ -378,7 +378,7 @@ def recommendation_of(
         else None,
         rates=scored.rates if measure == scored.overall else (),
         over_platforms=dict(_over_platforms(observations, measure, best.cell)),
-        workings=worked,
+        relative_sums=worked,
         findings=(
             *ranking_diagnostics(best.ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
             *missing_scores(scored, measure),

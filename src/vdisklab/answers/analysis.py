@@ -16,8 +16,8 @@ from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
-from vdisklab.analysis.sums import CellEffort, efforts
 from vdisklab.analysis.summary import Summaries, summarise
+from vdisklab.analysis.sums import CellEffort, efforts
 from vdisklab.answers.loading import (
     Loaded,
     baseline_of,

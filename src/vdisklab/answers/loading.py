@@ -35,7 +35,7 @@ from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Campaign, HostFacts, Origin
-from vdisklab.results.outlines import CellTally, RunOutline
+from vdisklab.results.outlines import CellSums, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
@@ -305,14 +305,14 @@ def baseline_of(
 
 
 def load_evidence_diagnostics(
-    results: Store, loaded: Loaded, tallies: Iterable[CellTally] | None = None
+    results: Store, loaded: Loaded, sums: Iterable[CellSums] | None = None
 ) -> tuple[Diagnostic, ...]:
     """Diagnostics from the counters and clocks recorded with the numbers.
 
-    `tallies` are read from the database if they are None.
+    `sums` are read from the database if they are None.
     """
     return evidence_diagnostics(
-        results.tallies(loaded.ids) if tallies is None else tallies,
+        results.sums(loaded.ids) if sums is None else sums,
         results.times(loaded.ids),
         loaded.cells,
         {(measure.name, measure.direction) for measure in loaded.observations.used},

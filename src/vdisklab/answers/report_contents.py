@@ -33,7 +33,7 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import MEAN, RoleSet, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, Summary, summarise
-from vdisklab.analysis.tallies import BandwidthSeries, Workings, bandwidth_series, workings
+from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series, relative_sums
 from vdisklab.answers.advice import (
     RecommendationAnswer,
     missing_scores,
@@ -63,7 +63,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign
-from vdisklab.results.outlines import CellTally, Example
+from vdisklab.results.outlines import Example
 from vdisklab.results.store import Store
 
 FEATURED = 4
@@ -97,7 +97,7 @@ class Contents:
     summaries: Mapping[MeasureKey, Summaries]
     recommendation: RecommendationAnswer | None
     why_none: str
-    workings: Mapping[MeasuredCell, Workings]
+    relative_sums: Mapping[MeasuredCell, RelativeSums]
     cached: Mapping[MeasuredCell, tuple[str, ...]]
     examples: Mapping[MeasuredCell, Example]
     failed: tuple[FailedCell, ...]
@@ -151,22 +151,22 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     with ThreadPoolExecutor(1) as pool:
         # The database aggregates in a thread while this one computes, without the database: one
         # connection does for both.
-        summing = pool.submit(results.tallies, loaded.ids)
+        summing = pool.submit(results.sums, loaded.ids)
         baseline, base_findings = baseline_of(loaded)
         scored = add_scores(loaded.observations, baseline)
         observations = scored.observations
         measure = _measure(scored)
         ranking = rank_cells(observations, measure)
         summaries = {key: summarise(observations, key) for key in _scores_first(scored)}
-    tallies, cells = summing.result(), loaded.cells
-    worked = workings(tallies, cells)
+    sums, cells = summing.result(), loaded.cells
+    worked = relative_sums(sums, cells)
     searched = next((one.id for one in campaigns if searched_capacity(one.plan)), None)
     density = None if searched is None else density_of(results, searched)
     answer, why_none = None, ""
     if density is None:
         answer, why_none = _recommendation(results, loaded, worked, disk)
     caveats, examples = loaded.caveats, results.examples(loaded.ids)
-    cached = from_page_cache(tallies, cells)
+    cached = from_page_cache(sums, cells)
     contents = Contents(
         campaigns=loaded.campaigns,
         caveats=caveats,
@@ -180,14 +180,14 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         summaries=summaries,
         recommendation=answer,
         why_none=why_none,
-        workings=worked,
+        relative_sums=worked,
         cached=cached,
         examples={cells[example.cell]: example for example in examples},
         failed=failed_cells(loaded.outlines),
         findings=(
             *caveats.findings,
             *base_findings,
-            *_evidence_diagnostics(results, loaded, examples, tallies),
+            *_evidence_diagnostics(results, loaded, examples, sums),
             *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
             *ranking_diagnostics(ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
@@ -206,16 +206,16 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
 
 
 def from_page_cache(
-    tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
+    sums: Iterable[CellSums], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, tuple[str, ...]]:
     """For each cell, the measurements whose bytes mostly did not reach the device."""
     cached: dict[MeasuredCell, list[str]] = {}
-    for tally in tallies:
-        requested, reached = tally.asked_bytes, tally.device_bytes
+    for one in sums:
+        requested, reached = one.requested_bytes, one.device_bytes
         if requested and reached is not None and reached < FROM_CACHE_BELOW * requested:
-            cell = cells[tally.cell]
+            cell = cells[one.cell]
             if not cell.is_null:
-                cached.setdefault(cell, []).append(tally.measurement)
+                cached.setdefault(cell, []).append(one.measurement)
     return {cell: tuple(sorted(names)) for cell, names in cached.items()}
 
 
@@ -241,14 +241,14 @@ def _checked_measures(scored: Scored, measure: MeasureKey) -> tuple[MeasureKey, 
 
 
 def _evidence_diagnostics(
-    results: Store, loaded: Loaded, examples: Sequence[Example], tallies: Iterable[CellTally]
+    results: Store, loaded: Loaded, examples: Sequence[Example], sums: Iterable[CellSums]
 ) -> Iterator[Diagnostic]:
     """Diagnostics from evidence and host; the page cache has its own column in the table."""
     yield from direct_diagnostics(examples, loaded.cells)
     yield from queue_diagnostics(examples)
     yield from age_diagnostics(examples, loaded.cells)
     yield from host_diagnostics(loaded.campaigns, loaded.observations.cells)
-    for diagnostic in load_evidence_diagnostics(results, loaded, tallies):
+    for diagnostic in load_evidence_diagnostics(results, loaded, sums):
         if not isinstance(diagnostic, FromPageCache):
             yield diagnostic
 
@@ -270,7 +270,7 @@ def _time_series(
 def _recommendation(
     results: Store,
     loaded: Loaded,
-    worked: Mapping[MeasuredCell, Workings],
+    worked: Mapping[MeasuredCell, RelativeSums],
     disk: HostDisk | None,
 ) -> tuple[RecommendationAnswer | None, str]:
     """The recommendation for the default needs, or why there is none."""

@@ -31,10 +31,10 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
 from vdisklab.results.model import (
     Check,
-    Counted,
     Evidence,
     GuestGroup,
     HostLoad,
+    IoCounters,
     Measurement,
     Member,
 )
@@ -265,8 +265,8 @@ def require_together(
     if window.seconds >= runtime - _ROUNDING:
         return Check("group.start", wanted, wanted)
     _of_each(guests, lambda guest: _require_own_start(guest, ramp, runtime))
-    seen = f"started {max(starts) - min(starts):.2f} s apart"
-    raise StateError((Check("group.start", wanted, seen),))
+    observed = f"started {max(starts) - min(starts):.2f} s apart"
+    raise StateError((Check("group.start", wanted, observed),))
 
 
 def _require_own_start(guest: GuestRequests, ramp: float, runtime: float) -> None:
@@ -318,8 +318,8 @@ def _of_all(
     """The evidence of all guests: sums, the means of shares, and the device that they share."""
     shared = evidence_between(before[0], after[-1], None)
     return Evidence(
-        guest=Counted.total([member.guest for member in members]),
-        qemu=Counted.total([member.qemu for member in members]),
+        guest=IoCounters.total([member.guest for member in members]),
+        qemu=IoCounters.total([member.qemu for member in members]),
         device=shared.device,
         host_cpu_seconds=_total([member.host_cpu_seconds for member in members]),
         resident_before=_mean([member.resident_before for member in members]),

@@ -40,7 +40,7 @@ from vdisklab.guest.qemu.read_back import check_state, read_process
 from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
-from vdisklab.results.model import Check, Counted, Measurement
+from vdisklab.results.model import Check, IoCounters, Measurement
 from vdisklab.storage.image import ImageFile
 from vdisklab.workload.program import ProgramResult, Timing
 from vdisklab.workload.registry import workload_for
@@ -154,7 +154,7 @@ def _measure_boot(
     at_start = context.guests.before_any_disk(disk)
     devices = context.stacks.devices_for(cell.path)
     # A QEMU that has not started has zero counters.
-    nothing = Counted(0, 0, 0, 0, 0)
+    nothing = IoCounters(0, 0, 0, 0, 0)
     before = replace(Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0)
     context.progress(MeasurementStarted(plan.name, None))
     watch = _BootWatch(disk.serial, context.progress)

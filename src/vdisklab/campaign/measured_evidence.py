@@ -17,11 +17,11 @@ from vdisklab.host.counters import (
     steal_seconds,
 )
 from vdisklab.host.pagecache import occupied_bytes, resident_share
-from vdisklab.results.model import Counted, Direction, Evidence, Sample
+from vdisklab.results.model import Direction, Evidence, IoCounters, Sample
 from vdisklab.storage.image import ImageFile, mapped_bytes
 from vdisklab.storage.shared_directory import DiskData
 
-QemuCounter = Callable[[], Counted | None]
+QemuCounter = Callable[[], IoCounters | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Counters:
 class Snapshot:
     """Counters at one moment; None where there is no counter."""
 
-    qemu: Counted | None
-    device: Counted | None
+    qemu: IoCounters | None
+    device: IoCounters | None
     cpu: float | None
     resident: float | None
     allocated: int | None
@@ -82,7 +82,7 @@ def guest_counters(
     return Counters(lambda: device_statistics(machine, device), devices, machine.pid, image)
 
 
-def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -> Evidence:
+def evidence_between(before: Snapshot, after: Snapshot, guest: IoCounters | None) -> Evidence:
     """The differences of two snapshots, with the traffic that the program reports."""
     return Evidence(
         guest=guest,
@@ -97,7 +97,7 @@ def evidence_between(before: Snapshot, after: Snapshot, guest: Counted | None) -
     )
 
 
-def _since(before: Counted | None, after: Counted | None) -> Counted | None:
+def _since(before: IoCounters | None, after: IoCounters | None) -> IoCounters | None:
     return None if before is None or after is None else after.since(before)
 
 

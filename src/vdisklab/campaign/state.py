@@ -27,7 +27,7 @@ class StateError(HostError):
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         self.checks = checks
-        wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
+        wrong = [f"{c.name} is {c.observed}, not {c.requested}" for c in checks if not c.confirmed]
         super().__init__("state not confirmed: " + "; ".join(wrong))
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.results.model import Counted, HostLoad
+from vdisklab.results.model import HostLoad, IoCounters
 
 # /proc/diskstats and struct rusage count sectors of 512 bytes, whatever the device's sector size is
 # (include/linux/task_io_accounting_ops.h).
@@ -34,7 +34,9 @@ def device_below(path: Path) -> tuple[int, int] | None:
     return (major, minor) if Path(f"/sys/dev/block/{major}:{minor}").exists() else None
 
 
-def read_device(number: tuple[int, int], table: Path = Path("/proc/diskstats")) -> Counted | None:
+def read_device(
+    number: tuple[int, int], table: Path = Path("/proc/diskstats")
+) -> IoCounters | None:
     """The counters of one device (Documentation/admin-guide/iostats.rst); None when the kernel does
     not list it."""
     try:
@@ -46,15 +48,17 @@ def read_device(number: tuple[int, int], table: Path = Path("/proc/diskstats")) 
         if (int(fields[0]), int(fields[1])) == number:
             values = [int(field) for field in fields[3:]]
             flushes = values[15] if len(values) > 15 else None
-            return Counted(values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes)
+            return IoCounters(
+                values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes
+            )
     return None
 
 
 def read_devices(
     numbers: Sequence[tuple[int, int]], table: Path = Path("/proc/diskstats")
-) -> Counted | None:
+) -> IoCounters | None:
     """The sum over several devices; None when there are none, or one is not listed."""
-    return Counted.total([read_device(number, table) for number in numbers])
+    return IoCounters.total([read_device(number, table) for number in numbers])
 
 
 def process_cpu_seconds(pid: int) -> float | None:

@@ -40,8 +40,10 @@ FORMAT = "vdisklab/1"
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
 
-_EXPORTED_NAMES: Mapping[str, str] = {"round": "block"}
-"""The keys of exported files that differ from the names of fields: format 1 says block."""
+_EXPORTED_NAMES: Mapping[str, str] = {
+    "round": "block", "requested": "asked", "observed": "seen"
+}  # fmt: skip
+"""The keys of exported files that differ from the names of fields."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"

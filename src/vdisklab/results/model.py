@@ -138,7 +138,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class IoCounters:
     """Bytes and operations that one observer counted during a measurement."""
 
     read_bytes: int
@@ -147,12 +147,12 @@ class Counted:
     write_operations: int
     flush_operations: int | None = None
 
-    def since(self, before: Counted) -> Counted:
+    def since(self, before: IoCounters) -> IoCounters:
         """The difference to an earlier state of the same counters."""
         flushes = None
         if self.flush_operations is not None and before.flush_operations is not None:
             flushes = self.flush_operations - before.flush_operations
-        return Counted(
+        return IoCounters(
             self.read_bytes - before.read_bytes,
             self.write_bytes - before.write_bytes,
             self.read_operations - before.read_operations,
@@ -161,13 +161,13 @@ class Counted:
         )
 
     @staticmethod
-    def total(counts: Sequence[Counted | None]) -> Counted | None:
+    def total(counts: Sequence[IoCounters | None]) -> IoCounters | None:
         """The sum of several counters; None if there are none, or one is unknown."""
         known = [count for count in counts if count is not None]
         if not known or len(known) < len(counts):
             return None
         flushes = [count.flush_operations for count in known]
-        return Counted(
+        return IoCounters(
             sum(count.read_bytes for count in known),
             sum(count.write_bytes for count in known),
             sum(count.read_operations for count in known),
@@ -186,9 +186,9 @@ class Evidence:
     the CPU time that the hypervisor took from all CPUs.
     """
 
-    guest: Counted | None = None
-    qemu: Counted | None = None
-    device: Counted | None = None
+    guest: IoCounters | None = None
+    qemu: IoCounters | None = None
+    device: IoCounters | None = None
     host_cpu_seconds: float | None = None
     resident_before: float | None = None
     resident_after: float | None = None
@@ -271,17 +271,18 @@ class Measurement:
 class Check:
     """A state that the numbers rely on: the requested value and the value read back.
 
-    `asked` is None for a state that is only recorded, because the path does not decide it.
+    `requested` is None for a state that is only recorded, because the path does not decide it.
     """
 
     name: str
-    asked: str | None
-    seen: str
+    # Exported files have the earlier names.
+    requested: Annotated[str | None, Field(validation_alias="asked")]
+    observed: Annotated[str, Field(validation_alias="seen")]
 
     @property
     def confirmed(self) -> bool:
         """True when the value read back is the requested one, or none was requested."""
-        return self.asked is None or self.asked == self.seen
+        return self.requested is None or self.requested == self.observed
 
 
 class FailureKind(StrEnum):

@@ -41,14 +41,14 @@ AnyRun = Run | RunOutline
 
 
 @dataclass(frozen=True, slots=True)
-class CellTally:
+class CellSums:
     """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
 
-    `cell` is the fingerprint. `operations`, `flushes`, `asked_bytes` and `*_requested` (bytes) are
-    QEMU's counts, or the program's own where there was no guest; `device_*` and `*_reached` are the
-    host device's. `*_requested` and `*_reached` are of measurements with both counts, and
-    `*_reached` only of those that requested anything. `grown` is the most that an image grew in
-    one measurement, in bytes.
+    `cell` is the fingerprint. `operations`, `flushes`, `requested_bytes` and `*_requested` (bytes)
+    are QEMU's counts, or the program's own where there was no guest; `device_*` and `*_reached` are
+    the host device's. `*_requested` and `*_reached` are of measurements with both counts, and
+    `*_reached` only of those that requested anything. `grown` is the most that an image grew in one
+    measurement, in bytes.
     """
 
     cell: str
@@ -56,7 +56,7 @@ class CellTally:
     operations: int | None
     flushes: int | None
     device_flushes: int | None
-    asked_bytes: int | None
+    requested_bytes: int | None
     device_bytes: int | None
     cpu_seconds: float | None
     read_requested: int | None = None
@@ -67,7 +67,7 @@ class CellTally:
 
 
 @dataclass(frozen=True, slots=True)
-class RunTally:
+class RunSums:
     """The host's CPU seconds and the operations of one run; `cell` is the fingerprint."""
 
     campaign: str

@@ -20,11 +20,11 @@ from vdisklab.results import rows, schema
 from vdisklab.results.damage import require_plausible
 from vdisklab.results.model import Direction, Run
 from vdisklab.results.outlines import (
-    CellTally,
+    CellSums,
     Example,
     RunOutline,
     RunSeries,
-    RunTally,
+    RunSums,
     TimedMeasurement,
 )
 
@@ -115,7 +115,7 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     return collect([tuple(row) for row in runs], names, measurements, quantities, samples)
 
 
-def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, ...]:
+def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellSums, ...]:
     """The counters, summed by cell and measurement."""
     run, measurement = schema.run, schema.measurement
     _require_counts(connection)
@@ -141,10 +141,10 @@ def tallies(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellTally, 
         *transfer("write_bytes"),
         sa.func.max(growth),
     ).group_by(run.c.cell, measurement.c.name)
-    return tuple(CellTally(*row) for row in connection.execute(query))
+    return tuple(CellSums(*row) for row in connection.execute(query))
 
 
-def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunTally, ...]:
+def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunSums, ...]:
     """CPU seconds and operations of each run, over the measurements that have both."""
     run, seconds = schema.run, schema.measurement.c.host_cpu_seconds
     _require_counts(connection)
@@ -155,7 +155,7 @@ def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunTall
         .where(seconds.is_not(None), counts.above("read_operations").is_not(None))
         .group_by(schema.campaign.c.id, run.c.round, run.c.cell)
     )  # fmt: skip
-    return tuple(RunTally(*row) for row in connection.execute(query))
+    return tuple(RunSums(*row) for row in connection.execute(query))
 
 
 def _require_counts(connection: sa.Connection) -> None:
@@ -240,7 +240,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
     checks: defaultdict[int, list[tuple[str, str | None, str]]] = defaultdict(list)
     query = sa.select(check).where(check.c.run.in_(last))
     for row in connection.execute(query.order_by(check.c.run, check.c.ordinal)):
-        checks[row.run].append((row.name, row.asked, row.seen))
+        checks[row.run].append((row.name, row.requested, row.observed))
     measured: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     columns = (measurement.c.run, measurement.c.name, measurement.c.command)
     details = sa.select(*columns).where(measurement.c.run.in_(last))

@@ -14,7 +14,6 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     Campaign,
     Check,
-    Counted,
     Direction,
     Evidence,
     Failure,
@@ -22,6 +21,7 @@ from vdisklab.results.model import (
     GuestGroup,
     HostFacts,
     HostLoad,
+    IoCounters,
     Measurement,
     Member,
     Metric,
@@ -43,7 +43,7 @@ def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in apart)
 
 
-_HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, Counted, HostLoad))
+_HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, IoCounters, HostLoad))
 _CAMPAIGN = _fields(Campaign, "plan", "host")
 _OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
 _MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group")
@@ -159,7 +159,7 @@ def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dic
 
 def measurement_value(
     row: Row,
-    counted: Mapping[str, Counted],
+    counted: Mapping[str, IoCounters],
     samples: Iterable[Sample],
     series: Iterable[Series] = (),
     group: GuestGroup | None = None,
@@ -174,7 +174,7 @@ def measurement_value(
     )
 
 
-def _evidence_value(values: dict[str, Any], counted: Mapping[str, Counted]) -> Evidence:
+def _evidence_value(values: dict[str, Any], counted: Mapping[str, IoCounters]) -> Evidence:
     return Evidence(**values | {who.value: counted.get(who) for who in Observer})
 
 
@@ -188,9 +188,9 @@ def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any
     ]
 
 
-def counted_value(row: Row) -> Counted:
+def counted_value(row: Row) -> IoCounters:
     """The counts in a row of `counted`."""
-    return Counted(**_values(row, _COUNTED))
+    return IoCounters(**_values(row, _COUNTED))
 
 
 def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[str, Any]]:
@@ -264,7 +264,7 @@ def group_value(row: Row, members: Iterable[Row]) -> GuestGroup:
 
 def _member_value(row: Row) -> Member:
     stored = row["evidence"]
-    counted = {who.value: Counted(**stored[who]) for who in Observer if who in stored}
+    counted = {who.value: IoCounters(**stored[who]) for who in Observer if who in stored}
     evidence = _evidence_value({name: stored.get(name) for name in _EVIDENCE}, counted)
     return Member(**_values(row, _MEMBER), evidence=evidence)
 

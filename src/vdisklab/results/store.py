@@ -25,11 +25,11 @@ from vdisklab.results.model import (
     Run,
 )
 from vdisklab.results.outlines import (
-    CellTally,
+    CellSums,
     Example,
     RunOutline,
     RunSeries,
-    RunTally,
+    RunSums,
     TimedMeasurement,
 )
 from vdisklab.results.power_cut import PowerCut
@@ -319,13 +319,13 @@ class Store:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.observations(connection, keys)
 
-    def tallies(self, campaign_ids: Collection[str]) -> tuple[CellTally, ...]:
+    def sums(self, campaign_ids: Collection[str]) -> tuple[CellSums, ...]:
         """The counters, summed by cell and measurement."""
         with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)
-            return queries.tallies(connection, keys)
+            return queries.sums(connection, keys)
 
-    def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunTally, ...]:
+    def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunSums, ...]:
         """The host's CPU seconds and the operations of each measured run that has both."""
         with self._reading_numbers() as connection:
             keys = self._campaign_keys(connection, campaign_ids)

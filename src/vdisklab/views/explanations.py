@@ -301,7 +301,7 @@ EXPLANATIONS = (
         "cpu_per_operation flushes_per_1000 device_flushes_per_1000 device_share",
         "Sums over all rounds and measurements of a cell: QEMU's CPU seconds and flushes over its "
         "reads and writes, the device's bytes over the requested bytes.",
-        "analysis/tallies.py",
+        "analysis/sums.py",
     ),
     _entry(
         "power cut",

@@ -11,14 +11,14 @@ from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
-from vdisklab.analysis.tallies import tallies_of, times_of
+from vdisklab.analysis.sums import times_of
 from vdisklab.results.model import (
     METRICS,
     Campaign,
     Check,
-    Counted,
     Evidence,
     GuestGroup,
+    IoCounters,
     Measurement,
     Member,
     Origin,
@@ -152,7 +152,7 @@ def run_diagnostics(run: Run) -> tuple[Diagnostic, ...]:
         return ()
     reported = {(one.name, sample.direction) for one in run.measurements for sample in one.samples}
     cells = {run.cell: run.measured_cell}
-    return evidence_diagnostics(tallies_of(run), times_of(run), cells, reported, None)
+    return evidence_diagnostics(sums_of(run), times_of(run), cells, reported, None)
 
 
 def run_document(run: Run, *, raw: bool) -> RunDocument:
@@ -213,15 +213,15 @@ def _duration(seconds: float | None) -> str:
 def _checks(run: Run) -> Table[Check]:
     columns: tuple[Column[Check], ...] = (
         Column("state", lambda check: check.name),
-        Column("requested", lambda check: check.asked or "", folds=WORDS),
-        Column("seen", lambda check: check.seen, folds=WORDS),
+        Column("requested", lambda check: check.requested or "", folds=WORDS),
+        Column("seen", lambda check: check.observed, folds=WORDS),
         Column("confirmed", _confirmed),
     )
     return Table("State" if run.checks else "State: no checks", columns, run.checks)
 
 
 def _confirmed(check: Check) -> str:
-    if check.asked is None:
+    if check.requested is None:
         return "noted"
     return "yes" if check.confirmed else "NO"
 
@@ -243,11 +243,11 @@ def _measurement(measured: Measurement) -> Iterator[Table[Any]]:
     yield _evidence(measured)
 
 
-def _evidence(measured: Measurement) -> Table[tuple[str, Counted]]:
+def _evidence(measured: Measurement) -> Table[tuple[str, IoCounters]]:
     evidence = measured.evidence
     observers = (("guest", evidence.guest), ("QEMU", evidence.qemu), ("device", evidence.device))
     rows = [(name, counted) for name, counted in observers if counted is not None]
-    columns: tuple[Column[tuple[str, Counted]], ...] = (
+    columns: tuple[Column[tuple[str, IoCounters]], ...] = (
         Column("counted by", lambda row: row[0]),
         _counted("read", lambda counted: format_bytes(counted.read_bytes)),
         _counted("reads", lambda counted: str(counted.read_operations)),
@@ -259,11 +259,11 @@ def _evidence(measured: Measurement) -> Table[tuple[str, Counted]]:
     return Table(title, columns, rows, tuple(_evidence_notes(evidence)))
 
 
-def _counted(title: str, show: Callable[[Counted], str]) -> Column[tuple[str, Counted]]:
+def _counted(title: str, show: Callable[[IoCounters], str]) -> Column[tuple[str, IoCounters]]:
     return Column(title, lambda row: show(row[1]), right=True)
 
 
-def _flushes(counted: Counted) -> str:
+def _flushes(counted: IoCounters) -> str:
     flushes = counted.flush_operations
     return numbers.MISSING if flushes is None else str(flushes)
 

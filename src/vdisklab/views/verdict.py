@@ -11,7 +11,7 @@ from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.candidates import Price, Recommendation
 from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.analysis.tallies import Workings
+from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.advice import RecommendationAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.managers import NEW_GUEST_DISKS
@@ -236,12 +236,12 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
     worse = next((row.cell for row in recommendation.ranking.rows if row.best > 1), None)
     compared = (*answer.order[1:2], recommendation.default, worse)
     others = [cell for cell in compared if cell is not None and cell != recommendation.cell]
-    recommended = answer.workings.get(recommendation.cell)
+    recommended = answer.relative_sums.get(recommendation.cell)
     if recommended is None:
         return
     yield from _from_memory(answer.path, recommended)
     for cell in dict.fromkeys(others):
-        other = answer.workings.get(cell)
+        other = answer.relative_sums.get(cell)
         if other is None:
             continue
         parts = [
@@ -253,7 +253,7 @@ def _why(answer: RecommendationAnswer) -> Iterator[str]:
             yield f"Compared with {cell}: {'; '.join(parts)}."
 
 
-def _from_memory(path: str, recommended: Workings) -> Iterator[str]:
+def _from_memory(path: str, recommended: RelativeSums) -> Iterator[str]:
     if recommended.device_share is not None and recommended.device_share < FROM_CACHE_BELOW:
         yield (
             f"Only {recommended.device_share:.0%} of the bytes that {path} moved reached the "
@@ -262,13 +262,13 @@ def _from_memory(path: str, recommended: Workings) -> Iterator[str]:
         )
 
 
-def _cpu(recommended: Workings, compared: Workings) -> Iterator[str]:
+def _cpu(recommended: RelativeSums, compared: RelativeSums) -> Iterator[str]:
     a, b = recommended.cpu_per_operation, compared.cpu_per_operation
     if a and b and not 0.9 < a / b < 1.1:
         yield f"{numbers.value(a, 's')} of host CPU per operation against {numbers.value(b, 's')}"
 
 
-def _flushes(recommended: Workings, compared: Workings) -> Iterator[str]:
+def _flushes(recommended: RelativeSums, compared: RelativeSums) -> Iterator[str]:
     a, b = recommended.device_flushes_per_1000, compared.device_flushes_per_1000
     if a is not None and b is not None and abs(a - b) > max(1.0, 0.1 * max(a, b)):
         yield (
@@ -277,7 +277,7 @@ def _flushes(recommended: Workings, compared: Workings) -> Iterator[str]:
         )
 
 
-def _cache(recommended: Workings, compared: Workings) -> Iterator[str]:
+def _cache(recommended: RelativeSums, compared: RelativeSums) -> Iterator[str]:
     a, b = recommended.device_share, compared.device_share
     if a is not None and b is not None and abs(a - b) > 0.1:
         yield (

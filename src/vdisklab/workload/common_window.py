@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import WorkloadError
-from vdisklab.results.model import Counted, Direction, Sample
+from vdisklab.results.model import Direction, IoCounters, Sample
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest
 
 
@@ -47,7 +47,7 @@ class WindowNumbers:
     served: int
     iops: float
     latencies: tuple[float, ...]
-    counted: Counted
+    counted: IoCounters
     samples: tuple[Sample, ...]
 
     @property
@@ -99,10 +99,10 @@ def _latency(request: LoggedRequest, window: CommonWindow) -> float:
     return window.end - request.due if request.latency is None else request.latency
 
 
-def _counted(done: Sequence[LoggedRequest]) -> Counted:
+def _counted(done: Sequence[LoggedRequest]) -> IoCounters:
     reads = [request.size for request in done if request.direction is Direction.READ]
     writes = [request.size for request in done if request.direction is Direction.WRITE]
-    return Counted(sum(reads), sum(writes), len(reads), len(writes))
+    return IoCounters(sum(reads), sum(writes), len(reads), len(writes))
 
 
 def _samples(

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Counted, Direction, Sample, Series
+from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.bandwidth_series import Moved, series_of, worst_second
 from vdisklab.workload.program import (
@@ -103,7 +103,7 @@ class Dd(Workload):
         series, log_samples = _bandwidth_over_time(direction, output.stderr, copied)
         writing = direction is Direction.WRITE
         records = copied.records or 0
-        counted = Counted(
+        counted = IoCounters(
             0 if writing else copied.size,
             copied.size if writing else 0,
             0 if writing else records,

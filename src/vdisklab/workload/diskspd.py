@@ -16,7 +16,7 @@ from defusedxml.ElementTree import fromstring
 
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Counted, Direction, Sample, Series
+from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import parse_size
 from vdisklab.workload.fio import FioSettings, read_fio_settings
 from vdisklab.workload.program import (
@@ -156,7 +156,7 @@ def _outcome(span: Element, number: int) -> ProgramResult:
             samples += _latencies(span, side, direction, where)
     if not samples:
         raise WorkloadError(f"{where} of DISKSPD did not complete a single operation")
-    counted = Counted(*(int(counts[name]) for name in counts))
+    counted = IoCounters(*(int(counts[name]) for name in counts))
     used = {sample.direction for sample in samples}
     return ProgramResult(tuple(samples), counted, seconds, tuple(_series(span, used, where)))
 

@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from vdisklab.errors import WorkloadError
-from vdisklab.results.model import Counted, Direction, Sample
+from vdisklab.results.model import Direction, IoCounters, Sample
 from vdisklab.validation import first_problem
 from vdisklab.workload.program import ProgramResult
 
@@ -253,13 +253,13 @@ def _sync_samples(sync: _Sync) -> list[Sample]:
     ]
 
 
-def _counted(jobs: Sequence[FioJob]) -> Counted | None:
+def _counted(jobs: Sequence[FioJob]) -> IoCounters | None:
     """None if fio does not tell reads from writes."""
     reads = [job.read for job in jobs if job.read is not None]
     writes = [job.write for job in jobs if job.write is not None]
     if not len(reads) == len(writes) == len(jobs):
         return None
-    return Counted(
+    return IoCounters(
         sum(side.io_bytes for side in reads),
         sum(side.io_bytes for side in writes),
         sum(side.total_ios for side in reads),

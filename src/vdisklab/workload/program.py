@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Counted, Sample, Series
+from vdisklab.results.model import IoCounters, Sample, Series
 from vdisklab.validation import first_problem
 
 _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
@@ -119,7 +119,7 @@ class ProgramResult:
     """
 
     samples: tuple[Sample, ...]
-    counted: Counted | None
+    counted: IoCounters | None
     measured_seconds: float | None
     series: tuple[Series, ...] = ()
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Counted, Direction, Sample, Series
+from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import MIB, parse_size
 from vdisklab.workload.bandwidth_series import worst_second
 from vdisklab.workload.program import (
@@ -178,7 +178,7 @@ def _rates(direction: Direction, operations: float, mebibytes: float) -> Iterato
         yield Sample("bandwidth", direction, mebibytes * MIB)
 
 
-def _old(text: str) -> tuple[list[Sample], float, Counted]:
+def _old(text: str) -> tuple[list[Sample], float, IoCounters]:
     """Versions 0.4 and 0.5 count in units of 1024 (sb_print_value_size), named `Mb` or `Mib`."""
     operations, moved = _OLD_OPERATIONS.search(text), _OLD_BYTES.search(text)
     if operations is None or moved is None:
@@ -195,7 +195,7 @@ def _old(text: str) -> tuple[list[Sample], float, Counted]:
         if count:
             samples.append(Sample("iops", direction, count / seconds))
             samples.append(Sample("bandwidth", direction, size / seconds))
-    return samples, seconds, Counted(round(sizes[0]), round(sizes[1]), *counts)
+    return samples, seconds, IoCounters(round(sizes[0]), round(sizes[1]), *counts)
 
 
 def _bytes(number: str, unit: str) -> float:

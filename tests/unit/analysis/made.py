@@ -13,12 +13,12 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import (
     Campaign,
     Check,
-    Counted,
     Direction,
     Evidence,
     Failure,
     FailureKind,
     HostFacts,
+    IoCounters,
     Measurement,
     Origin,
     Run,
@@ -148,9 +148,9 @@ def _measurement(
     size = 4096 if "4k" in name else 1 << 20
     reading = direction is Direction.READ
 
-    def counted(share: float) -> Counted:
+    def counted(share: float) -> IoCounters:
         moved = int(done * share)
-        return Counted(
+        return IoCounters(
             read_bytes=moved if reading else 0,
             write_bytes=0 if reading else moved,
             read_operations=moved // size if reading else 0,

@@ -17,11 +17,11 @@ from vdisklab.analysis.guest_groups import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.results.model import (
-    Counted,
     Direction,
     Evidence,
     GuestGroup,
     HostLoad,
+    IoCounters,
     Member,
     Sample,
 )
@@ -111,7 +111,7 @@ class TestCriterion:
         (HostLoad(cpu=0.5, device=0.98, queue=7.0), Evidence(), LimitedBy.DEVICE),
         (
             HostLoad(cpu=0.5, device=0.1),
-            Evidence(guest=Counted(1000, 0, 1, 0), device=Counted(90, 0, 1, 0)),
+            Evidence(guest=IoCounters(1000, 0, 1, 0), device=IoCounters(90, 0, 1, 0)),
             LimitedBy.PAGE_CACHE,
         ),
         (HostLoad(cpu=0.5, device=0.1), Evidence(), LimitedBy.UNKNOWN),

@@ -10,7 +10,6 @@ from vdisklab.analysis.observations import observe
 from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
 from vdisklab.answers.pareto_front import parse_criteria
 from vdisklab.errors import PlanError
-from vdisklab.results.outlines import RunTally
 
 
 def test_the_front_has_the_best_of_each_and_the_compromises() -> None:
@@ -68,8 +67,8 @@ def test_cells_without_a_measure_are_left_out() -> None:
 def test_cpu_and_means_are_measures_by_round() -> None:
     runs = [run for run in campaign_runs(3) if run.failure is None]
     run = runs[0]
-    known = RunTally(run.campaign, run.round, run.cell, 0.5, 1000)
-    idle = RunTally(run.campaign, run.round, runs[1].cell, 0.5, 0)
+    known = RunSums(run.campaign, run.round, run.cell, 0.5, 1000)
+    idle = RunSums(run.campaign, run.round, runs[1].cell, 0.5, 0)
     cells = {run.cell: run.measured_cell for run in runs}
     data = add_cpu(observe(runs), [known, idle], cells)
     grid = data.grid(CPU)

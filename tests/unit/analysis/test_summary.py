@@ -12,7 +12,7 @@ from vdisklab.analysis.diagnostics.ranked import failed_cells
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, evidence_diagnostics
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.summary import IntervalMethod, summarise
-from vdisklab.analysis.tallies import tallies_of, times_of
+from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.results.model import Direction, Origin, Run
 
 
@@ -62,7 +62,7 @@ def test_an_interval_beyond_what_a_float_holds_is_none() -> None:
 def from_cache(runs: list[Run]) -> tuple[Diagnostic, ...]:
     measured = [run for run in runs if run.failure is None]
     return evidence_diagnostics(
-        [tally for run in measured for tally in tallies_of(run)],
+        [one for run in measured for one in sums_of(run)],
         [time for run in measured for time in times_of(run)],
         {run.cell: run.measured_cell for run in measured},
         {(key.name, key.direction) for key in observe(measured).used},

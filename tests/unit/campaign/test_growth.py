@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from vdisklab.campaign.measured_evidence import observed_samples
-from vdisklab.results.model import Counted, Evidence
+from vdisklab.results.model import Evidence, IoCounters
 
 EVIDENCE = Evidence(
-    qemu=Counted(0, 9, 0, 3, 7), allocated_before=4096, allocated_after=12288
+    qemu=IoCounters(0, 9, 0, 3, 7), allocated_before=4096, allocated_after=12288
 )  # fmt: skip
 EVERY = ("allocated", "mapped", "flushes")
 
@@ -21,7 +21,7 @@ def test_what_was_counted() -> None:
 
 def test_what_nobody_counted_is_missing_and_no_zero() -> None:
     assert values(Evidence(), None) == {}
-    assert values(Evidence(qemu=Counted(0, 9, 0, 3)), None) == {}
+    assert values(Evidence(qemu=IoCounters(0, 9, 0, 3)), None) == {}
 
 
 def test_nothing_is_told_that_was_not_asked_for() -> None:

@@ -20,7 +20,7 @@ def a_guest(start: float, end: float) -> GuestRequests:
 
 
 def together(*guests: GuestRequests) -> str:
-    return require_together(guests, common_window(guests, RUNTIME), RAMP, RUNTIME).seen
+    return require_together(guests, common_window(guests, RUNTIME), RAMP, RUNTIME).observed
 
 
 def test_guests_that_started_within_the_ramp() -> None:

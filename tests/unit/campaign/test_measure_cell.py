@@ -335,7 +335,7 @@ class TestStorageChecks:
         image = ImageFile(Path("/i"), False, "qcow2", SIZE, properties, ())
         checks = storage_checks(parse_path(path), image)
         assert [check.name for check in checks] == sorted(f"host.{name}" for name in properties)
-        return {check.name: check.seen for check in checks if not check.confirmed}
+        return {check.name: check.observed for check in checks if not check.confirmed}
 
     def test_sizes(self) -> None:
         full = {"image__virtual_size": str(SIZE), "image__mapped": str(SIZE)}
@@ -377,7 +377,7 @@ class TestStorageChecks:
     def test_what_the_path_does_not_decide_is_kept(self) -> None:
         image = ImageFile(Path("/i"), False, "raw", SIZE, {"ext4.mount": "rw,relatime"}, ())
         (check,) = storage_checks(parse_path("ext4/raw"), image)
-        assert (check.asked, check.seen, check.confirmed) == (None, "rw,relatime", True)
+        assert (check.requested, check.observed, check.confirmed) == (None, "rw,relatime", True)
 
 
 class TestPageCache:
@@ -425,7 +425,7 @@ class TestPageCache:
         with pytest.raises(StateError, match=r"0% resident, not warm") as caught:
             set_page_cache(PageCache.WARM, self.held(file, caches=()))
         (check,) = caught.value.checks
-        assert (check.name, check.asked, check.confirmed) == ("host.page_cache", "warm", False)
+        assert (check.name, check.requested, check.confirmed) == ("host.page_cache", "warm", False)
 
     def test_the_files_below_are_emptied_too(self, file: Path, tmp_path: Path) -> None:
         below = tmp_path / "below"

@@ -14,7 +14,7 @@ from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
 from vdisklab.campaign.measured_evidence import Counters, Snapshot, evidence_between
 from vdisklab.errors import GuestError
 from vdisklab.guest.qemu.qmp_models import device_statistics
-from vdisklab.results.model import Counted, Evidence
+from vdisklab.results.model import Evidence, IoCounters
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -86,8 +86,8 @@ def test_on_the_host_it_is_the_programs_time() -> None:
 
 counts = st.integers(0, 2**62)
 seconds = st.floats(0, 1e9)
-counted = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
-devices = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
+counted = st.builds(IoCounters, counts, counts, counts, counts, st.none() | counts)
+devices = st.builds(IoCounters, counts, counts, counts, counts, st.none() | counts)
 glances = st.builds(
     Snapshot,
     qemu=st.none() | counted,
@@ -98,7 +98,7 @@ glances = st.builds(
     steal=st.none() | seconds,
 )
 
-Numbers = Counted
+Numbers = IoCounters
 
 
 def numbers(of: Numbers) -> tuple[int, int, int, int]:
@@ -129,8 +129,8 @@ def later(before: Snapshot, more: Snapshot) -> Snapshot:
 
     qemu, device = before.qemu, before.device
     return Snapshot(
-        qemu=Counted(*grown(qemu, more.qemu)) if qemu and more.qemu else more.qemu,
-        device=Counted(*grown(device, more.device)) if device and more.device else None,
+        qemu=IoCounters(*grown(qemu, more.qemu)) if qemu and more.qemu else more.qemu,
+        device=IoCounters(*grown(device, more.device)) if device and more.device else None,
         cpu=None if before.cpu is None or more.cpu is None else before.cpu + more.cpu,
         resident=more.resident,
         allocated=more.allocated,
@@ -153,7 +153,7 @@ def test_counters_that_only_grow_never_give_less_than_nothing(
 @settings(max_examples=40, deadline=None)
 @given(glances, glances, st.none() | counted)
 def test_what_one_glance_lacks_stays_missing(
-    before: Snapshot, after: Snapshot, guest: Counted | None
+    before: Snapshot, after: Snapshot, guest: IoCounters | None
 ) -> None:
     seen = evidence_between(before, after, guest)
     for name, found in (

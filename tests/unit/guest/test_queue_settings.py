@@ -51,8 +51,10 @@ def test_a_scheduler_is_set_and_read_back() -> None:
     wanted = disk("raw/none/virtio:guest_scheduler=mq-deadline")
     after = with_scheduler(cast(Machine, guest), wanted, guest.find_disk(""))
     checks = {check.name: check for check in guest_queue_checks(wanted, after)}
-    assert checks["guest.scheduler"].asked == checks["guest.scheduler"].seen == "mq-deadline"
-    assert checks["guest.nr_requests"].asked is None
+    assert (
+        checks["guest.scheduler"].requested == checks["guest.scheduler"].observed == "mq-deadline"
+    )
+    assert checks["guest.nr_requests"].requested is None
 
 
 def test_a_scheduler_that_was_not_set_is_not_confirmed() -> None:

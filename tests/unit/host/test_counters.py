@@ -22,13 +22,13 @@ from vdisklab.host.counters import (
     steal_seconds,
     tree_activity,
 )
-from vdisklab.results.model import Counted
+from vdisklab.results.model import IoCounters
 
 TABLE = Path(__file__).parents[2] / "data" / "kernel" / "diskstats-linux-6.18.txt"
 
 
 def test_a_line_in_bytes() -> None:
-    assert read_device((254, 0), TABLE) == Counted(
+    assert read_device((254, 0), TABLE) == IoCounters(
         read_bytes=629548511 * 512,
         write_bytes=1055172360 * 512,
         read_operations=7189755,
@@ -51,7 +51,7 @@ def test_several_devices_are_added_up() -> None:
     one, other = read_device((254, 0), TABLE), read_device((7, 0), TABLE)
     assert one is not None
     assert other is not None
-    assert read_devices([(254, 0), (7, 0)], TABLE) == Counted(
+    assert read_devices([(254, 0), (7, 0)], TABLE) == IoCounters(
         one.read_bytes + other.read_bytes,
         one.write_bytes + other.write_bytes,
         one.read_operations + other.read_operations,
@@ -83,18 +83,18 @@ def test_a_device_that_counts_no_flushes_makes_their_sum_unknown(
 
 
 counts = st.integers(0, 2**63)
-counters = st.builds(Counted, counts, counts, counts, counts, st.none() | counts)
+counters = st.builds(IoCounters, counts, counts, counts, counts, st.none() | counts)
 
 
 @settings(max_examples=40, deadline=None)
 @given(counters, counters)
 def test_counters_that_only_grow_never_give_less_than_nothing(
-    before: Counted, more: Counted
+    before: IoCounters, more: IoCounters
 ) -> None:
     flushes = None
     if before.flush_operations is not None and more.flush_operations is not None:
         flushes = before.flush_operations + more.flush_operations
-    after = Counted(
+    after = IoCounters(
         before.read_bytes + more.read_bytes,
         before.write_bytes + more.write_bytes,
         before.read_operations + more.read_operations,
@@ -110,7 +110,7 @@ def test_counters_that_only_grow_never_give_less_than_nothing(
 
 @settings(max_examples=40, deadline=None)
 @given(counters, counters)
-def test_flushes_that_one_reading_lacks_stay_unknown(one: Counted, other: Counted) -> None:
+def test_flushes_that_one_reading_lacks_stay_unknown(one: IoCounters, other: IoCounters) -> None:
     known = one.flush_operations is not None and other.flush_operations is not None
     assert (one.since(other).flush_operations is not None) is known
 

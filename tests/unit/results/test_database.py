@@ -502,7 +502,7 @@ def test_damage_names_the_row_and_the_way_out(
             campaigns = [campaign.id for campaign in store.campaigns()]
             store.outlines(campaigns)
             store.observations(campaigns)
-            store.tallies(campaigns)
+            store.sums(campaigns)
             store.examples(campaigns)
             store.bandwidth_series(campaigns, {run.cell for run in store.outlines(campaigns)})
         assert problem in caught.value.message
@@ -516,7 +516,7 @@ def test_damage_names_the_row_and_the_way_out(
             connection.close()
         campaigns = [campaign.id for campaign in store.campaigns()]
         store.observations(campaigns)
-        store.tallies(campaigns)
+        store.sums(campaigns)
         list(store.runs())
 
 
@@ -527,7 +527,7 @@ WAYS_OF_READING: dict[str, Callable[[Store], object]] = {
     "observations": lambda store: store.observations(["campaign"]),
     "times": lambda store: store.times(["campaign"]),
     "cpu": lambda store: store.cpu_of_runs(["campaign"]),
-    "tallies": lambda store: store.tallies(["campaign"]),
+    "sums": lambda store: store.sums(["campaign"]),
     "examples": lambda store: store.examples(["campaign"]),
     "series": lambda store: store.bandwidth_series(["campaign"], {"raw/none/virtio"}),
     "verdicts": lambda store: store.power_cuts(HOST.machine_id),

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from vdisklab.results import schema
 from vdisklab.results.exchange import CSV_COLUMNS, read_export, store_export, write_json
-from vdisklab.results.model import Counted, Evidence
+from vdisklab.results.model import Evidence, IoCounters
 from vdisklab.results.store import Store
 
 from .values import BROKEN, a_campaign, a_measurement, a_run
@@ -24,7 +24,7 @@ QUERIES = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 @pytest.fixture
 def filled(store: Store) -> Store:
     campaign = a_campaign(id="0123456789abcdef")
-    evidence = Evidence(guest=Counted(4096, 0, 1, 0), device=Counted(1024, 0, 1, 0))
+    evidence = Evidence(guest=IoCounters(4096, 0, 1, 0), device=IoCounters(1024, 0, 1, 0))
     measurements = (a_measurement(evidence=evidence),)
     store.add_campaign(campaign)
     for cell, path in (("c1", "raw/none/virtio"), ("c2", "qcow2/none/virtio")):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vdisklab.analysis.tallies import tallies_of, times_of
-from vdisklab.results.model import Counted, Evidence
-from vdisklab.results.outlines import RunTally
+from vdisklab.analysis.sums import sums_of, times_of
+from vdisklab.results.model import Evidence, IoCounters
+from vdisklab.results.outlines import RunSums
 from vdisklab.results.store import Store
 
 from .values import BROKEN, a_campaign, a_measurement, a_run
 
 
-def test_tallies_sum_a_cells_runs_by_measurement(store: Store) -> None:
+def test_sums_are_of_a_cells_runs_by_measurement(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
     evidence = Evidence(
-        guest=Counted(1, 2, 3, 4, 5),
-        qemu=Counted(10, 20, 30, 40, 50),
-        device=Counted(100, 200, 300, 400, 500),
+        guest=IoCounters(1, 2, 3, 4, 5),
+        qemu=IoCounters(10, 20, 30, 40, 50),
+        device=IoCounters(100, 200, 300, 400, 500),
         host_cpu_seconds=0.25,
     )
     for round in (1, 2):
@@ -28,28 +28,28 @@ def test_tallies_sum_a_cells_runs_by_measurement(store: Store) -> None:
         )
     failed = replace(a_run(campaign), id="r3", round=3, failure=BROKEN)
     store.add_run(failed)
-    (tally,) = store.tallies([campaign.id])
-    assert (tally.measurement, tally.cell) == ("m", failed.cell)
-    assert (tally.operations, tally.flushes, tally.device_flushes) == (140, 100, 1000)
-    assert (tally.asked_bytes, tally.device_bytes) == (60, 600)
-    assert tally.cpu_seconds == 0.5
+    (one,) = store.sums([campaign.id])
+    assert (one.measurement, one.cell) == ("m", failed.cell)
+    assert (one.operations, one.flushes, one.device_flushes) == (140, 100, 1000)
+    assert (one.requested_bytes, one.device_bytes) == (60, 600)
+    assert one.cpu_seconds == 0.5
 
 
 def test_without_qemu_the_programs_own_count_counts(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    evidence = Evidence(guest=Counted(1, 2, 3, 4))
+    evidence = Evidence(guest=IoCounters(1, 2, 3, 4))
     measured = replace(a_measurement(), evidence=evidence)
     store.add_run(replace(a_run(campaign), measurements=(measured,)))
-    (tally,) = store.tallies([campaign.id])
-    assert (tally.operations, tally.asked_bytes) == (7, 3)
-    assert (tally.flushes, tally.device_bytes, tally.cpu_seconds) == (None, None, None)
+    (one,) = store.sums([campaign.id])
+    assert (one.operations, one.requested_bytes) == (7, 3)
+    assert (one.flushes, one.device_bytes, one.cpu_seconds) == (None, None, None)
 
 
-def test_one_runs_tallies_are_the_databases(store: Store) -> None:
+def test_one_runs_sums_are_the_databases(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    counts = (None, Counted(1, 2, 3, 4), Counted(0, 20, 0, 40, 50))
+    counts = (None, IoCounters(1, 2, 3, 4), IoCounters(0, 20, 0, 40, 50))
     evidences = [
         Evidence(guest, qemu, device, 0.5, allocated_before=before, allocated_after=7)
         for guest in counts
@@ -63,7 +63,7 @@ def test_one_runs_tallies_are_the_databases(store: Store) -> None:
     )
     run = replace(a_run(campaign), measurements=measurements)
     store.add_run(run)
-    assert sorted(store.tallies([campaign.id]), key=str) == sorted(tallies_of(run), key=str)
+    assert sorted(store.sums([campaign.id]), key=str) == sorted(sums_of(run), key=str)
 
 
 def test_only_times_that_may_be_wrong_are_read(store: Store) -> None:
@@ -81,14 +81,14 @@ def test_only_times_that_may_be_wrong_are_read(store: Store) -> None:
 def test_a_runs_cpu_needs_operations(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    counted = Evidence(qemu=Counted(1, 2, 3, 4), host_cpu_seconds=0.25)
+    counted = Evidence(qemu=IoCounters(1, 2, 3, 4), host_cpu_seconds=0.25)
     known = replace(a_measurement(), name="known", evidence=counted)
     blind = replace(known, name="blind", evidence=Evidence(host_cpu_seconds=9.0))
     idle = replace(known, name="idle", evidence=replace(counted, host_cpu_seconds=None))
     run = replace(a_run(campaign), measurements=(known, known, blind, idle))
     store.add_run(run)
-    (tally,) = store.cpu_of_runs([campaign.id])
-    assert tally == RunTally(campaign.id, 1, run.cell, 0.5, 14)
+    (one,) = store.cpu_of_runs([campaign.id])
+    assert one == RunSums(campaign.id, 1, run.cell, 0.5, 14)
 
 
 def test_the_last_measured_run_of_a_cell_is_its_example(store: Store) -> None:
@@ -101,5 +101,5 @@ def test_the_last_measured_run_of_a_cell_is_its_example(store: Store) -> None:
     (example,) = store.examples([campaign.id])
     assert (example.run, example.round, example.cell) == ("second", 2, run.cell)
     assert example.commands == run.commands
-    assert example.checks == tuple((c.name, c.asked, c.seen) for c in run.checks)
+    assert example.checks == tuple((c.name, c.requested, c.observed) for c in run.checks)
     assert example.measurements == tuple((m.name, m.command) for m in run.measurements)

@@ -15,7 +15,6 @@ from vdisklab.results.model import (
     METRICS,
     Campaign,
     Check,
-    Counted,
     Direction,
     Evidence,
     Failure,
@@ -23,6 +22,7 @@ from vdisklab.results.model import (
     GuestGroup,
     HostFacts,
     HostLoad,
+    IoCounters,
     Measurement,
     Member,
     Origin,
@@ -79,8 +79,8 @@ def a_measurement(**changes: Any) -> Measurement:  # noqa: ANN401 - fields of ev
             Sample("latency_p99", Direction.READ, 0.00025),
         ),
         evidence=Evidence(
-            guest=Counted(4096, 0, 1, 0),
-            qemu=Counted(4096, 0, 1, 0, flush_operations=3),
+            guest=IoCounters(4096, 0, 1, 0),
+            qemu=IoCounters(4096, 0, 1, 0, flush_operations=3),
             host_cpu_seconds=0.5,
         ),
         started=NOON,
@@ -101,7 +101,7 @@ def a_measurement(**changes: Any) -> Measurement:  # noqa: ANN401 - fields of ev
                     0.02,
                     2510,
                     2450,
-                    Evidence(qemu=Counted(0, 4096, 0, 1, 2), host_cpu_seconds=1.5),
+                    Evidence(qemu=IoCounters(0, 4096, 0, 1, 2), host_cpu_seconds=1.5),
                 ),
             ),
             HostLoad(cpu=0.5, thread="CPU 0/TCG of guest 2", thread_cpu=0.9),
@@ -159,7 +159,7 @@ plans = (
 )
 """Of plans that an answer can read: a key of a real one, such as `baseline`, has its type."""
 counts = st.builds(
-    Counted,
+    IoCounters,
     bytes_counted,
     bytes_counted,
     bytes_counted,

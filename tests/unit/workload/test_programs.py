@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.workload.recorded import recorded
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
-from vdisklab.results.model import METRICS, Counted, Direction
+from vdisklab.results.model import METRICS, Direction, IoCounters
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
@@ -70,7 +70,7 @@ class TestDd:
             ("iops", WRITE): 16384 / 0.503305,
             ("duration", WRITE): 0.503305,
         }
-        assert outcome.counted == Counted(0, 67108864, 0, 16384)
+        assert outcome.counted == IoCounters(0, 67108864, 0, 16384)
         assert outcome.series == (), "half a second has no whole second"
 
     def test_the_course_is_dds_progress(self) -> None:

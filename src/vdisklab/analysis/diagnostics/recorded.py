@@ -12,7 +12,7 @@ from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Campaign, Direction
-from vdisklab.results.outlines import CellTally, Example, TimedMeasurement
+from vdisklab.results.outlines import CellSums, Example, TimedMeasurement
 from vdisklab.units import counted, format_bytes, named
 
 _MOST_AGED = 6
@@ -234,7 +234,7 @@ CLOCK_TOLERANCE = 1.02
 
 
 def evidence_diagnostics(
-    tallies: Iterable[CellTally],
+    sums: Iterable[CellSums],
     times: Iterable[TimedMeasurement],
     cells: Mapping[str, MeasuredCell],
     reported: Collection[tuple[str, Direction]],
@@ -247,19 +247,19 @@ def evidence_diagnostics(
     """
     totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
     grown: dict[MeasuredCell, int] = {}
-    for tally in tallies:
-        cell = cells[tally.cell]
+    for one in sums:
+        cell = cells[one.cell]
         transfers = {
-            Direction.READ: (tally.read_requested, tally.read_reached),
-            Direction.WRITE: (tally.write_requested, tally.write_reached),
+            Direction.READ: (one.read_requested, one.read_reached),
+            Direction.WRITE: (one.write_requested, one.write_reached),
         }
         for direction, (requested, reached) in transfers.items():
-            if requested and not cell.is_null and (tally.measurement, direction) in reported:
-                total = totals.setdefault((cell, tally.measurement, direction), [0, 0])
+            if requested and not cell.is_null and (one.measurement, direction) in reported:
+                total = totals.setdefault((cell, one.measurement, direction), [0, 0])
                 total[0] += requested
                 total[1] += reached or 0
-        if tally.grown is not None and tally.grown > GROWN_ABOVE:
-            grown[cell] = max(tally.grown, grown.get(cell, 0))
+        if one.grown is not None and one.grown > GROWN_ABOVE:
+            grown[cell] = max(one.grown, grown.get(cell, 0))
     diagnostics: list[Diagnostic] = list(_from_cache(totals))
     if grown:
         diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
@@ -341,15 +341,15 @@ def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) 
     """What --age did to the images, as it was read back; one for each age."""
     ages: dict[str, tuple[set[tuple[MeasuredCell, int, int]], ...]] = {}
     for run in runs:
-        seen = {name: value for name, _, value in run.checks}
-        age = seen.get("host.age.state")
+        observed = {name: value for name, _, value in run.checks}
+        age = observed.get("host.age.state")
         if age is None:
             continue
         for what, pieces in zip(
             ("file", "image"), ages.setdefault(age, (set(), set())), strict=True
         ):
             names = [f"host.age.{what}_extents_{when}" for when in ("before", "after")]
-            counts = [int(seen[name]) for name in names if name in seen]
+            counts = [int(observed[name]) for name in names if name in observed]
             if len(counts) == len(names) and (what == "file" or counts[0] != counts[1]):
                 pieces.add((cells[run.cell], counts[0], counts[1]))
     for age, (file, disk) in ages.items():

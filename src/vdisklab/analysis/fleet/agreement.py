@@ -146,15 +146,15 @@ def _between(apart: Floats, in_rounds: Floats) -> float | None:
     By moments: the variance of the hosts' means, less the mean variance of such a mean, which is
     estimated from hosts x rounds of log ratios. None if that cannot be estimated.
     """
-    seen = np.isfinite(in_rounds)
-    count = seen.sum(axis=1)
+    observed = np.isfinite(in_rounds)
+    count = observed.sum(axis=1)
     several = count >= 2
     if len(apart) < MIN_HOSTS or not several.any():
         return None
-    values = np.where(seen, in_rounds, 0.0)[several]
+    values = np.where(observed, in_rounds, 0.0)[several]
     of_host = count[several]
     mean = values.sum(axis=1) / of_host
-    squares = np.where(seen[several], (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    squares = np.where(observed[several], (values - mean[:, None]) ** 2, 0.0).sum(axis=1)
     noise = float(squares.sum() / (of_host - 1).sum())
     variance = float(apart.var(ddof=1)) - noise * float((1 / count[count > 0]).mean())
     return math.sqrt(max(0.0, variance))

@@ -131,9 +131,9 @@ def effects(logs: Floats) -> Floats:
     if not rows.any():
         return answer
     inner = np.ix_(rows, columns)
-    table, seen = logs[inner], measured[inner]
-    round = 0.0 if seen.all() else round_effects(table, seen)
-    answer[rows] = np.where(seen, table - round, 0.0).sum(axis=1) / seen.sum(axis=1)
+    table, observed = logs[inner], measured[inner]
+    round = 0.0 if observed.all() else round_effects(table, observed)
+    answer[rows] = np.where(observed, table - round, 0.0).sum(axis=1) / observed.sum(axis=1)
     return answer
 
 

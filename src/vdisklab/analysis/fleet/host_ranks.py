@@ -69,9 +69,9 @@ def may_be_best(ranking: Ranking) -> tuple[MeasuredCell, ...]:
 
 def level_of_cells(table: Floats) -> Floats:
     """The mean of each cell (a row) over the hosts (columns), without the hosts' effects."""
-    seen = np.isfinite(table)
-    adjusted = np.where(seen, table - round_effects(table, seen), 0.0)
-    answer: Floats = adjusted.sum(axis=1) / seen.sum(axis=1)
+    observed = np.isfinite(table)
+    adjusted = np.where(observed, table - round_effects(table, observed), 0.0)
+    answer: Floats = adjusted.sum(axis=1) / observed.sum(axis=1)
     return answer
 
 
@@ -96,10 +96,10 @@ def pair_tests_over_hosts(table: Floats, resolution: Floats) -> tuple[Floats, Fl
     NaN for a pair with fewer than three common hosts. All sums over hosts are matrix products, so
     the cost is cells^2 x hosts.
     """
-    seen = np.isfinite(table)
-    weight = seen.astype(np.float64)
+    observed = np.isfinite(table)
+    weight = observed.astype(np.float64)
     # Differences do not change, and sums of squares lose fewer digits.
-    centred = np.where(seen, table - np.nanmean(table, axis=0), 0.0)
+    centred = np.where(observed, table - np.nanmean(table, axis=0), 0.0)
     count = weight @ weight.T
     total = centred @ weight.T - weight @ centred.T
     squares = centred**2 @ weight.T + weight @ (centred**2).T - 2 * centred @ centred.T

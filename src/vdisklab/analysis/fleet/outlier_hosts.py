@@ -107,8 +107,8 @@ def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
     if any(on_disk):
         logs = logs[on_disk]
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
-    seen = np.isfinite(logs)
-    rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
+    observed = np.isfinite(logs)
+    rows, columns = np.flatnonzero(observed.any(axis=1)), np.flatnonzero(observed.any(axis=0))
     if not len(rows):
         return {}
     table = sign * logs[np.ix_(rows, columns)]

@@ -12,7 +12,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.probe import QemuVersion
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.results.model import Counted
+from vdisklab.results.model import IoCounters
 from vdisklab.validation import first_problem
 
 
@@ -56,7 +56,7 @@ class NamedNode(BaseModel):
 
 
 class _Statistics(BaseModel):
-    """BlockDeviceStats: a device's counters since it was plugged, in the order of `Counted`."""
+    """BlockDeviceStats: a device's counters since it was plugged, in the order of `IoCounters`."""
 
     rd_bytes: int
     wr_bytes: int
@@ -106,10 +106,10 @@ def inserted_node(machine: Machine, device: str) -> Inserted:
     return device_answer.inserted
 
 
-def device_statistics(machine: Machine, device: str) -> Counted | None:
+def device_statistics(machine: Machine, device: str) -> IoCounters | None:
     """A device's counters since it was plugged; None when QEMU does not list it."""
     answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
-    return None if answer is None else Counted(*answer.stats.model_dump().values())
+    return None if answer is None else IoCounters(*answer.stats.model_dump().values())
 
 
 def running_version(machine: BlockLayer) -> str:

@@ -173,10 +173,10 @@ class _GuestWithDisk:
 def _confirmed(checks: Iterable[Check]) -> dict[str, str]:
     """The properties that were read back. Raises GuestError unless they are as requested."""
     checks = tuple(checks)
-    wrong = [f"{c.name} is {c.seen}, not {c.asked}" for c in checks if not c.confirmed]
+    wrong = [f"{c.name} is {c.observed}, not {c.requested}" for c in checks if not c.confirmed]
     if wrong:
         raise GuestError("the disk is not as requested: " + "; ".join(wrong))
-    return {check.name: check.seen for check in checks}
+    return {check.name: check.observed for check in checks}
 
 
 def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vdisklab import numbers
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.tallies import STALL_BELOW, BandwidthSeries, coarser
+from vdisklab.analysis.sums import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Direction

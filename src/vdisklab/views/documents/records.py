@@ -11,7 +11,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
-from vdisklab.results.model import Counted, Direction, Failure, GuestGroup, HostFacts, Origin
+from vdisklab.results.model import Direction, Failure, GuestGroup, HostFacts, Origin
 from vdisklab.results.power_cut import Counterexample
 from vdisklab.views.documents.conversion import At, DiagnosticEntry, Key, Limit
 from vdisklab.views.documents.rankings import MeasuredUnder, Number
@@ -66,8 +66,8 @@ class CheckEntry:
     """A property that was set and read back."""
 
     name: str
-    asked: Annotated[str | None, "the requested value; null when the state is only recorded"]
-    seen: str
+    requested: Annotated[str | None, "the requested value; null when the state is only recorded"]
+    observed: str
     confirmed: bool
 
 
@@ -97,9 +97,9 @@ class SampleRow:
 class EvidenceEntry:
     """The counters of a measurement."""
 
-    guest: Annotated[Counted | None, "counted in the guest, or by the program on the host"]
-    qemu: Counted | None
-    device: Counted | None
+    guest: Annotated[IoCounters | None, "counted in the guest, or by the program on the host"]
+    qemu: IoCounters | None
+    device: IoCounters | None
     host_cpu_seconds: Number
     host_cpu_seconds_per_operation: Number
     resident_before: Annotated[Number, "share of the image in the host's page cache"]

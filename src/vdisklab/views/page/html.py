@@ -25,7 +25,7 @@ from markupsafe import Markup, escape
 from vdisklab import __version__, numbers
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.summary import Summaries
-from vdisklab.analysis.tallies import Workings
+from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.outlines import Example
@@ -350,7 +350,7 @@ def _details(contents: Contents) -> dict[str, Any]:
     return {
         cell.label: {
             "diagnostics": list(map(sanitise, diagnostics.get(cell.label, ()))),
-            "facts": _facts(contents.examples.get(cell), contents.workings.get(cell)),
+            "facts": _facts(contents.examples.get(cell), contents.relative_sums.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],
             "measured": [
@@ -366,7 +366,7 @@ def _details(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _facts(example: Example | None, workings: Workings | None) -> list[list[str]]:
+def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[list[str]]:
     facts: list[list[str]] = []
     if example is not None:
         facts += [
@@ -376,12 +376,16 @@ def _facts(example: Example | None, workings: Workings | None) -> list[list[str]
             ["accelerator", example.accelerator or "none: on the host itself"],
             ["medium", example.medium or "not known"],
         ]
-    if workings is not None:
+    if relative_sums is not None:
         named = (
-            ("host CPU per operation", workings.cpu_per_operation, "s"),
-            ("flushes at QEMU per 1000 operations", workings.flushes_per_1000, "1"),
-            ("flushes at the device per 1000 operations", workings.device_flushes_per_1000, "1"),
-            ("bytes at the device per requested byte", workings.device_share, "1"),
+            ("host CPU per operation", relative_sums.cpu_per_operation, "s"),
+            ("flushes at QEMU per 1000 operations", relative_sums.flushes_per_1000, "1"),
+            (
+                "flushes at the device per 1000 operations",
+                relative_sums.device_flushes_per_1000,
+                "1",
+            ),
+            ("bytes at the device per requested byte", relative_sums.device_share, "1"),
         )
         facts += [[name, numbers.value(value, unit)] for name, value, unit in named if value
                   is not None]  # fmt: skip

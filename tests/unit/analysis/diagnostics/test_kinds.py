@@ -42,7 +42,7 @@ from vdisklab.analysis.diagnostics.values import (
 )
 from vdisklab.analysis.observations import Floats, Observations
 from vdisklab.results.model import Direction
-from vdisklab.results.outlines import CellTally, TimedMeasurement
+from vdisklab.results.outlines import CellSums, TimedMeasurement
 
 
 def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:
@@ -139,7 +139,7 @@ def test_ceilings_of_guest_and_device() -> None:
 def test_evidence_tells_thin_images_clocks_and_neighbours() -> None:
     cells = {"f": cell("raw/none")}
     counts = (None,) * 6
-    grown = [CellTally("f", "m", *counts, grown=64 << 20), CellTally("f", "n", *counts, grown=1)]
+    grown = [CellSums("f", "m", *counts, grown=64 << 20), CellSums("f", "n", *counts, grown=1)]
     times = [
         TimedMeasurement("f", "m", 10.0, 9.0, 1.0),
         TimedMeasurement("f", "m", 10.0, 11.0, None),

@@ -63,7 +63,7 @@ def checked(qemu: FakeQemu, disk: Disk, *, asked: Disk | None = None) -> tuple[C
 
 
 def wrong(checks: tuple[Check, ...]) -> dict[str, str]:
-    return {check.name: check.seen for check in checks if not check.confirmed}
+    return {check.name: check.observed for check in checks if not check.confirmed}
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -185,7 +185,7 @@ class TestAio:
             checks = check_state(
                 machine, disk_of("nvme", image), seen, QemuTraces(rings_at_start, 1)
             )
-        return next(check.seen for check in checks if check.name == "qemu.aio")
+        return next(check.observed for check in checks if check.name == "qemu.aio")
 
     @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the call has another number")
     def test_native(self, image: Path) -> None:

@@ -58,7 +58,7 @@ class TestLinux:
             system = detect_os(agent, None)
             assert isinstance(system, LinuxGuest)
             system.await_ready(agent)
-            facts = {check.name: check.seen for check in system.facts(agent)}
+            facts = {check.name: check.observed for check in system.facts(agent)}
         assert facts == {
             "guest.system": "Debian GNU/Linux 12 (bookworm)",
             "guest.kernel": "Linux 6.1.0-38-amd64",

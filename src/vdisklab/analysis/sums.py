@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Counted, Direction, Measurement, Run
-from vdisklab.results.outlines import CellTally, RunSeries, TimedMeasurement
+from vdisklab.results.model import Direction, IoCounters, Measurement, Run
+from vdisklab.results.outlines import CellSums, RunSeries, TimedMeasurement
 
 
 @dataclass(frozen=True, slots=True)
-class Workings:
+class RelativeSums:
     """A cell's counters in relation to its operations and bytes.
 
     `flushes_per_1000` are the flushes at QEMU for each thousand reads and writes,
@@ -28,23 +28,23 @@ class Workings:
     device_share: float | None
 
 
-def tallies_of(run: Run) -> tuple[CellTally, ...]:
-    """The counters of one run, one for each measurement, as `Store.tallies` returns them."""
-    return tuple(_tally(run.cell, measurement) for measurement in run.measurements)
+def sums_of(run: Run) -> tuple[CellSums, ...]:
+    """The counters of one run, one for each measurement, as `Store.sums` returns them."""
+    return tuple(_sums(run.cell, measurement) for measurement in run.measurements)
 
 
-def _tally(cell: str, measurement: Measurement) -> CellTally:
+def _sums(cell: str, measurement: Measurement) -> CellSums:
     evidence = measurement.evidence
     above, device = evidence.qemu or evidence.guest, evidence.device
     both = above if device is not None else None
     before, after = evidence.allocated_before, evidence.allocated_after
-    return CellTally(
+    return CellSums(
         cell,
         measurement.name,
         operations=_total(above, "read_operations", "write_operations"),
         flushes=_total(above, "flush_operations"),
         device_flushes=_total(device, "flush_operations"),
-        asked_bytes=_total(above, "read_bytes", "write_bytes"),
+        requested_bytes=_total(above, "read_bytes", "write_bytes"),
         device_bytes=_total(device, "read_bytes", "write_bytes"),
         cpu_seconds=evidence.host_cpu_seconds,
         read_requested=_total(both, "read_bytes"),
@@ -55,7 +55,7 @@ def _tally(cell: str, measurement: Measurement) -> CellTally:
     )
 
 
-def _total(counts: Counted | None, *names: str) -> int | None:
+def _total(counts: IoCounters | None, *names: str) -> int | None:
     values: list[int | None] = [getattr(counts, name, None) for name in names]
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(names) else None
@@ -71,24 +71,24 @@ def times_of(run: Run) -> tuple[TimedMeasurement, ...]:
     )
 
 
-def workings(
-    tallies: Iterable[CellTally], cells: Mapping[str, MeasuredCell]
-) -> dict[MeasuredCell, Workings]:
+def relative_sums(
+    sums: Iterable[CellSums], cells: Mapping[str, MeasuredCell]
+) -> dict[MeasuredCell, RelativeSums]:
     """For each cell the sums over its measurements; `cells` are by fingerprint."""
-    groups: dict[MeasuredCell, list[CellTally]] = {}
-    for tally in tallies:
-        groups.setdefault(cells[tally.cell], []).append(tally)
-    return {cell: _workings(cell, group) for cell, group in groups.items()}
+    groups: dict[MeasuredCell, list[CellSums]] = {}
+    for one in sums:
+        groups.setdefault(cells[one.cell], []).append(one)
+    return {cell: _relative_sums(cell, group) for cell, group in groups.items()}
 
 
-def _workings(cell: MeasuredCell, group: list[CellTally]) -> Workings:
-    operations = [tally.operations for tally in group]
-    return Workings(
+def _relative_sums(cell: MeasuredCell, group: list[CellSums]) -> RelativeSums:
+    operations = [one.operations for one in group]
+    return RelativeSums(
         cell,
-        _share([tally.flushes for tally in group], operations, 1000),
-        _share([tally.device_flushes for tally in group], operations, 1000),
-        _share([tally.cpu_seconds for tally in group], operations, 1),
-        _share([t.device_bytes for t in group], [t.asked_bytes for t in group], 1),
+        _share([one.flushes for one in group], operations, 1000),
+        _share([one.device_flushes for one in group], operations, 1000),
+        _share([one.cpu_seconds for one in group], operations, 1),
+        _share([t.device_bytes for t in group], [t.requested_bytes for t in group], 1),
     )
 
 
