@@ -17,7 +17,7 @@ from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, summarise
-from vdisklab.analysis.sums import CellEffort, efforts
+from vdisklab.analysis.sums import RelativeSums, relative_sums
 from vdisklab.answers.loading import (
     Loaded,
     baseline_of,
@@ -111,9 +111,9 @@ class Analysis:
         return tuple(self.results.sums(self.loaded.ids))
 
     @cached_property
-    def efforts(self) -> Mapping[MeasuredCell, CellEffort]:
+    def relative_sums(self) -> Mapping[MeasuredCell, RelativeSums]:
         """What a request cost on each cell: CPU time, flushes, bytes at the device."""
-        return efforts(self.sums, self.loaded.cells)
+        return relative_sums(self.sums, self.loaded.cells)
 
     @cached_property
     def examples(self) -> tuple[Example, ...]:

@@ -63,7 +63,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign
-from vdisklab.results.outlines import Example
+from vdisklab.results.outlines import CellSums, Example
 from vdisklab.results.store import Store
 
 FEATURED = 4

@@ -11,7 +11,7 @@ from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
 from vdisklab.analysis.guest_groups import jain
-from vdisklab.analysis.sums import times_of
+from vdisklab.analysis.sums import sums_of, times_of
 from vdisklab.results.model import (
     METRICS,
     Campaign,

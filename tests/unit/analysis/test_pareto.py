@@ -10,6 +10,7 @@ from vdisklab.analysis.observations import observe
 from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
 from vdisklab.answers.pareto_front import parse_criteria
 from vdisklab.errors import PlanError
+from vdisklab.results.outlines import RunSums
 
 
 def test_the_front_has_the_best_of_each_and_the_compromises() -> None:

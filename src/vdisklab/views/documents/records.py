@@ -11,7 +11,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
-from vdisklab.results.model import Direction, Failure, GuestGroup, HostFacts, Origin
+from vdisklab.results.model import Direction, Failure, GuestGroup, HostFacts, IoCounters, Origin
 from vdisklab.results.power_cut import Counterexample
 from vdisklab.views.documents.conversion import At, DiagnosticEntry, Key, Limit
 from vdisklab.views.documents.rankings import MeasuredUnder, Number
