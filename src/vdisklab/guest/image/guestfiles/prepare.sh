@@ -8,10 +8,6 @@ fail() {
     exit 1
 }
 
-# Under emulation QEMU keeps translated code, so this makes fio's first start for a measurement
-# faster.
-/usr/bin/fio --version >/dev/null 2>&1
-
 read -r modules </etc/vdisklab/root-modules
 # shellcheck disable=SC2086  # one word per module
 /usr/bin/busybox modprobe -a $modules || fail "modprobe $modules failed"
@@ -31,6 +27,10 @@ while [ -z "$root" ]; do
     [ $turns -lt 20 ] || /usr/bin/busybox usleep 5000
 done
 /usr/bin/busybox mount -t ext4 -o ro,noatime "$root" /extra || fail "$root cannot be mounted"
+
+# Reads fio and its libraries, so that its first start for a measurement is like each later one. Under
+# emulation QEMU keeps the translated code, too.
+/usr/bin/fio --version >/dev/null 2>&1
 
 read -r modules </etc/vdisklab/disk-modules
 # shellcheck disable=SC2086
