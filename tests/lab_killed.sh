@@ -43,8 +43,8 @@ def died(step, text, devices, after=None):
             layers, backing = parse_path(f"{text}/host").layers, BackingDevices(devices)
             with open_ledger() as ledger, open_site(Doomed(step), ledger, Path("/work")) as site, \
                     build_stack(site, layers, 32 << 20, "a", backing=backing, allocate=False) as top:
-                where = top.path if top.is_block else top.path / "file"
-                with where.open("r+b" if top.is_block else "wb") as file: file.write(b"x" * 4096)
+                where = top.image_path("file", "raw")
+                with where.open("r+b" if where.is_block_device() else "wb") as file: file.write(b"x" * 4096)
             os._exit(0)
         except BaseException as error:
             print(f"  {text}, step {step}: {type(error).__name__}: {error}")

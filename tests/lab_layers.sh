@@ -48,8 +48,8 @@ backing = BackingDevices(tuple(map(Path, devices)), arc_bytes=arc)
 size = 64 << 20
 with open_ledger() as ledger, open_site(LocalHost(), ledger, Path("/work")) as site:
     with build_stack(site, parse_path(f"{text}/host").layers, size, "a", backing=backing) as target:
-        where = target.path if target.is_block else target.path / "file"
-        with where.open("r+b" if target.is_block else "wb") as file:
+        where = target.image_path("file", "raw")
+        with where.open("r+b" if where.is_block_device() else "wb") as file:
             file.write(os.urandom(size // 2)); file.flush(); os.fsync(file.fileno())
         for name, seen in sorted(target.properties.items()): print(f"  {name} {seen}")
 P

@@ -60,7 +60,7 @@ def write_all(disk: LoggedDisk) -> None:
     lock = threading.Lock()
 
     def work() -> None:
-        device = os.open(disk.target.path, os.O_RDWR | os.O_DIRECT)
+        device = os.open(disk.path, os.O_RDWR | os.O_DIRECT)
         with mmap.mmap(-1, BLOCK) as block:
             while True:
                 with lock:
@@ -80,9 +80,9 @@ def write_all(disk: LoggedDisk) -> None:
 
 def test_eight_direct_writers_lose_and_mix_nothing(site: Site) -> None:
     with logged_disk(site, "disk", BLOCKS * BLOCK) as disk:
-        assert disk.target.properties["loop.direct_io"] == "on"
+        assert disk.properties["loop.direct_io"] == "on"
         write_all(disk)
-        device = os.open(disk.target.path, os.O_RDONLY | os.O_DIRECT)
+        device = os.open(disk.path, os.O_RDONLY | os.O_DIRECT)
         with mmap.mmap(-1, BLOCK) as block:
             wrong = 0
             for number in range(BLOCKS):
@@ -102,12 +102,12 @@ def test_eight_direct_writers_lose_and_mix_nothing(site: Site) -> None:
 def test_flush_zero_and_discard_are_told_apart(site: Site) -> None:
     host = LocalHost()
     with logged_disk(site, "disk", 64 * MIB) as disk:
-        device = os.open(disk.target.path, os.O_RDWR)
+        device = os.open(disk.path, os.O_RDWR)
         os.pwrite(device, b"x" * 4096, 8192)
         os.fdatasync(device)
         os.close(device)
-        host.run("blkdiscard", "--zeroout", "-o", str(MIB), "-l", str(MIB), disk.target.path)
-        host.run("blkdiscard", "-o", str(4 * MIB), "-l", str(MIB), disk.target.path)
+        host.run("blkdiscard", "--zeroout", "-o", str(MIB), "-l", str(MIB), disk.path)
+        host.run("blkdiscard", "-o", str(4 * MIB), "-l", str(MIB), disk.path)
         seen = [(e.offset, e.length, e.flags, e.zeroes) for e in read_log(disk.log).entries]
     assert (8192, 4096, Flag(0), False) in seen
     assert (1 * MIB, MIB, Flag(0), True) in seen
@@ -119,7 +119,7 @@ def test_flush_zero_and_discard_are_told_apart(site: Site) -> None:
 def test_a_liar_logs_fewer_flushes(site: Site) -> None:
     def flushes(name: str, lies: Lies) -> int:
         with logged_disk(site, name, 16 * MIB, lies=lies) as disk:
-            device = os.open(disk.target.path, os.O_RDWR)
+            device = os.open(disk.path, os.O_RDWR)
             for number in range(100):
                 os.pwrite(device, b"x" * 512, number * 512)
                 os.fdatasync(device)
@@ -133,12 +133,12 @@ def test_a_liar_logs_fewer_flushes(site: Site) -> None:
 
 def test_flushes_arrive_although_somebody_switched_them_off(site: Site) -> None:
     with logged_disk(site, "first", 16 * MIB) as disk:
-        name = disk.target.path.name
+        name = disk.path.name
         (Path("/sys/block") / name / "queue" / "write_cache").write_text("write through")
     with logged_disk(site, "second", 16 * MIB) as disk:
-        setting = Path("/sys/block") / disk.target.path.name / "queue" / "write_cache"
+        setting = Path("/sys/block") / disk.path.name / "queue" / "write_cache"
         assert setting.read_text().strip() == "write back"
-        device = os.open(disk.target.path, os.O_RDWR)
+        device = os.open(disk.path, os.O_RDWR)
         os.pwrite(device, b"x" * 512, 0)
         os.fdatasync(device)
         os.close(device)
@@ -185,7 +185,7 @@ def kill_server(site: Site, disk: LoggedDisk, *, seen: bool) -> None:
     wait_until(lambda: not processes_marked(f"--marker={site.directory.name}-disk"),
                timeout=10, what="its end")  # fmt: skip
     if seen:
-        disk.target.path.write_bytes(b"x" * 4096)
+        disk.path.write_bytes(b"x" * 4096)
         raise OSError(errno.EIO, "what stands on the disk met its end")
 
 
@@ -219,7 +219,7 @@ def test_what_a_sigkill_leaves_is_cleaned(tmp_path: Path) -> None:
         from vdisklab.storage.site import open_site
         with open_ledger() as ledger, open_site(LocalHost(), ledger, Path({str(tmp_path)!r})) as s:
             with logged_disk(s, "disk", 64 << 20) as disk:
-                print(disk.target.path, flush=True)
+                print(disk.path, flush=True)
                 time.sleep(60)
     """
     argv = [sys.executable, "-c", textwrap.dedent(program)]

@@ -92,7 +92,7 @@ def overfill(device: int) -> None:
 
 def write_until_full(disk: LoggedDisk) -> None:
     """What it answered without an error is in a log that can be read."""
-    device = os.open(disk.target.path, os.O_RDWR)
+    device = os.open(disk.path, os.O_RDWR)
     with pytest.raises(OSError, match=r"No space left|Input/output"):
         overfill(device)
     os.close(device)

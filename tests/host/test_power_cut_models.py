@@ -198,7 +198,7 @@ def test_a_killed_qemu_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_single_bytes_are_logged_as_whole_sectors(session: PowerCutSession) -> None:
     with logged_file(session.site, "bytes", FILE) as file:
-        descriptor = os.open(file.target.path, os.O_RDWR)
+        descriptor = os.open(file.path, os.O_RDWR)
         os.pwrite(descriptor, b"a" * 1024, 0)
         os.pwrite(descriptor, b"b" * 8, 508)
         os.pwrite(descriptor, b"c" * 512, 512)

@@ -23,10 +23,10 @@ from vdisklab.host.mounts import mount_at, mounts_below
 from vdisklab.host.pagecache import occupied_bytes
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import undo
-from vdisklab.storage.direct import serves_direct_io
 from vdisklab.storage.image import image_file, overlays, random_source
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 from vdisklab.units import MIB
 
@@ -72,7 +72,7 @@ def test_a_file_system_holds_its_capacity_and_leaves_nothing(
             os.posix_fallocate(file.fileno(), 0, 64 * MIB)
         # journalled or compressed data go through the page cache, O_DIRECT or not
         cached = "data=journal" in text or "compress" in text
-        assert serves_direct_io(target) is not cached
+        assert target.usable() is not cached
         assert seen.items() <= target.properties.items()
         assert mounts_below(site.directory)
     assert not mounts_below(site.directory)
@@ -85,7 +85,7 @@ def test_tmpfs_refuses_or_serves_direct_io_as_this_kernel_does(site: Site) -> No
         mount = mount_at(target.path)
         assert mount is not None
         assert mount.filesystem == "tmpfs"
-        assert serves_direct_io(target) in (True, False)  # since Linux 6.6 it does
+        assert target.usable() in (True, False)  # since Linux 6.6 it does
     assert not mounts_below(site.directory)
 
 
@@ -94,10 +94,10 @@ def test_zram_is_read_back_and_removed(site: Site) -> None:
     before = set(zram_devices())
     used = next(iter(available_algorithms()))
     with build_stack(site, layers(f"zram:algorithm={used}"), 16 * MIB, "s") as target:
-        assert target.is_block
+        assert isinstance(target, Device)
         assert target.properties["zram.algorithm"] == used
         assert int(target.properties["zram.disksize"]) >= 16 * MIB
-        assert serves_direct_io(target)
+        assert target.usable()
         assert len(set(zram_devices()) - before) == 1
     assert set(zram_devices()) == before
     other = next(iter({"842", "deflate", "lz4hc", "zstd"} - available_algorithms()), None)
@@ -136,7 +136,7 @@ def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
             while True:
                 fill.write(bytes(MIB))
         with pytest.raises(HostError, match=r"nothing can be written in .*No space left"):
-            serves_direct_io(target)
+            target.usable()
 
 
 @pytest.mark.parametrize("text", ["raw/none", "qcow2/none", "qcow2:cluster_size=2M/none"])

@@ -96,7 +96,7 @@ def plan_questions(request: PowerCutRequest) -> PlannedQuestions:
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
-        judged_clients = [kind for kind in clients if kind.is_database or not path.is_share]
+        judged_clients = [kind for kind in clients if kind.is_database or not path.shares_directory]
         if not judged_clients:
             dropped.append(
                 Dropped(

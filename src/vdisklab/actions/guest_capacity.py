@@ -196,7 +196,7 @@ def require_group_paths(request: DensityRequest) -> None:
 def _require_groups(path: DiskPath, request: DensityRequest) -> None:
     """Raises PlanError for a path that several guests cannot have, or that is thin."""
     is_null = path.image is not None and path.image.format is ImageFormat.NULL
-    if path.on_host or path.is_share or is_null:
+    if not path.gives_disk or is_null:
         raise PlanError(f"{path} gives no guest a disk", hint="write a path such as raw/none")
     if path.attachment.guests is not None:
         raise PlanError(

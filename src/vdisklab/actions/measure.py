@@ -18,7 +18,6 @@ from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, c
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import DatabaseBusyError
 from vdisklab.guest.factory import GuestContext
-from vdisklab.host.blockdevice import describe_device, medium_of
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
@@ -30,6 +29,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
 from vdisklab.results.model import Campaign, HostFacts, Run
 from vdisklab.results.store import Store
+from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
 
 _RETRY_SECONDS = 900.0
@@ -274,9 +274,8 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
 
 def _medium(plan: CampaignPlan) -> str | None:
     """The device below the work directory, or the devices used instead of it."""
-    if not plan.backing.devices:
-        return medium_of(plan.directory)
-    return " + ".join(describe_device(device) or str(device) for device in plan.backing.devices)
+    below = tuple(map(Device, plan.backing.devices)) or (Directory(plan.directory),)
+    return " + ".join(filter(None, (target.identity() for target in below))) or None
 
 
 def store_with_retry(store: Store, run: Run, progress: Progress, clock: Clock = time) -> None:

@@ -50,7 +50,7 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
-    if disk.path.is_share:
+    if disk.path.shares_directory:
         return DiskContext(layers=_layers(source)) if source.is_dir() else UNKNOWN_CONTEXT
     if not is_visible_file(source):
         return DiskContext(header=header_format(source))

@@ -89,7 +89,7 @@ def _group_of(
     problem = (
         disk.problem
         or (_READ_ONLY if disk.read_only else None)
-        or (_SHARE if disk.path is not None and disk.path.is_share else None)
+        or (_SHARE if disk.path is not None and disk.path.shares_directory else None)
         or _problem(disk, path, disk_risks, machine)
     )
     return DiskGroup((disk,), path, directory or _place(disk), problem, disk_risks)
@@ -201,5 +201,5 @@ def looks_alike(group: DiskGroup, measured: DiskPath) -> bool:
     if path is None or measured.on_host or measured.guest_side != path.guest_side:
         return False
     return measured.layers == path.layers or (
-        not path.layers and all(layer.kind.is_directory for layer in measured.layers[-1:])
+        not path.layers and all(layer.kind.holds_files for layer in measured.layers[-1:])
     )

@@ -239,8 +239,8 @@ def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
     form = header_format(Path(disk.source))
     if form is None:
         return replace(disk, path=None, problem=_NO_FORMAT)
-    is_block = disk.path.image is None
-    if form is ImageFormat.RAW or is_block:
+    on_device = disk.path.image is None
+    if form is ImageFormat.RAW or on_device:
         return disk
     return replace(disk, path=replace(disk.path, image=Image(form)))
 

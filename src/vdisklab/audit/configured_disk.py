@@ -119,7 +119,7 @@ def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT)
 
 def backing_of(path: DiskPath) -> BackingDevices:
     """A device for a path that starts with one, as its layers are unknown or it has none."""
-    whole = path.image is None and not path.layers and not path.is_share
+    whole = path.image is None and not path.layers and not path.shares_directory
     return BackingDevices(devices=(Path("DEVICE"),)) if whole else WORK_DIRECTORY
 
 

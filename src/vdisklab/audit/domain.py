@@ -146,7 +146,7 @@ def _disk(
         if kind not in ("file", "block"):
             protocol = f" ({location['protocol']})" if "protocol" in location else ""
             raise ValueError(f"its source is of type {kind}{protocol}: {MAP_IT}")
-        path = _path(domain, disk, is_block=kind == "block")
+        path = _path(domain, disk, on_device=kind == "block")
     except ValueError as error:
         problem = str(error)
     read_only = disk.find("readonly") is not None
@@ -264,10 +264,10 @@ def _attributes(element: Element, child: str) -> Mapping[str, str]:
     return {} if child_element is None else child_element.attrib
 
 
-def _path(domain: Element, disk: Element, *, is_block: bool) -> DiskPath:
+def _path(domain: Element, disk: Element, *, on_device: bool) -> DiskPath:
     """The path that the disk's element describes. Raises ValueError if no path can express it."""
     driver = _attributes(disk, "driver")
-    image = image_of(_known(ImageFormat, driver.get("type", "raw"), "format"), is_block=is_block)
+    image = image_of(_known(ImageFormat, driver.get("type", "raw"), "format"), on_device=on_device)
     for encryption in (*disk.iterfind("./encryption"), *disk.iterfind("./source/encryption")):
         image = image or Image(ImageFormat.RAW)
         options = parsed_options(image.format, {"encrypt": encryption.get("format")})

@@ -100,7 +100,7 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
         path, problem, mode = None, None, ""
         try:
             mode = _mode(volume, namespace, modes)
-            path = _path(domain, disk, is_block=mode == "Block")
+            path = _path(domain, disk, on_device=mode == "Block")
         except ValueError as error:
             problem = str(error)
         host_file = word(volume, "hostDisk", "path")
@@ -142,13 +142,13 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     return mode
 
 
-def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
+def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
     if "lun" in disk:
         raise ValueError(SCSI_PASSED)
-    buses = tuple(bus for bus in Bus if not bus.is_share)
+    buses = tuple(bus for bus in Bus if not bus.shares_directory)
     bus = Bus(one_of(word(disk, "disk", "bus") or "sata", buses, "bus"))
     cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))
-    usual = Aio.NATIVE if is_block and cache is CacheMode.NONE else Aio.THREADS
+    usual = Aio.NATIVE if on_device and cache is CacheMode.NONE else Aio.THREADS
     io = word(disk, "io") or usual.value
     pool = word(domain, "ioThreadsPolicy") == "supplementalPool"
     threads = bus is Bus.VIRTIO and (
@@ -169,5 +169,5 @@ def _path(domain: Tree, disk: Tree, *, is_block: bool) -> DiskPath:
         if pool and bus is Bus.VIRTIO
         else None,
     }
-    image = None if is_block else Image(ImageFormat.RAW)
+    image = None if on_device else Image(ImageFormat.RAW)
     return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))

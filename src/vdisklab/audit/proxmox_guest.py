@@ -146,8 +146,8 @@ def _place(
     Raises ValueError for a storage whose layers vdisklab does not build.
     """
     if volume.startswith("/"):
-        is_block = volume.startswith("/dev/")
-        return (), None if is_block else _image(volume, options), volume
+        on_device = volume.startswith("/dev/")
+        return (), None if on_device else _image(volume, options), volume
     name, _, rest = volume.partition(":")
     storage = storages.get(name)
     if storage is None:

@@ -31,9 +31,9 @@ Settings = Mapping[str, Any]
 """One argument in JSON, or a member of it."""
 
 
-def image_of(form: ImageFormat, *, is_block: bool) -> Image | None:
+def image_of(form: ImageFormat, *, on_device: bool) -> Image | None:
     """The image of a disk; None for raw on a block device, which is the device itself."""
-    return None if is_block and form is ImageFormat.RAW else Image(form)
+    return None if on_device and form is ImageFormat.RAW else Image(form)
 
 
 def queues_of(text: str, admin: int = 0) -> OptionValue:
@@ -349,14 +349,14 @@ def _path_of_arguments(
 ) -> DiskPath:
     if (storage := str(below.get("driver", "file"))) not in ("file", "host_device"):
         raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
-    is_block = below.get("driver") == "host_device"
+    on_device = below.get("driver") == "host_device"
     driver = str(top.get("driver"))
     if driver != "luks":
         one_of(driver, tuple(ImageFormat), "format")
     if driver == "luks":
         image: Image | None = Image(ImageFormat.RAW, (("encrypt", "luks"),))
     else:
-        image = image_of(ImageFormat(driver), is_block=is_block)
+        image = image_of(ImageFormat(driver), on_device=on_device)
     if image is not None:
         sizes = {option: top.get(name) for option, name in FORMAT_MEMBERS.items()}
         words = {**sizes, "encrypt": _settings(top.get("encrypt")).get("format")}

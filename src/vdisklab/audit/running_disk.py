@@ -90,7 +90,7 @@ def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
     form = str(inserted.get("drv"))
     known = form in tuple(ImageFormat)
     if known and path.image is not None and path.image.format != form:
-        path = replace(path, image=image_of(ImageFormat(form), is_block=False))
+        path = replace(path, image=image_of(ImageFormat(form), on_device=False))
     file = inserted.get("file")
     source = file if isinstance(file, str) and file.startswith("/") else disk.source
     return replace(

@@ -16,7 +16,7 @@ from vdisklab.campaign.time_series import Watch
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, shows_waiting
 from vdisklab.errors import HostError
 from vdisklab.guest.hotplug import guest_queue_checks, port_for, served, shared, with_scheduler
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, ImageParts, format_options
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.plugging import (
     DAEMON,
     VIRTIOFSD,
@@ -34,9 +34,9 @@ from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS, Bus
 from vdisklab.results.model import Check
-from vdisklab.storage.image import ImageFile
+from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
-from vdisklab.storage.shared_directory import DiskData, SharedDirectory
+from vdisklab.storage.targets import Share
 from vdisklab.workload.program import Subject
 
 
@@ -70,7 +70,7 @@ def attached(
 
     Raises StateError if a state that was read back does not match the path.
     """
-    if isinstance(image, SharedDirectory):
+    if isinstance(image, Share):
         with _directory_in_guest(context, cell, image, write_back) as attachment:
             require_confirmed(attachment.checks)
             yield attachment
@@ -96,15 +96,13 @@ def _on_host(
     if image is None:
         raise HostError("there is nothing to measure on the host")
     plan, site = context.plan, context.stacks.site
-    is_device = image.is_block
-    memory = plan.guest.memory_bytes
-    subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=is_device)
+    subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
     subject = replace(subject, packages=host_places(context.packages))
     waiting = shows_waiting(image.path.parent)
     return AttachedDisk(
         image,
         write_back,
-        HostPlace(site, subject, None if is_device else image.path.parent),
+        HostPlace(site, subject, image.target),
         Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.path),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
@@ -152,9 +150,9 @@ def _in_guest(
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
             guest_counters(
-                machine, disk.serial, devices, data, None if daemon is None else daemon.pid
+                machine, disk.names, devices, data, None if daemon is None else daemon.pid
             ),
-            DiskWatch(machine.monitor, disk.serial, context.progress)
+            DiskWatch(machine.monitor, disk.names, context.progress)
             if daemon is None
             else DaemonWatch(DAEMON, daemon.pid, daemon.alive, context.progress),
             (
@@ -173,7 +171,7 @@ def _in_guest(
 
 @contextmanager
 def _directory_in_guest(
-    context: CampaignContext, cell: Cell, share: SharedDirectory, write_back: WriteBack
+    context: CampaignContext, cell: Cell, share: Share, write_back: WriteBack
 ) -> Iterator[AttachedDisk]:
     """The directory in a guest that is booted for it; virtiofsd or QEMU serves it."""
     plan, site, bus = context.plan, context.stacks.site, cell.path.attachment
@@ -221,8 +219,8 @@ def daemon_commands(disk: Disk) -> tuple[str, ...]:
     if bus.is_served:
         return (spell_arguments(daemon_arguments(disk)),)
     if bus is Bus.VIRTIOFS:
-        at = f"--socket-path={AttachedNames(disk.serial).served}"
-        argv = virtiofsd_arguments(VIRTIOFSD, disk.filename or "", disk.attachment, at)
+        at = f"--socket-path={disk.names.served}"
+        argv = virtiofsd_arguments(VIRTIOFSD, disk.directory, disk.attachment, at)
         return (spell_arguments(argv),)
     return ()
 
@@ -237,17 +235,16 @@ def plug_commands(disk: Disk) -> tuple[str, ...]:
 def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> Disk:
     """The disk that a guest gets for a path and its image, or the directory by its tag."""
     if image is None:
-        return Disk(serial, size, None, False, "null-co", path.cache, path.attachment)
-    if isinstance(image, SharedDirectory):
-        return Disk(serial, size, str(image.path), False, "", path.cache, path.attachment)
+        return Disk(serial, size, None, "null-co", path.cache, path.attachment)
+    if isinstance(image, Share):
+        return Disk(serial, size, image.node(image.path), "", path.cache, path.attachment)
     parts = ImageParts(
         tuple(map(str, image.backing)),
         None if image.data_file is None else str(image.data_file),
         None if image.key_file is None else str(image.key_file),
         format_options(path.image),
     )
-    file, block = str(image.path), image.is_block
-    return Disk(serial, image.size, file, block, image.format, path.cache, path.attachment, parts)
+    return Disk(serial, image.size, image.node(), image.format, path.cache, path.attachment, parts)
 
 
 def storage_checks(path: DiskPath, image: DiskData) -> tuple[Check, ...]:

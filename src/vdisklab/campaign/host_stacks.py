@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.counters import device_below
 from vdisklab.host.pagecache import evict
-from vdisklab.path.backing import BackingDevices, in_memory
+from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import NEW
@@ -22,6 +21,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.ageing import aged, fill_filesystem
 from vdisklab.storage.image import (
+    DiskData,
     ImageFile,
     compressible_source,
     empty_source,
@@ -29,9 +29,9 @@ from vdisklab.storage.image import (
     overlays,
     random_source,
 )
-from vdisklab.storage.shared_directory import DiskData, shared_directory
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Directory, Target, bottoms, shared_directory
 from vdisklab.units import MIB, format_bytes
 
 
@@ -44,7 +44,6 @@ class Stack:
     """
 
     layers: tuple[Layer, ...]
-    is_block: bool
     image: Image | None = None
 
     def __str__(self) -> str:
@@ -55,9 +54,8 @@ class Stack:
 
 def stack_of(plan: CampaignPlan, path: DiskPath) -> Stack:
     """The stack below a path that has storage."""
-    if not plan.backing.is_block(path.layers):
-        return Stack(path.layers, is_block=False)
-    return Stack(path.layers, is_block=True, image=image_key(path, plan.backing))
+    on_device = plan.backing.ends_on_device(path.layers)
+    return Stack(path.layers, image_key(path, plan.backing) if on_device else None)
 
 
 def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
@@ -81,7 +79,7 @@ def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
 
     The workload on the host has a raw image where the stack holds files.
     """
-    if path.on_host and not backing.is_block(path.layers):
+    if path.on_host and not backing.ends_on_device(path.layers):
         return Image(ImageFormat.RAW)
     return path.image
 
@@ -89,7 +87,7 @@ def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
 def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
     copies: dict[Image | None, int] = {}
     for path in paths:
-        if path.is_share:
+        if path.shares_directory:
             continue
         image = image_key(path, plan.backing)
         copies[image] = max(copies.get(image, 1), guests_of(path))
@@ -101,7 +99,7 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         if image is not None
     )
     capacity = max(capacity, copies.get(None, 0) * plan.size_bytes)
-    if _works_on_files(plan) and any(path.on_host or path.is_share for path in paths):
+    if _works_on_files(plan) and any(not path.gives_disk for path in paths):
         capacity += plan.size_bytes  # one directory exists at a time
     if plan.age.snapshots:
         capacity += sum(copies.values()) * plan.size_bytes // 4  # what passes write beside it
@@ -171,7 +169,7 @@ class HostStacks:
         image = image_key(path, self.plan.backing)
         active = self._activate(stack_of(self.plan, path))
         name = f"thin-{path.fingerprint}{f'-{member}' if member else ''}"
-        if path.is_share:
+        if path.shares_directory:
             with shared_directory(self.site, active.target, f"share-{path.fingerprint}") as share:
                 yield share
         elif image is None or not image.is_made_anew:
@@ -228,14 +226,10 @@ class HostStacks:
 
         None for a path in memory.
         """
-        if path.has_storage and in_memory(path.layers):
-            return ()
-        if path.has_storage and self.plan.backing.on_devices(path.layers):
-            count = self.plan.backing.disks_for(path.layers)
-            places = self.plan.backing.devices[:count]
-        else:
-            places = (self.site.directory,)
-        return tuple(number for place in places if (number := device_below(place)) is not None)
+        if not path.has_storage:
+            return Directory(self.site.directory).counters()
+        below = bottoms(path.layers, self.plan.backing, self.site.directory)
+        return tuple(number for target in below for number in target.counters())
 
     def _activate(self, stack: Stack) -> ActiveStack:
         if stack in self._active:
@@ -255,7 +249,7 @@ class HostStacks:
                 guests=self._most_guests(stack),
             )
         )  # fmt: skip
-        if self.plan.age.fill and not target.is_block:
+        if self.plan.age.fill and isinstance(target, Directory):
             self.progress(Step(f"filling {'/'.join(map(str, stack.layers))} with other files"))
             fill_filesystem(self.site, target, self.plan.age.fill, self.plan.seed)
         self._active[stack] = ActiveStack(stack, target, teardown)
@@ -304,7 +298,7 @@ class HostStacks:
     def _allocated_images(self, stack: Stack) -> list[Image | None]:
         """The images of a stack that are created once: all but thin ones."""
         stored = [cell.path for cell in self.plan.cells if cell.path.has_storage]
-        images_of = [path for path in stored if not path.is_share]
+        images_of = [path for path in stored if not path.shares_directory]
         paths = [path for path in images_of if stack_of(self.plan, path) == stack]
         keys = [image_key(path, self.plan.backing) for path in paths]
         images = dict.fromkeys(image and image.base for image in keys)

@@ -34,6 +34,7 @@ from vdisklab.campaign.state import set_page_cache, writing_back
 from vdisklab.campaign.time_series import TimeSeries, with_time_series
 from vdisklab.campaign.watches import DiskWatch
 from vdisklab.errors import HostError
+from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.qemu.read_back import check_state, read_process
@@ -157,12 +158,12 @@ def _measure_boot(
     nothing = IoCounters(0, 0, 0, 0, 0)
     before = replace(Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0)
     context.progress(MeasurementStarted(plan.name, None))
-    watch = _BootWatch(disk.serial, context.progress)
+    watch = _BootWatch(disk.names, context.progress)
     started, begin = datetime.now(UTC), time.monotonic()
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         time_series = watch.end()
-        after = guest_counters(machine, disk.serial, devices, image.path).snapshot()
+        after = guest_counters(machine, disk.names, devices, image.path).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
         require_confirmed(checks)
@@ -190,15 +191,15 @@ def _measure_boot(
 class _BootWatch:
     """Follows the disk of a guest from its QEMU's first answer."""
 
-    def __init__(self, serial: str, progress: Progress) -> None:
-        self._serial = serial
+    def __init__(self, names: AttachedNames, progress: Progress) -> None:
+        self._names = names
         self._progress = progress
         self._watch: DiskWatch | None = None
 
     def __call__(self, monitor: Channel) -> None:
         """Takes another sample; the first call starts the series."""
         if self._watch is None:
-            self._watch = DiskWatch(monitor, self._serial, self._progress)
+            self._watch = DiskWatch(monitor, self._names, self._progress)
             self._watch.begin()
         else:
             self._watch()

@@ -18,8 +18,8 @@ from vdisklab.host.counters import (
 )
 from vdisklab.host.pagecache import occupied_bytes, resident_share
 from vdisklab.results.model import Direction, Evidence, IoCounters, Sample
-from vdisklab.storage.image import ImageFile, mapped_bytes
-from vdisklab.storage.shared_directory import DiskData
+from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
+from vdisklab.storage.targets import Device
 
 QemuCounter = Callable[[], IoCounters | None]
 
@@ -67,7 +67,7 @@ class Snapshot:
 
 def guest_counters(
     machine: Machine,
-    serial: str,
+    names: AttachedNames,
     devices: tuple[tuple[int, int], ...],
     image: Path | None,
     daemon: int | None = None,
@@ -78,8 +78,7 @@ def guest_counters(
     """
     if daemon is not None:
         return Counters(lambda: None, devices, machine.pid, image, daemon)
-    device = AttachedNames(serial).device
-    return Counters(lambda: device_statistics(machine, device), devices, machine.pid, image)
+    return Counters(lambda: device_statistics(machine, names.device), devices, machine.pid, image)
 
 
 def evidence_between(before: Snapshot, after: Snapshot, guest: IoCounters | None) -> Evidence:
@@ -120,7 +119,7 @@ class Growth:
         return None if now is None or self._before is None else now - self._before
 
     def _now(self) -> int | None:
-        if self._image is None or self._image.is_block:
+        if self._image is None or isinstance(self._image.target, Device):
             return None
         return mapped_bytes(self._host, self._image)
 

@@ -26,7 +26,9 @@ from vdisklab.guest.system.guest_system import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.results.model import Check
+from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Directory, Share
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
@@ -151,11 +153,11 @@ class GuestPlace:
 
 @dataclass(frozen=True, slots=True)
 class HostPlace:
-    """On the host; `directory` is the top of the stack, None if that is a device."""
+    """On the host; `target` is the top of the stack."""
 
     site: Site
     disk: Subject
-    directory: Path | None
+    target: Directory | Device | Share
 
     @contextmanager
     def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
@@ -163,12 +165,12 @@ class HostPlace:
         if filesystem is None:
             yield Workspace(self.disk, lambda: None)
             return
-        if self.directory is None:
+        if not isinstance(self.target, Directory):
             raise HostError(
                 "this path ends on a block device, but the measurement needs a file system",
                 hint="put a file system into the path, as in lvm/ext4/host",
             )
-        directory = self.directory / f"files-{secrets.token_hex(4)}"
+        directory = self.target.path / f"files-{secrets.token_hex(4)}"
         with self.site.tracked(Kind.DIRECTORY, directory):
             directory.mkdir()
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
@@ -212,12 +214,12 @@ def _require(site: Site, command: tuple[str, ...]) -> None:
         )
 
 
-def host_subject(site: Site, path: Path, size: int, memory: int, *, is_device: bool) -> Subject:
+def host_subject(site: Site, image: ImageFile, size: int, memory: int) -> Subject:
     """The subject of a program on the host; `memory` is the guest's, for rules that need it."""
     return Subject(
-        str(path),
+        str(image.path),
         size,
-        is_device,
+        is_device=isinstance(image.target, Device),
         scratch=str(site.directory),
         memory=memory,
         as_root=os.geteuid() == 0,

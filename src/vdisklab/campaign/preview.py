@@ -100,8 +100,7 @@ def preview_cell(
     host_commands = tuple(map(shlex.join, commands))
     image = images[0]
     if isinstance(image, ImageFile) and cell.path.on_host:
-        memory, on_device = plan.guest.memory_bytes, image.is_block
-        subject = host_subject(site, image.path, plan.size_bytes, memory, is_device=on_device)
+        subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
         subject = replace(subject, mark=f"-{RUN}", packages=host_places(files.packages))
         return CellCommands(host_commands, None, (), _measurements(plan, cell.path, subject))
     boots, attachment = plan.profile.boots, cell.path.attachment
@@ -143,7 +142,7 @@ def _guest_subject(plan: CampaignPlan, path: DiskPath) -> Subject:
     system = _system(plan)
     disk = expected_device(system.family, path.attachment.bus, bus)
     return Subject(
-        f"vdl{RUN}" if path.is_share else disk, plan.size_bytes, is_device=True,
+        f"vdl{RUN}" if path.shares_directory else disk, plan.size_bytes, is_device=True,
         scratch=system.scratch, memory=plan.guest.memory_bytes, stderr_log=system.stderr_log,
         mark=f"-{RUN}",
     )  # fmt: skip

@@ -11,7 +11,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.pagecache import evict, files_of, resident_share, warm, write_back
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check
-from vdisklab.storage.shared_directory import DiskData
+from vdisklab.storage.image import DiskData
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.

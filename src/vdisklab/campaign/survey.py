@@ -24,9 +24,9 @@ from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
 from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
-from vdisklab.storage.direct import serves_direct_io
-from vdisklab.storage.site import Site, Target, open_site
+from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Device
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
@@ -109,14 +109,14 @@ def _try_stack(
         missing[spelled] = Missing("building it needs root", "run vdisklab as root")
         return None
     if not layers and backing.devices:
-        return serves_direct_io(Target(backing.devices[0], is_block=True))
+        return Device(backing.devices[0]).usable()
     # On image files: the user's devices are not touched.
     trial = BackingDevices(disks=backing.disks_for(layers), arc_bytes=backing.arc_bytes)
     try:
         with build_stack(
             site, layers, _TRIAL_CAPACITY, name, backing=trial, allocate=False
         ) as target:
-            return serves_direct_io(target)
+            return target.usable()
     except DirtyHostError:
         raise  # not a missing feature: parts of the stack still exist
     except VdisklabError as error:

@@ -47,9 +47,9 @@ class DiskPoint:
 class DiskWatch:
     """Follows one disk of a running guest, and reports its throughput as progress."""
 
-    def __init__(self, monitor: Channel, serial: str, progress: Progress) -> None:
+    def __init__(self, monitor: Channel, names: AttachedNames, progress: Progress) -> None:
         self._monitor = monitor
-        self._device = AttachedNames(serial).device
+        self._device = names.device
         self._progress = progress
         self._points: list[DiskPoint] = []
 

@@ -37,9 +37,9 @@ class ExportRequest:
     libvirt: tuple[int, ...] | None = None
 
     @property
-    def is_block(self) -> bool:
+    def on_device(self) -> bool:
         """True when the guest gets a block device, with or without a format in it."""
-        return WORK_DIRECTORY.is_block(self.path.layers)
+        return WORK_DIRECTORY.ends_on_device(self.path.layers)
 
     @property
     def driver(self) -> str:
@@ -50,7 +50,7 @@ class ExportRequest:
         """The source, or a default: a file in the directory, or a block device in /dev."""
         if self.source is not None:
             return self.source
-        if self.is_block:
+        if self.on_device:
             return _DEVICES.get(self.path.layers[-1].kind, "/dev/vg/{}").format(self.name)
         return f"{directory}/{self.name}.{self.driver}"
 
@@ -194,7 +194,7 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
     path = request.path
     yield f"vdisklab {path}"
     if path.layers:
-        kind = "the block device" if request.is_block else "the file system"
+        kind = "the block device" if request.on_device else "the file system"
         yield f"{place} is on {kind} {path.stack}"
     if path.image is not None:
         yield from image_commands(path.image, Path(place), request.size)

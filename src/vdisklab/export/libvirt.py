@@ -161,7 +161,7 @@ def _access(request: ExportRequest, place: str) -> Iterator[str]:
         f'with AppArmor, add the line "{place}" rwk, to '
         "/etc/apparmor.d/local/abstractions/libvirt-qemu; with SELinux, chcon -t svirt_image_t it"
     )
-    if request.is_block:
+    if request.on_device:
         yield (
             "in /etc/libvirt/qemu.conf, set namespaces = [] and add the device to "
             "cgroup_device_acl, then restart libvirt: otherwise QEMU does not see it"
@@ -188,7 +188,7 @@ def add_metadata(domain: ET.Element, path: DiskPath, target: str) -> None:
 def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: str) -> ET.Element:
     """Appends the `<disk>` and returns it."""
     attachment = request.path.attachment
-    kind = "block" if request.is_block else "file"
+    kind = "block" if request.on_device else "file"
     disk = ET.SubElement(devices, "disk", {"type": kind, "device": "disk"})
     driver = {"name": "qemu", "type": request.driver}
     if request.path.cache is not CacheMode.DEFAULT:
@@ -203,7 +203,7 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
         threads = ET.SubElement(element, "iothreads")
         for number in range(1, attachment.iothreads + 1):
             ET.SubElement(threads, "iothread", {"id": str(number)})
-    ET.SubElement(disk, "source", {"dev" if request.is_block else "file": place})
+    ET.SubElement(disk, "source", {"dev" if request.on_device else "file": place})
     ET.SubElement(disk, "target", {"dev": target, "bus": attachment.bus.value})
     if attachment.block_size is not None:
         size = str(attachment.block_size)

@@ -46,16 +46,16 @@ def configure(request: ExportRequest, platform: Platform) -> Configuration:
     """
     _require_plain_texts(request)
     _require_disk(request, platform)
-    attachment, is_share = request.path.attachment, request.path.is_share
+    attachment, shares_directory = request.path.attachment, request.path.shares_directory
     schema = BUS_OPTIONS[attachment.bus]
     gaps = tuple(
         Gap(f"{option}={schema[option].format(value)}", instead)
         for option, instead in _NOT_CONFIGURED.items()
         # The comments of a share say how the guest mounts it.
         if (value := attachment.option(option)) is not None
-        and not (is_share and option in IN_THE_GUEST)
+        and not (shares_directory and option in IN_THE_GUEST)
     )
-    if is_share:
+    if shares_directory:
         request = replace(request, path=without_qemu(request.path))
         configuration = export_share(request, platform)
     else:

@@ -90,7 +90,7 @@ def _comments(
     if image is not None and any(name != "preallocation" for name, _ in image.options):
         yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
         yield from image_commands(image, Path("FILE"), request.size)
-    elif image is not None and _has_volume_format(request) and not request.is_block:
+    elif image is not None and _has_volume_format(request) and not request.on_device:
         yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
     if request.source is None and _has_volume_format(request):
@@ -125,16 +125,16 @@ def _volume(request: ExportRequest) -> str:
 
 def _default_volume(request: ExportRequest) -> str:
     name = "vm-VMID-disk-0"
-    if not (request.is_block and request.driver == "raw"):
+    if not (request.on_device and request.driver == "raw"):
         name = f"{name}.{request.driver}"
     if not _has_volume_format(request):  # named by its whole path
-        return f"/dev/VG/{name}" if request.is_block else f"/var/lib/vz/images/VMID/{name}"
-    return f"STORAGE:{name}" if request.is_block else f"STORAGE:VMID/{name}"
+        return f"/dev/VG/{name}" if request.on_device else f"/var/lib/vz/images/VMID/{name}"
+    return f"STORAGE:{name}" if request.on_device else f"STORAGE:VMID/{name}"
 
 
 def _has_volume_format(request: ExportRequest) -> bool:
     """False for a format that the path's storage does not hold."""
-    if not request.is_block:
+    if not request.on_device:
         return request.driver in ("raw", "qcow2", "vmdk")
     is_lvm = any(layer.kind is LayerKind.LVM for layer in request.path.layers[-1:])
     return request.driver == "raw" or (is_lvm and request.driver == "qcow2")

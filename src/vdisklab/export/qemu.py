@@ -33,8 +33,7 @@ def disk_of(request: ExportRequest, place: str) -> Disk:
     return Disk(
         SERIAL,
         request.size,
-        place,
-        request.is_block,
+        {"driver": "host_device" if request.on_device else "file", "filename": place},
         request.driver,
         request.path.cache,
         request.path.attachment,

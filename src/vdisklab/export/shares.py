@@ -25,7 +25,7 @@ from vdisklab.export.configuration import (
 from vdisklab.export.kubevirt import name_of
 from vdisklab.export.libvirt import add_comments, add_metadata, add_shared_memory
 from vdisklab.export.qemu import machine_arguments
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import (
     VIRTIOFSD,
     mount_command,
@@ -118,12 +118,12 @@ def _libvirt_element(request: ExportRequest) -> Configuration:
 
 def _qemu(request: ExportRequest) -> Configuration:
     path, directory = request.path, share_of(request)
-    disk = Disk(TAG, 0, directory, False, "", path.cache, path.attachment)
+    disk = Disk(TAG, 0, {"driver": "local", "path": directory}, "", path.cache, path.attachment)
     words = share_arguments(disk)
     first: tuple[str, ...] = ()
     if not _is_9p(request):
-        socket = f"/run/{AttachedNames(TAG).served}.sock"
-        words = (words[0], f"socket,id={AttachedNames(TAG).served},path={socket}", *words[2:])
+        socket = f"/run/{disk.names.served}.sock"
+        words = (words[0], f"socket,id={disk.names.served},path={socket}", *words[2:])
         at = f"--socket-path={socket}"
         daemon = virtiofsd_arguments(VIRTIOFSD, directory, path.attachment, at)
         first = (f"run this first: {spell_arguments(daemon)}",)

@@ -30,7 +30,7 @@ _MKFS: dict[str, tuple[str, ...]] = {
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
     "btrfs": ("mkfs.btrfs", "-q", "-f", "-K"),
 }
-_SHARES = frozenset(bus.value for bus in Bus if bus.is_share)
+_SHARES = frozenset(bus.value for bus in Bus if bus.shares_directory)
 
 
 def make_commands(

@@ -154,7 +154,7 @@ class GuestPool:
     def dedicated_guest(self, bus: Bus, disk: Disk) -> Iterator[PooledGuest]:
         """A guest booted with one disk or directory, for buses without hot-plug."""
         before = self.before_any_disk(disk)
-        what = "directory" if bus.is_share else "disk"
+        what = "directory" if bus.shares_directory else "disk"
         self._progress(Step(f"booting a {bus.machine} guest with its {bus} {what}"))
         with self._start(bus.machine, (disk,), disk.attachment.qemu) as machine:
             facts = self._settle(machine)

@@ -45,11 +45,11 @@ class BackingDevices:
             return self.disks
         return max(fewest_disks(layers[0]), len(self.devices))
 
-    def is_block(self, layers: tuple[Layer, ...]) -> bool:
+    def ends_on_device(self, layers: tuple[Layer, ...]) -> bool:
         """True when the top of a stack is a block device, False for a directory."""
         if not layers:
             return bool(self.devices)
-        return not layers[-1].kind.is_directory
+        return not layers[-1].kind.holds_files
 
     def as_json(self) -> dict[str, Any]:
         """The parts that influence measurements, as plain JSON values."""

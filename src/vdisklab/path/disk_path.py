@@ -261,7 +261,7 @@ class Attachment(_Segment):
 
         A share has its own.
         """
-        if self.bus.is_share:
+        if self.bus.shares_directory:
             return self.bus.value
         value = self.option("guest_fs")
         return None if value is None else str(value)
@@ -322,7 +322,7 @@ class DiskPath(AsText):
             return "/".join([*parts, HOST])
         if self.image is not None:
             parts.append(str(self.image))
-        if not (self.is_share and self.cache is CacheMode.DEFAULT):
+        if not (self.shares_directory and self.cache is CacheMode.DEFAULT):
             parts.append(self.cache.value)
         if self.attachment != Attachment():
             parts.append(str(self.attachment))
@@ -334,9 +334,14 @@ class DiskPath(AsText):
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
 
     @property
-    def is_share(self) -> bool:
+    def shares_directory(self) -> bool:
         """True when the guest sees a host directory instead of a disk."""
-        return self.attachment.bus.is_share
+        return self.attachment.bus.shares_directory
+
+    @property
+    def gives_disk(self) -> bool:
+        """True when a guest sees a disk; False for a host directory and for `host`."""
+        return not (self.on_host or self.shares_directory)
 
     @property
     def has_storage(self) -> bool:

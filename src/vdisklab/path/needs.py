@@ -156,7 +156,7 @@ def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
 def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
     if not path.has_storage:
         return NOTHING_STORED
-    if path.is_share:
+    if path.shares_directory:
         return None  # a file that the guest removes is removed on the host
     discard = path.attachment.option("discard")
     if discard != "unmap":
@@ -171,7 +171,7 @@ def _ends_at_luks(path: DiskPath) -> bool:
 
 
 def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
-    if path.is_share:
+    if path.shares_directory:
         return f"QEMU does not migrate a guest that has mounted {path.attachment.bus}"
     # libvirt refuses to migrate a disk whose data may wait in the host's page cache.
     if not path.cache.direct:

@@ -26,7 +26,7 @@ def neighbours(path: DiskPath, manager: Manager | None = None) -> tuple[DiskPath
     and there is no I/O thread to set.
     """
     settings = _settings_of_incus(path) if manager is Manager.INCUS else _settings(path)
-    varied = () if path.is_share else (*settings, *_rebuilt(path))
+    varied = () if path.shares_directory else (*settings, *_rebuilt(path))
     return tuple(
         other
         for other in dict.fromkeys(varied)

@@ -25,7 +25,7 @@ def _stacking(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
                 f"{above.kind} lives in memory, not on another layer",
                 f"put {above.kind} first, or leave it out",
             )
-        if below.kind.is_directory:
+        if below.kind.holds_files:
             yield Impossible(
                 f"{above.kind} needs a block device below, and {below.kind} is a directory",
                 f"leave one of them out, or put {above.kind} first",
@@ -42,7 +42,7 @@ def _top(path: DiskPath) -> str:
 
 
 def _something_to_give(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
-    if path.on_host or path.image is not None or backing.is_block(path.layers) or path.is_share:
+    if not path.gives_disk or path.image is not None or backing.ends_on_device(path.layers):
         return
     reason = "the work directory is not a block device that a guest could use"
     if path.layers:
@@ -51,7 +51,8 @@ def _something_to_give(path: DiskPath, backing: BackingDevices) -> Iterator[Impo
 
 
 def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
-    if path.image is not None and backing.is_block(path.layers) and path.image.driver == "raw":
+    image = path.image
+    if image is not None and image.driver == "raw" and backing.ends_on_device(path.layers):
         yield Impossible(
             f"raw on {_top(path)} is the block device itself",
             f"leave out the format: {replace(path, image=None)}",
@@ -60,12 +61,12 @@ def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Iterator[Impossibl
 
 def _shared_directory(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     bus = path.attachment.bus
-    if path.is_share and (path.image is not None or path.cache is not CacheMode.DEFAULT):
+    if path.shares_directory and (path.image is not None or path.cache is not CacheMode.DEFAULT):
         yield Impossible(
             f"{bus} gives the guest a directory, which has no image format and no cache mode",
             f"write {replace(path, image=None, cache=CacheMode.DEFAULT)}",
         )
-    if path.is_share and backing.is_block(path.layers):
+    if path.shares_directory and backing.ends_on_device(path.layers):
         layers = (*path.layers, Layer(LayerKind.EXT4))
         yield Impossible(
             f"{bus} gives the guest a directory, and {_top(path)} is a block device",
@@ -126,7 +127,7 @@ _LEAST_SUBCLUSTERED = 16 << 10
 def _image_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     """What needs files beside the image's own: a chain, a data file."""
     image = path.image
-    if image is None or not backing.is_block(path.layers):
+    if image is None or not backing.ends_on_device(path.layers):
         return
     for option, wanted in (("backing", image.backing), ("data_file", image.has_data_file)):
         if wanted:
@@ -139,7 +140,7 @@ def _image_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible
 def _reserved_in_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     """qemu-img: "Preallocation mode 'falloc' unsupported for this non-regular file"."""
     reserved = path.image is not None and path.image.option("preallocation") == "falloc"
-    if reserved and backing.is_block(path.layers):
+    if reserved and backing.ends_on_device(path.layers):
         yield Impossible(
             "preallocation=falloc reserves file-system blocks, and this image is on a block device",
             "choose preallocation=metadata, or leave it out",
@@ -258,10 +259,10 @@ def _a_disk_to_limit(path: DiskPath, _backing: BackingDevices) -> Iterator[Impos
 
 def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     guests = path.attachment.guests or 1
-    if path.attachment.guests is not None and path.is_share:
+    if path.attachment.guests is not None and path.shares_directory:
         yield Impossible("a shared directory is measured in one guest alone", "leave out guests")
     divided = bool(path.layers) and path.layers[-1].kind.divides
-    if guests > 1 and path.has_storage and backing.is_block(path.layers) and not divided:
+    if guests > 1 and path.has_storage and backing.ends_on_device(path.layers) and not divided:
         yield Impossible(
             f"guests={guests} needs a disk for each guest, and the path ends on one block device",
             "put volumes or a file system on it, as in lvm/none or ext4/raw/none, or leave out "

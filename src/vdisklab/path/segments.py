@@ -28,7 +28,7 @@ class LayerKind(StrEnum):
     ZRAM = "zram"
 
     @property
-    def is_directory(self) -> bool:
+    def holds_files(self) -> bool:
         """True for a layer that holds files, False for a block device."""
         return self in _DIRECTORIES
 
@@ -127,7 +127,7 @@ class Bus(StrEnum):
     P9 = "9p"
 
     @property
-    def is_share(self) -> bool:
+    def shares_directory(self) -> bool:
         """True if the guest sees a host directory instead of a disk."""
         return self in (Bus.VIRTIOFS, Bus.P9)
 
@@ -147,7 +147,7 @@ class Bus(StrEnum):
 
         QEMU takes the directory of 9p on its command line only (-fsdev); virtiofs is treated alike.
         """
-        return self not in (Bus.IDE, Bus.SATA) and not self.is_share
+        return self not in (Bus.IDE, Bus.SATA) and not self.shares_directory
 
     @property
     def machine(self) -> str:

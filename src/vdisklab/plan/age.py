@@ -87,11 +87,14 @@ def not_aged(
         if refused is not None:
             return refused
     image = path.image
-    if age.rewrites and (path.is_share or (image is not None and image.backing)):
-        what = "a directory has no image" if path.is_share else "a chain has written overlays"
+    if age.rewrites and path.shares_directory:
         return Impossible(
-            f"{what}, so rewrites are not made in it",
-            "leave out rewrites" if path.is_share else "choose its share with overlay=SHARE",
+            "a directory has no image, so rewrites are not made in it", "leave out rewrites"
+        )
+    if age.rewrites and image is not None and image.backing:
+        return Impossible(
+            "a chain has written overlays, so rewrites are not made in it",
+            "choose its share with overlay=SHARE",
         )
     if age.snapshots and not (image is not None and image.can_have_snapshots and not path.on_host):
         return Impossible(
@@ -103,7 +106,7 @@ def not_aged(
 
 def _not_filled(path: DiskPath, backing: BackingDevices) -> Impossible | None:
     where, names = path.stack or "the work directory", ", ".join(_FILLED)
-    if backing.is_block(path.layers):
+    if backing.ends_on_device(path.layers):
         reason = f"fill=… needs a file system, and {where} is a block device"
     elif not path.layers:
         reason = "fill=… would fill your own file system, because the path has none"

@@ -91,7 +91,7 @@ def draft_plan(
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     paths = expand_paths(settings.patterns, axes)
-    share = next((path for path in paths if path.is_share), None)
+    share = next((path for path in paths if path.shares_directory), None)
     if settings.guests and share is not None:
         raise PlanError(
             f"{share} is a shared directory, which one guest measures alone: it takes neither "

@@ -225,7 +225,7 @@ _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS
 
 def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
     """Why a guest cannot make the measurements' file systems on a disk of `size` bytes."""
-    if path.on_host or path.is_share:
+    if not path.gives_disk:
         return None
     for measurement in profile.measurements:
         if measurement.filesystem is None:
@@ -244,7 +244,7 @@ def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
 def not_shared(profile: Profile, path: DiskPath) -> Impossible | None:
     """Why a shared directory is not measured: a measurement of the profile works on a disk."""
     on_disk = next((plan.name for plan in profile.measurements if plan.filesystem is None), None)
-    if on_disk is None or not path.is_share:
+    if on_disk is None or not path.shares_directory:
         return None
     return Impossible(
         f"{path.attachment.bus} gives the guest files, not a disk, and {on_disk!r} of profile "
@@ -271,7 +271,7 @@ def not_booted(profile: Profile, path: DiskPath) -> Impossible | None:
         return None
     if path.on_host:
         reason = "a boot needs a guest"
-    elif path.is_share:
+    elif path.shares_directory:
         reason = f"{path.attachment.bus} gives the guest files, not a disk to boot from"
     elif path.attachment.bus.is_served:
         reason = "no guest is booted from a disk that a daemon serves"

@@ -17,7 +17,8 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import REWRITTEN, Age
 from vdisklab.storage.image import ImageFile, extents, read_properties
 from vdisklab.storage.image_commands import opened, snapshot_command
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Target
 
 PIECE = 64 << 10
 """Bytes of one rewrite."""
@@ -56,11 +57,9 @@ def aged(
     def read_back() -> Mapping[str, str]:
         evict(*made.caches)
         after = fragmentation(site.host, made)
-        properties = (
-            {} if made.is_block else read_properties(site.host, made.path, form, made.key_file)
-        )
+        on_device = isinstance(made.target, Device)
         return {
-            **properties,
+            **({} if on_device else read_properties(site.host, made.path, form, made.key_file)),
             **{f"age.{name}_before": value for name, value in before.items()},
             **{f"age.{name}_after": value for name, value in after.items()},
             "age.state": str(age),
@@ -91,7 +90,7 @@ def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
 
     Empty where they cannot be read: on devices, and where filefrag is missing or not supported.
     """
-    if made.is_block:
+    if isinstance(made.target, Device):
         return {}
     counts: dict[str, str] = {}
     if host.which("filefrag") is not None:

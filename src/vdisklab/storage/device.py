@@ -7,11 +7,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError, PlanError
-from vdisklab.host.blockdevice import Device, identity, open_device, signatures, usage
+from vdisklab.host import blockdevice
+from vdisklab.host.blockdevice import identity, open_device, signatures, usage
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.path.backing import BackingDevices
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 from vdisklab.units import format_bytes
 
 
@@ -37,7 +39,7 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
             )
 
 
-def _require_distinct(devices: Collection[Device]) -> None:
+def _require_distinct(devices: Collection[blockdevice.Device]) -> None:
     paths_by_number: dict[tuple[int, int], Path] = {}
     for device in devices:
         if device.number in paths_by_number:
@@ -57,7 +59,7 @@ def _require_distinct(devices: Collection[Device]) -> None:
 
 
 def _allowed_to_destroy(
-    backing: BackingDevices, devices: Collection[Device]
+    backing: BackingDevices, devices: Collection[blockdevice.Device]
 ) -> set[tuple[int, int]]:
     used = {device.number for device in devices}
     allowed: set[tuple[int, int]] = set()
@@ -72,7 +74,7 @@ def _allowed_to_destroy(
     return allowed
 
 
-def _require_idle(device: Device, needed: int) -> None:
+def _require_idle(device: blockdevice.Device, needed: int) -> None:
     if device.read_only:
         raise HostError(f"{device.path} is read-only", hint="name another device")
     user = usage(device)
@@ -90,7 +92,7 @@ def _require_idle(device: Device, needed: int) -> None:
 
 
 @contextmanager
-def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) -> Iterator[Target]:
+def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) -> Iterator[Device]:
     """The first `count` of the user's devices, without signatures at the start and at the end.
 
     Raises HostError before changing any if one of them cannot be used.
@@ -106,7 +108,7 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
         for path in chosen:
             built.enter_context(_held(site, path))
         first, *others = chosen
-        yield Target(first, True, {"device.path": str(first)}, disks=(first, *others))
+        yield Device(first, {"device.path": str(first)}, disks=(first, *others))
 
 
 @contextmanager

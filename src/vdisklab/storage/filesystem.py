@@ -14,7 +14,8 @@ from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
 from vdisklab.storage.room import require_memory
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,8 @@ _MAKING: Mapping[LayerKind, _Making] = {
 
 @contextmanager
 def filesystem(
-    site: Site, below: Target, layer: Layer, name: str, _capacity: int
-) -> Iterator[Target]:
+    site: Site, below: Device, layer: Layer, name: str, _capacity: int
+) -> Iterator[Directory]:
     """Creates the layer's file system on the device below and mounts it in the site's directory.
 
     Raises HostError when a requested mount option is not among those that the kernel shows.
@@ -74,7 +75,7 @@ def filesystem(
         site.run(*make, timeout=600)
         site.run(*mount_command(layer, below.path, mountpoint), timeout=120)
         properties = site.read_back(lambda: _read_back(site.host, layer, mountpoint))
-        yield below.above(mountpoint, is_block=False, **properties)
+        yield below.file_system(mountpoint, properties)
 
 
 def require_mounted(mountpoint: Path, filesystem: str) -> Mount:
@@ -122,9 +123,9 @@ def _read_back(host: Host, layer: Layer, mountpoint: Path) -> dict[str, str]:
     mount = require_mounted(mountpoint, layer.kind)
     for option in wanted_mount_options(layer):
         _require_option(mount, option)
-    properties = {f"{layer.kind}__mount": ",".join(sorted(mount.options))}
+    properties = {f"{layer.kind}.mount": ",".join(sorted(mount.options))}
     if layer.kind is LayerKind.XFS:
-        properties |= {"xfs__reflink": _read_reflink(host, mountpoint)}
+        properties |= {"xfs.reflink": _read_reflink(host, mountpoint)}
     return properties
 
 
@@ -149,7 +150,7 @@ _TMPFS = Layer(LayerKind.TMPFS)
 
 
 @contextmanager
-def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[Target]:
+def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[Directory]:
     """A tmpfs that holds `size` bytes. Raises HostError if not enough memory is available.
 
     Its option `huge` puts files on huge pages (tmpfs(5)).
@@ -159,7 +160,7 @@ def tmpfs(site: Site, name: str, size: int, layer: Layer = _TMPFS) -> Iterator[T
         huge = str(layer.option("huge"))
         wanted = f"size={size}" if huge == "never" else f"size={size},huge={huge}"
         site.run("mount", "-t", "tmpfs", "-o", wanted, "tmpfs", mountpoint)
-        yield Target(mountpoint, False, site.read_back(lambda: _tmpfs_properties(mountpoint)))
+        yield Directory(mountpoint, site.read_back(lambda: _tmpfs_properties(mountpoint)))
 
 
 def _tmpfs_properties(mountpoint: Path) -> dict[str, str]:

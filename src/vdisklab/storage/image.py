@@ -27,7 +27,8 @@ from vdisklab.storage.image_commands import (
     rewrites_of,
     snapshot_command,
 )
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Directory, Node, Share, Target
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -36,17 +37,17 @@ _CREATE_TIMEOUT = 3600.0
 class ImageFile:
     """The file or block device that QEMU opens, and its image format.
 
-    `format` is QEMU's driver name. `properties` were read back: `image.virtual_size`,
-    `image.mapped` (bytes that the format maps to data), `image.placed` (bytes that have a place in
-    the file, written or not; absent for raw, where every byte has one), `image.cluster_size` and so
-    on.
-    `caches` are the files whose pages in the host's page cache hold its data. `backing` are the
+    `target` is where it is: the directory of the file, or the device itself. `format` is QEMU's
+    driver name. `properties` were read back: `image.virtual_size`, `image.mapped` (bytes that the
+    format maps to data), `image.placed` (bytes that have a place in the file, written or not;
+    absent for raw, where every byte has one), `image.cluster_size` and so on. `caches` are
+    the files whose pages in the host's page cache hold its data. `backing` are the
     images below, nearest first; `data_file` holds the data of a qcow2 image that has only its
     tables; `key_file` holds the key of an encrypted image.
     """
 
+    target: Target | Share
     path: Path
-    is_block: bool
     format: str
     size: int
     properties: Mapping[str, str]
@@ -54,6 +55,14 @@ class ImageFile:
     backing: tuple[Path, ...] = ()
     data_file: Path | None = None
     key_file: Path | None = None
+
+    def node(self) -> Node:
+        """QEMU's protocol node of it."""
+        return self.target.node(self.path)
+
+
+DiskData = ImageFile | Share
+"""What holds a guest's data."""
 
 
 @contextmanager
@@ -105,23 +114,25 @@ def image_file(
     gets those that are not zero, if there is a source. Raises
     HostError if the size or the allocation that was read back is not as requested.
     """
-    if image is None and not target.is_block:
+    if image is None and isinstance(target, Directory):
         raise HostError(
             f"{target.path} holds files, and no image format was given",
             hint="name a format: `ext4/raw/none`, not `ext4/none`",
         )
     with ExitStack() as files:
-        path, key = target.path, None
-        if image is not None and not target.is_block:
-            path = target.path / f"{name}.{image.format}"
+        on_device, key = isinstance(target, Device), None
+        path = target.path if image is None else target.image_path(name, image.format)
+        if image is not None and not on_device:
             files.enter_context(site.tracked(Kind.FILE, path))
             if image.has_data_file:
                 files.enter_context(site.tracked(Kind.FILE, data_path(path)))
         if image is not None and image.encrypted:
-            key = site.directory / f"{name}.key" if target.is_block else key_path(path)
+            key = site.directory / f"{name}.key" if on_device else key_path(path)
             files.enter_context(site.secret(key))
-        if image is None or (target.is_block and image.driver == "raw"):
+        if isinstance(target, Device) and (image is None or image.driver == "raw"):
             yield _whole_device(site, target, size, source)
+        elif image is None:
+            raise AssertionError("a directory has no image of its own")
         else:
             yield _make(site, target, image, path, size=size, source=source, key=key)
 
@@ -160,15 +171,14 @@ def overlays(
         )
 
 
-def _whole_device(site: Site, target: Target, size: int, source: Path | None) -> ImageFile:
+def _whole_device(site: Site, target: Device, size: int, source: Path | None) -> ImageFile:
     if source is not None:
         site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
         site.check(lambda: evict(target.path))
-    caches = (target.path, *target.cached_below)
     whole = site.observe(lambda: _device_size(target.path), planned=size)
     if whole < size:
         raise HostError(f"{target.path} has {whole} bytes, but the disk needs {size}")
-    return ImageFile(target.path, True, "raw", whole, target.properties, caches)
+    return ImageFile(target, target.path, "raw", whole, target.properties, target.caches)
 
 
 def _device_size(device: Path) -> int:
@@ -209,7 +219,8 @@ def _make(
 ) -> ImageFile:
     if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
-    _create(site, image, create_command(image, path, size, on_device=target.is_block, key=key))
+    on_device = isinstance(target, Device)
+    _create(site, image, create_command(image, path, size, on_device=on_device, key=key))
     if source is not None:
         fill = fill_command(
             image.driver, source, path, thin=image.is_thin, compressed=image.compressed, key=key
@@ -227,25 +238,25 @@ def _make(
     def read_back() -> Mapping[str, str]:
         evict(*held_in)
         properties = read_properties(site.host, path, image, key)
-        whole = _whole_size(image, properties, size, is_block=target.is_block)
+        whole = _whole_size(image, properties, size, target)
         _require(properties, "image.virtual_size", whole, path)
         _require_preallocated(
-            image, properties, path, whole, is_block=target.is_block, empty=source is None
+            image, properties, path, whole, on_device=on_device, empty=source is None
         )
         return properties
 
     planned: Mapping[str, str] = {"image.virtual_size": str(size)}
     read_values = site.observe(read_back, planned=planned)
-    whole = _whole_size(image, read_values, size, is_block=target.is_block)
+    whole = _whole_size(image, read_values, size, target)
     return ImageFile(
-        path, target.is_block, image.driver, whole, {**target.properties, **read_values},
+        target, path, image.driver, whole, {**target.properties, **read_values},
         (*held_in, *target.cached_below), data_file=data, key_file=key,
     )  # fmt: skip
 
 
-def _whole_size(image: Image, properties: Mapping[str, str], size: int, *, is_block: bool) -> int:
+def _whole_size(image: Image, properties: Mapping[str, str], size: int, target: Target) -> int:
     """The bytes of the disk: LUKS has no size of its own, so it is all of a device."""
-    if is_block and image.driver == "luks":
+    if isinstance(target, Device) and image.driver == "luks":
         return max(size, int(properties["image.virtual_size"]))
     return size
 
@@ -254,7 +265,7 @@ def _copy_plain(
     site: Site, target: Target, path: Path, *, size: int, source: Path | None
 ) -> ImageFile:
     """A raw image where qemu-img is not installed, as on a cloud server: a plain file."""
-    if target.is_block or source is None:
+    if isinstance(target, Device) or source is None:
         raise not_installed("qemu-img")
     try:
         site.run_marked("cp", source, path, timeout=_CREATE_TIMEOUT)
@@ -273,9 +284,8 @@ def _copy_plain(
         return properties
 
     read_values = site.read_back(read_back)
-    return ImageFile(
-        path, False, "raw", size, {**target.properties, **read_values}, (path, *target.cached_below)
-    )
+    known = {**target.properties, **read_values}
+    return ImageFile(target, path, "raw", size, known, (path, *target.cached_below))
 
 
 def mapped_bytes(host: Host, image: ImageFile) -> int:
@@ -370,7 +380,7 @@ def _require_preallocated(
     path: Path,
     size: int,
     *,
-    is_block: bool,
+    on_device: bool,
     empty: bool,
 ) -> None:
     """Confirms the `preallocation` of a new image; each value leaves different traces.
@@ -388,7 +398,7 @@ def _require_preallocated(
     starts_unplaced = empty and image.option("data_file") != "raw"
     if preallocation == "off" and starts_unplaced and "image.placed" in properties:
         _require(properties, "image.placed", 0, path)
-    if is_block:
+    if on_device:
         return
     occupied = path.stat().st_blocks * 512
     if preallocation == "falloc" and occupied < size:

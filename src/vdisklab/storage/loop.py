@@ -15,7 +15,8 @@ from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Kind
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.room import require_memory
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 
 _WRITE_BACK = "write back"
@@ -25,7 +26,7 @@ _RESERVE_SECONDS = 3600.0
 
 
 @contextmanager
-def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Target]:
+def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Device]:
     """A loop device of `size` bytes on a new file in the site's directory.
 
     Requests direct I/O, so that the file below is not cached twice; `loop.direct_io` says whether
@@ -40,7 +41,7 @@ def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> I
             device = site.observe(lambda: Path(shown), planned=Path(f"/dev/loop-{name}"))
             direct = site.observe(partial(_confirm, site.host, device), planned=True)
             below = () if direct else (file,)
-            yield Target(device, True, {"loop.direct_io": "on" if direct else "off"}, below)
+            yield Device(device, {"loop.direct_io": "on" if direct else "off"}, below)
 
 
 def _confirm(host: Host, device: Path) -> bool:
@@ -48,7 +49,7 @@ def _confirm(host: Host, device: Path) -> bool:
     return read_direct_io(host, device)
 
 
-def side_by_side(slices: Sequence[Target]) -> Target:
+def side_by_side(slices: Sequence[Device]) -> Device:
     """Several slices as the bottom of one stack; a property that differs becomes `mixed`."""
     first = slices[0]
     if len(slices) == 1:
@@ -58,7 +59,7 @@ def side_by_side(slices: Sequence[Target]) -> Target:
         for name, value in first.properties.items()
     }
     cached = tuple(file for member in slices for file in member.cached_below)
-    return Target(first.path, True, properties, cached, tuple(member.path for member in slices))
+    return Device(first.path, properties, cached, tuple(member.path for member in slices))
 
 
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
@@ -110,7 +111,7 @@ _PAGE = 4096
 
 
 @contextmanager
-def zram(site: Site, size: int, layer: Layer) -> Iterator[Target]:
+def zram(site: Site, size: int, layer: Layer) -> Iterator[Device]:
     """A zram device of at least `size` bytes. Raises HostError if this kernel has none.
 
     See Documentation/admin-guide/blockdev/zram.rst.
@@ -134,7 +135,7 @@ def zram(site: Site, size: int, layer: Layer) -> Iterator[Target]:
             _choose(site, name, str(algorithm))
         _set(site, name, "disksize", str(exact))
         properties = site.read_back(lambda: _read_back(name, exact))
-        yield Target(Path("/dev") / name, True, properties)
+        yield Device(Path("/dev") / name, properties)
 
 
 def _choose(site: Site, device: str, algorithm: str) -> None:

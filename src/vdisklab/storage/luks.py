@@ -13,7 +13,8 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.probes import mapper_target
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 
 MAPPER = Path("/dev/mapper")
 _NODE_SECONDS = 15.0
@@ -22,8 +23,8 @@ _STANDARD_INPUT = ("--key-file", "-")
 
 @contextmanager
 def encrypted_device(
-    site: Site, below: Target, layer: Layer, name: str, _capacity: int
-) -> Iterator[Target]:
+    site: Site, below: Device, layer: Layer, name: str, _capacity: int
+) -> Iterator[Device]:
     """The device below, encrypted with a new random key that no file and no command line holds.
 
     Raises HostError if cryptsetup or the kernel's dm-crypt is missing, or does not do as it was
@@ -37,7 +38,7 @@ def encrypted_device(
         site.run_marked(*open_command(layer, below.path, mapped), timeout=120, stdin=key)
         device = site.node(node, _NODE_SECONDS)
         properties = site.read_back(lambda: _read_back(site.host, layer, mapped))
-        yield below.above(device, is_block=True, **properties)
+        yield below.device(device, properties)
 
 
 def format_command(layer: Layer, device: Path, label: str) -> tuple[str, ...]:
@@ -109,4 +110,4 @@ def _read_back(host: Host, layer: Layer, mapped: str) -> dict[str, str]:
                 f"{option.format(value)}",
                 hint=f"this kernel's dm-crypt does not know it: leave out {name}",
             )
-    return {f"luks__{name}": value for name, value in seen.items() if value is not None}
+    return {f"luks.{name}": value for name, value in seen.items() if value is not None}

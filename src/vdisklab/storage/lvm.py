@@ -12,7 +12,8 @@ from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo_members import lvm_on, lvm_report
 
 VOLUME = "disk"
@@ -22,8 +23,8 @@ _NODE_SECONDS = 15.0
 
 @contextmanager
 def logical_volume(
-    site: Site, below: Target, layer: Layer, name: str, capacity: int
-) -> Iterator[Target]:
+    site: Site, below: Device, layer: Layer, name: str, capacity: int
+) -> Iterator[Device]:
     """A volume of `capacity` bytes in a new group on all members below.
 
     Raises HostError if LVM or the kernel's device-mapper is missing, or the group's name is taken.
@@ -38,12 +39,12 @@ def logical_volume(
             site.run_uninterrupted(*pool_command(group, members), timeout=300)
         with _volume(site, group, members, capacity, thin=thin) as node:
             properties = site.read_back(lambda: _read_back(site.host, layer, members))
-            yield below.above(node, is_block=True, **properties)
+            yield below.device(node, properties)
 
 
 @contextmanager
 def another_logical_volume(
-    site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+    site: Site, below: Device, layer: Layer, name: str, *, size: int, guest: int
 ) -> Iterator[Path]:
     """The node of another volume in the group that `logical_volume` made under this name."""
     thin, group = layer.kind is LayerKind.LVMTHIN, site.unique(name)
@@ -107,7 +108,7 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
     fields = "lv_name,lv_size,segtype,stripes,chunk_size,zero,discards"
     rows = {row["lv_name"]: row for row in lvm_report(host, "lvs", members, fields)}
     kind, volume = layer.kind.value, rows[VOLUME]
-    properties = {f"{kind}__size": volume["lv_size"], f"{kind}__segment_type": volume["segtype"]}
+    properties = {f"{kind}.size": volume["lv_size"], f"{kind}.segment_type": volume["segtype"]}
     expected_type = "thin" if layer.kind is LayerKind.LVMTHIN else "linear"
     if volume["segtype"] != expected_type:
         raise HostError(
@@ -117,5 +118,5 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
         )
     if layer.kind is LayerKind.LVMTHIN:
         pool = rows[POOL]
-        properties |= {f"{kind}__{key}": pool[key] for key in ("chunk_size", "zero", "discards")}
+        properties |= {f"{kind}.{key}": pool[key] for key in ("chunk_size", "zero", "discards")}
     return properties

@@ -13,7 +13,8 @@ from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo_members import arrays
 
 MDSTAT = Path("/proc/mdstat")
@@ -22,7 +23,7 @@ _MODULES = {"0": "raid0", "1": "raid1", "5": "raid456", "10": "raid10"}
 
 
 @contextmanager
-def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
+def array(site: Site, below: Device, layer: Layer, name: str, _capacity: int) -> Iterator[Device]:
     """An array of the layer's level over all members below.
 
     --assume-clean skips the resync of a new array, which would disturb the measurement. The array
@@ -37,7 +38,7 @@ def array(site: Site, below: Target, layer: Layer, name: str, _capacity: int) ->
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
         properties = site.read_back(lambda: _read_back(site.host, node, level, count))
-        yield below.above(node, is_block=True, **properties)
+        yield below.device(node, properties)
 
 
 def create_command(label: str, level: str, members: Sequence[Path]) -> tuple[str, ...]:
@@ -97,10 +98,10 @@ def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, 
         )
     place = Path("/sys/block") / device.name / "md"
     properties = {
-        "md__level": level,
-        "md__devices": str(members),
-        "md__metadata": exported.get("MD_METADATA"),
-        "md__chunk_bytes": read_text(place / "chunk_size"),
-        "md__sync_action": read_text(place / "sync_action"),
+        "md.level": level,
+        "md.devices": str(members),
+        "md.metadata": exported.get("MD_METADATA"),
+        "md.chunk_bytes": read_text(place / "chunk_size"),
+        "md.sync_action": read_text(place / "sync_action"),
     }
     return {key: value for key, value in properties.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The place where stacks are built, and the target that one layer passes to the next."""
+"""The place where stacks are built: it records what is created, and removes it again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,43 +23,6 @@ from vdisklab.host.waiting import interrupts_held, wait_until
 from vdisklab.storage.undo import UNDO
 
 _Seen = TypeVar("_Seen")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A directory or a block device, valid while the context that made it is open.
-
-    `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
-    `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
-    cache must include them. `disks` are all devices side by side at the bottom of a stack, and
-    `volumes` those of several guests at its top; `path` is the first of them.
-    """
-
-    path: Path
-    is_block: bool
-    properties: Mapping[str, str] = field(default_factory=dict)
-    cached_below: tuple[Path, ...] = ()
-    disks: tuple[Path, ...] = ()
-    volumes: tuple[Path, ...] = ()
-
-    @property
-    def members(self) -> tuple[Path, ...]:
-        """The devices for a layer that can use several; at least `path`."""
-        return self.disks or (self.path,)
-
-    def of_guest(self, member: int) -> Target:
-        """What a guest of a group uses, from 0: its own volume, or the directory that all share."""
-        return replace(self, path=self.volumes[member]) if self.volumes else self
-
-    def above(self, path: Path, *, is_block: bool, **properties: str) -> Target:
-        """The next layer's target: everything known so far, with the properties that the layer
-        adds.
-
-        Properties are given as `layer__option`, because a keyword cannot contain a dot.
-        """
-        added = {name.replace("__", "."): value for name, value in properties.items()}
-        properties_above = {**self.properties, **added}
-        return replace(self, path=path, is_block=is_block, properties=properties_above, disks=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
@@ -18,7 +19,8 @@ from vdisklab.storage.luks import encrypted_device
 from vdisklab.storage.lvm import another_logical_volume, logical_volume
 from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.zfs import another_volume, dataset, limited_arc, volume
 
 _ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
@@ -50,6 +52,8 @@ def build_stack(
         for number, layer in enumerate(layers):
             if layer.kind.is_memory:
                 continue
+            if not isinstance(target, Device):
+                raise HostError(f"{layer} needs a block device, and {target.path} holds files")
             volumes = guests if layer.kind.divides and number == len(layers) - 1 else 1
             needed = capacity_above(layers, number, capacity // volumes)
             below, own = target, f"{name}-{number}"
@@ -61,7 +65,9 @@ def build_stack(
                     )
                     for guest in range(2, volumes + 1)
                 ]
-                target = replace(target, volumes=(target.path, *more))
+                target = replace(
+                    below.device(target.path, target.properties), volumes=(target.path, *more)
+                )
         yield target
 
 
@@ -80,7 +86,7 @@ def _bottom(
     if backing.on_devices(layers):
         return built.enter_context(whole_devices(site, backing, disks, size))
     if not layers:
-        return Target(site.directory, is_block=False)
+        return Directory(site.directory)
     if layers[0].kind is LayerKind.ZRAM:
         return built.enter_context(zram(site, size, layers[0]))
     if in_memory(layers):
@@ -95,7 +101,7 @@ def _bottom(
     return side_by_side(slices)
 
 
-Builder = Callable[[Site, Target, Layer, str, int], AbstractContextManager[Target]]
+Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Target]]
 """(site, target below, layer, a free name in the site, capacity in bytes) -> the target above.
 
 The target exists while the context is open.
@@ -118,7 +124,7 @@ class AnotherVolume(Protocol):
     """Makes the volume of guest 2 or higher, beside the one that the layer's builder made."""
 
     def __call__(
-        self, site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+        self, site: Site, below: Device, layer: Layer, name: str, *, size: int, guest: int
     ) -> AbstractContextManager[Path]:
         """The device, of `size` bytes. `name` is the one that the builder got."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,14 +12,16 @@ from pathlib import Path
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.blockdevice import record_devices
 from vdisklab.host.command import Host
+from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.facts import read_text
 from vdisklab.host.ledger import Kind
+from vdisklab.host.syscalls import opened
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
-from vdisklab.storage.direct import directness
 from vdisklab.storage.filesystem import require_mounted
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_bytes
 
 DATASET = "disk"
@@ -29,7 +33,7 @@ _PROPERTIES = ("recordsize", "volblocksize", "compression", "sync", "primarycach
 
 
 @contextmanager
-def _new_pool(site: Site, below: Target, layer: Layer, name: str) -> Iterator[_Pool]:
+def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_Pool]:
     """A pool on all members below, while the context is open."""
     pool = site.unique(name)
     site.check(lambda: _require_new_pool(site.host, pool))
@@ -48,7 +52,9 @@ _Pool = tuple[str, frozenset[str]]
 
 
 @contextmanager
-def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) -> Iterator[Target]:
+def dataset(
+    site: Site, below: Device, layer: Layer, name: str, _capacity: int
+) -> Iterator[Directory]:
     """A dataset in a new pool, mounted in the site's directory."""
     mountpoint = site.directory / name
     with site.tracked(Kind.DIRECTORY, mountpoint):
@@ -63,23 +69,23 @@ def dataset(site: Site, below: Target, layer: Layer, name: str, _capacity: int) 
             def read_back() -> dict[str, str]:
                 require_mounted(mountpoint, "zfs")
                 properties = _read_back(site.host, layer, pool, supported)
-                return {**properties, "zfs__o_direct": directness(site, mountpoint, below.members)}
+                return {**properties, "zfs.o_direct": directness(site, mountpoint, below.members)}
 
-            yield below.above(mountpoint, is_block=False, **site.read_back(read_back))
+            yield below.file_system(mountpoint, site.read_back(read_back))
 
 
 @contextmanager
-def volume(site: Site, below: Target, layer: Layer, name: str, capacity: int) -> Iterator[Target]:
+def volume(site: Site, below: Device, layer: Layer, name: str, capacity: int) -> Iterator[Device]:
     """A ZFS volume of `capacity` bytes in a new pool, with its room reserved."""
     with _new_pool(site, below, layer, name) as (pool, supported):
         node = _volume_node(site, layer, f"{pool}/{DATASET}", capacity, supported)
         properties = site.read_back(lambda: _read_back(site.host, layer, pool, supported))
-        yield below.above(node, is_block=True, **properties)
+        yield below.device(node, properties)
 
 
 @contextmanager
 def another_volume(
-    site: Site, below: Target, layer: Layer, name: str, *, size: int, guest: int
+    site: Site, below: Device, layer: Layer, name: str, *, size: int, guest: int
 ) -> Iterator[Path]:
     """The node of another volume in the pool that `volume` made under this name.
 
@@ -213,15 +219,15 @@ def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -
         "zfs", "get", "-H", "-p", "-o", "property,value", ",".join(names), f"{pool}/{DATASET}"
     ).stdout
     properties = {
-        f"{kind}__{name}": _canonical(layer, name, value)
+        f"{kind}.{name}": _canonical(layer, name, value)
         for name, value in (line.split("\t") for line in text.splitlines())
     }
-    properties[f"{kind}__raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
+    properties[f"{kind}.raid"] = parse_raid(host.run("zpool", "status", pool).stdout)
     if "ashift" in supported:
         # the last line's third column; -H came with later versions
         line = host.run("zpool", "get", "ashift", pool).stdout.strip().splitlines()[-1]
-        properties[f"{kind}__ashift"] = line.split()[2]
-    properties |= {f"{kind}__{name}": value for name, value in _version_and_arc().items()}
+        properties[f"{kind}.ashift"] = line.split()[2]
+    properties |= {f"{kind}.{name}": value for name, value in _version_and_arc().items()}
     _require_asked(layer, properties)
     return properties
 
@@ -240,12 +246,40 @@ def _version_and_arc() -> Mapping[str, str]:
 def _require_asked(layer: Layer, properties: Mapping[str, str]) -> None:
     schema = LAYER_OPTIONS[layer.kind]
     for option, value in layer.options:
-        actual = properties.get(f"{layer.kind}__{option}")
+        actual = properties.get(f"{layer.kind}.{option}")
         if actual != schema[option].format(value):
             raise HostError(
                 f"{layer.kind} has {option}={actual} instead of {schema[option].format(value)}",
                 hint="this version of ZFS does not support it; omit the option",
             )
+
+
+_TRIAL = 4 << 20
+
+
+def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
+    """What O_DIRECT does in a directory: `refused`, `direct`, or `accepted, served from a cache`.
+
+    A file system may accept the flag but serve requests from a cache (ZFS before 2.3). Some MiB are
+    written and read back with O_DIRECT: if the devices below did not transfer them, a cache did.
+    """
+    if not Directory(directory).usable():
+        return "refused"
+    numbers = [number for member in members if (number := device_below(member)) is not None]
+    file = directory / "o_direct.trial"
+    with site.tracked(Kind.FILE, file):
+        flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT
+        with opened(file, flags) as descriptor, mmap.mmap(-1, _TRIAL) as block:
+            block[:] = os.urandom(_TRIAL)
+            os.pwritev(descriptor, [block], 0)
+            os.fsync(descriptor)
+            before = read_devices(numbers)
+            os.preadv(descriptor, [block], 0)
+            after = read_devices(numbers)
+    if before is None or after is None:
+        return "accepted, and nobody counts below"
+    read = after.since(before).read_bytes
+    return "direct" if read >= _TRIAL else "accepted, served from a cache"
 
 
 PARAMETER = Path("/sys/module/zfs/parameters/zfs_arc_max")

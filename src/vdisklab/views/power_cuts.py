@@ -124,7 +124,7 @@ def _rule(durability: Durability) -> str:
 def _client_options(path: str) -> str:
     """Only a database in a guest can write to a directory."""
     bus = path.rpartition("/")[2].partition(":")[0]
-    shares = [bus.value for bus in Bus if bus.is_share]
+    shares = [bus.value for bus in Bus if bus.shares_directory]
     return " --access guest --client sqlite-extra" if bus in shares else ""
 
 

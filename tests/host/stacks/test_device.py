@@ -16,8 +16,9 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.image import image_file, random_source
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo import UNDO
 
 from .conftest import MIB, Attach
@@ -171,12 +172,12 @@ def test_clean_wipes_only_what_is_ours(host: LocalHost, attach: Attach) -> None:
 def test_an_image_fills_a_device(site: Site, attach: Attach, text: str) -> None:
     """qemu-img refuses `full` preallocation on what is no regular file."""
     image, size = parse_path(f"lvm/{text}").image, 8 * MIB
-    below = Target(attach(32 * MIB), is_block=True)
+    below = Device(attach(32 * MIB))
     with (
         random_source(site, size) as source,
         image_file(site, below, image, size=size, name="a", source=source) as made,
     ):
-        assert made.is_block
+        assert isinstance(made.target, Device)
         if text == "qcow2/none":
             assert made.properties["image.mapped"] == str(size)
         else:

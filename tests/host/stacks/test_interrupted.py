@@ -17,7 +17,8 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import parse_path
-from vdisklab.storage.site import Target, open_site
+from vdisklab.storage.site import open_site
+from vdisklab.storage.targets import Device
 from vdisklab.storage.zfs import dataset
 
 from .conftest import Attach
@@ -79,7 +80,7 @@ def test_an_interrupt_while_a_daemon_makes_a_pool_leaves_no_pool(
     fake(programs, "modprobe", "exit 1")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     (layer,) = parse_path("zfs/host").layers
-    below = Target(device, True, {}, (), (device,))
+    below = Device(device, {}, (), (device,))
     with (
         pytest.raises(KeyboardInterrupt),
         open_ledger(tmp_path / "state") as ledger,

@@ -17,6 +17,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Directory
 from vdisklab.storage.undo import UNDO
 
 from .conftest import MIB, Attach
@@ -35,7 +36,7 @@ def test_raidz1_of_four_slices_with_options(site: Site, zfs: LocalHost) -> None:
         site, layers, 64 * MIB, "a", backing=BackingDevices(disks=4), allocate=False
     ) as top:
         assert mount_at(top.path) is not None
-        assert not top.is_block
+        assert isinstance(top, Directory)
         (top.path / "file").write_bytes(b"x" * MIB)
         seen = top.properties
         assert seen["zfs.raid"] == "raidz1"

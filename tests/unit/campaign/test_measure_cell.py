@@ -38,8 +38,8 @@ from vdisklab.plan.profile import Profile
 from vdisklab.progress import MeasurementStarted, RunFinished, Throughput, silent
 from vdisklab.results.model import FailureKind, Origin, Run
 from vdisklab.storage.image import ImageFile
-from vdisklab.storage.shared_directory import SharedDirectory
-from vdisklab.storage.site import Target, open_site
+from vdisklab.storage.site import open_site
+from vdisklab.storage.targets import Directory, Share
 from vdisklab.workload.fio import Fio
 
 from .plans import a_plan
@@ -48,6 +48,7 @@ DATA = Path(__file__).parents[2] / "data"
 FIO = (DATA / "fio-3.33-randrw.json").read_text()
 FIO_LOG = (DATA / "fio-3.33-randrw_bw.log").read_text()
 SIZE = 32 << 20
+ROOT = Directory(Path("/"))
 
 
 @dataclass
@@ -96,9 +97,9 @@ def opened(
             key = image_key(cell.path, plan.backing)
             if key is not None and cell.path.has_storage:
                 seen = {"image.virtual_size": str(SIZE), "image.mapped": str(SIZE)}
-                made = ImageFile(image, False, key.format.value, SIZE, seen, (image,))
-                target = Target(image.parent, is_block=False)
-                stack_below = Stack((), is_block=False)
+                target = Directory(image.parent)
+                made = ImageFile(target, image, key.format.value, SIZE, seen, (image,))
+                stack_below = Stack(())
                 workshop._active[stack_below] = ActiveStack(
                     stack_below, target, ExitStack(), {(key, 0): made}
                 )
@@ -332,7 +333,7 @@ class TestStorageChecks:
     @staticmethod
     def wrong(path: str, **seen: str) -> dict[str, str]:
         properties = {name.replace("__", "."): value for name, value in seen.items()}
-        image = ImageFile(Path("/i"), False, "qcow2", SIZE, properties, ())
+        image = ImageFile(ROOT, Path("/i"), "qcow2", SIZE, properties, ())
         checks = storage_checks(parse_path(path), image)
         assert [check.name for check in checks] == sorted(f"host.{name}" for name in properties)
         return {check.name: check.observed for check in checks if not check.confirmed}
@@ -375,7 +376,7 @@ class TestStorageChecks:
         assert self.wrong("ext4/raw", loop__direct_io="off") == {"host.loop.direct_io": "off"}
 
     def test_what_the_path_does_not_decide_is_kept(self) -> None:
-        image = ImageFile(Path("/i"), False, "raw", SIZE, {"ext4.mount": "rw,relatime"}, ())
+        image = ImageFile(ROOT, Path("/i"), "raw", SIZE, {"ext4.mount": "rw,relatime"}, ())
         (check,) = storage_checks(parse_path("ext4/raw"), image)
         assert (check.requested, check.observed, check.confirmed) == (None, "rw,relatime", True)
 
@@ -391,7 +392,7 @@ class TestPageCache:
     @staticmethod
     def held(file: Path, *, caches: tuple[Path, ...] | None = None) -> ImageFile:
         known = (file,) if caches is None else caches
-        return ImageFile(file, False, "raw", file.stat().st_size, {}, known)
+        return ImageFile(Directory(file.parent), file, "raw", file.stat().st_size, {}, known)
 
     @pytest.mark.parametrize("asked", PageCache)
     def test_it_is_as_asked_afterwards(self, asked: PageCache, file: Path) -> None:
@@ -436,7 +437,7 @@ class TestPageCache:
 
     @pytest.mark.parametrize("asked", [PageCache.COLD, PageCache.WARM])
     def test_a_directory_has_that_of_its_files(self, asked: PageCache, tmp_path: Path) -> None:
-        share = SharedDirectory(tmp_path / "share", {}, (tmp_path / "share",))
+        share = Share(tmp_path / "share")
         (share.path / "below").mkdir(parents=True)
         set_page_cache(asked, share)
         assert resident_share(share.path) is None
@@ -453,7 +454,7 @@ class TestPageCache:
             with (Path(place) / "sparse").open("wb") as sparse:
                 sparse.truncate(64 << 20)
                 sparse.write(os.urandom(1 << 20))
-            share = SharedDirectory(Path(place), {}, (Path(place),))
+            share = Share(Path(place))
             set_page_cache(PageCache.WARM, share)
             assert resident_share(share.path) == 1.0
 
@@ -468,13 +469,16 @@ class TestPageCache:
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [("raw/none", ("raw", "/i", False, 7)), ("null", ("null-co", None, False, SIZE))],
+    [
+        ("raw/none", ("raw", {"driver": "file", "filename": "/i"}, 7)),
+        ("null", ("null-co", None, SIZE)),
+    ],
 )
 def test_the_disk_that_a_path_makes(path: str, expected: tuple[object, ...]) -> None:
-    held = ImageFile(Path("/i"), False, "raw", 7, {}, ())
+    held = ImageFile(ROOT, Path("/i"), "raw", 7, {}, ())
     parsed = parse_path(path)
     disk = disk_for(parsed, held if parsed.has_storage else None, SIZE, "s")
-    assert (disk.driver, disk.filename, disk.is_block, disk.size) == expected
+    assert (disk.driver, disk.source, disk.size) == expected
     assert disk.cache is parsed.cache
 
 

@@ -33,7 +33,9 @@ from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.targets import Device, Directory
 from vdisklab.storage.undo import kill_process, processes_marked
 from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
 from vdisklab.workload.registry import workload_for
@@ -133,9 +135,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
+def image_in(site: Site) -> ImageFile:
+    file = site.directory / "image"
+    return ImageFile(Directory(site.directory), file, "raw", 1 << 20, {}, (file,))
+
+
 def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) -> None:
-    subject = host_subject(site, site.directory / "image", 1 << 20, 1 << 30, is_device=False)
-    place = HostPlace(site, subject, site.directory)
+    subject = host_subject(site, image_in(site), 1 << 20, 1 << 30)
+    place = HostPlace(site, subject, Directory(site.directory))
     with place.workspace("ext4") as space:
         directory = Path(space.subject.path)
         assert space.subject.is_directory
@@ -160,11 +167,12 @@ from vdisklab.campaign.place import HostPlace
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.storage.site import open_site
+from vdisklab.storage.targets import Device
 from vdisklab.workload.program import Script
 directory = Path(sys.argv[1])
 with open_ledger(directory / "state") as ledger:
     with open_site(LocalHost(), ledger, directory) as site:
-        place = HostPlace(site, DISK, None)
+        place = HostPlace(site, DISK, Device(Path("/dev/x")))
         word = f"(sleep 300 & echo $! >{directory}/pid; exec setsid sleep 300)"
         watch = lambda _: (directory / "pid").exists() and os.kill(os.getpid(), signal.SIGKILL)
         place.run(Script(("sh", "-c", word), 0, 60), watch)
@@ -207,14 +215,14 @@ def test_a_program_that_forks_while_it_is_killed_is_killed_too(site: Site) -> No
 
 
 def test_a_program_that_fails_is_named_as_it_was_asked_for(site: Site) -> None:
-    place = HostPlace(site, DISK, None)
+    place = HostPlace(site, DISK, Device(Path("/dev/x")))
     with pytest.raises(CommandError, match=r"^`sh -c 'exit 3'` exited with 3"):
         place.run(Script(("sh", "-c", "exit 3"), 0, 5), Unwatched())
 
 
 def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> None:
-    subject = host_subject(site, site.directory / "image", 1 << 20, 1 << 30, is_device=False)
-    place = HostPlace(site, subject, site.directory)
+    subject = host_subject(site, image_in(site), 1 << 20, 1 << 30)
+    place = HostPlace(site, subject, Directory(site.directory))
     command = in_directory(str(site.directory), ("no-such-bench", "prepare"))
     with pytest.raises(HostError, match=r"^no-such-bench is not installed"):
         place.step(SideCommand(command, 5))
@@ -224,7 +232,7 @@ def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> Non
 
 
 def test_a_device_has_no_directory(site: Site) -> None:
-    place = HostPlace(site, DISK, None)
+    place = HostPlace(site, DISK, Device(Path("/dev/x")))
     with pytest.raises(HostError, match="ends on a block device"), place.workspace("ext4"):
         pytest.fail("not reached")
     with place.workspace(None) as space:

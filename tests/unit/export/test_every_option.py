@@ -48,11 +48,11 @@ spec: {volumeMode: Filesystem}
 
 def paths() -> Iterator[DiskPath]:
     for bus in Bus:
-        base = bus.value if bus.is_share else f"raw/none/{bus.value}"
+        base = bus.value if bus.shares_directory else f"raw/none/{bus.value}"
         for option in BUS_OPTIONS[bus]:
             chosen = CACHES[bus] if option == "cache" else VALUES[option]
             yield from (parse_path(f"{base}:{option}={value}") for value in chosen)
-        if not bus.is_share:
+        if not bus.shares_directory:
             yield from (parse_path(f"raw/{mode}/{bus.value}") for mode in CacheMode)
     for form, options in FORMAT_OPTIONS.items():
         values = [value for option in options for value in VALUES[option]]

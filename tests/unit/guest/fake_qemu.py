@@ -64,9 +64,11 @@ def disk_of(name: str, file: Path, *, serial: str = SERIAL) -> Disk:
     """The disk that was recorded, with its image in `file`."""
     path = parse_path(recorded(name).path)
     if path.image is None or not path.has_storage:
-        return Disk(serial, SIZE, None, False, "null-co", path.cache, path.attachment)
+        return Disk(serial, SIZE, None, "null-co", path.cache, path.attachment)
     form = path.image.format.value
-    return Disk(serial, SIZE, str(file), False, form, path.cache, path.attachment)
+    return Disk(
+        serial, SIZE, {"driver": "file", "filename": str(file)}, form, path.cache, path.attachment
+    )
 
 
 def make_image(directory: Path) -> Path:

@@ -170,7 +170,9 @@ def test_a_guest_that_does_not_thaw_is_ended_and_forgotten(
 @pytest.mark.parametrize(("bus", "machine"), [("ide", "pc"), ("sata", "q35")])
 def test_a_guest_of_its_own_is_ended_after_its_cell(stable: Stable, bus: str, machine: str) -> None:
     path = parse_path(f"raw/none/{bus}")
-    disk = Disk("s", 1 << 25, "/i", False, "raw", path.cache, path.attachment)
+    disk = Disk(
+        "s", 1 << 25, {"driver": "file", "filename": "/i"}, "raw", path.cache, path.attachment
+    )
     with (
         GuestPool(stable.start, silent) as pool,
         pool.dedicated_guest(path.attachment.bus, disk),

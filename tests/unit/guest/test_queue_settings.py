@@ -43,7 +43,9 @@ class FakeGuest:
 
 def disk(text: str) -> Disk:
     path = parse_path(text)
-    return Disk("vdl1", 1 << 25, "/i", False, "raw", path.cache, path.attachment)
+    return Disk(
+        "vdl1", 1 << 25, {"driver": "file", "filename": "/i"}, "raw", path.cache, path.attachment
+    )
 
 
 def test_a_scheduler_is_set_and_read_back() -> None:

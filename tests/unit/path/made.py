@@ -85,7 +85,7 @@ def is_configurable(path: DiskPath) -> bool:
 NOT_CONFIGURED = ("qemu", GUESTS, "cgroup_iops", "cgroup_bps", *IN_THE_GUEST)
 plain_attachments = st.one_of([st.builds(Attachment, st.just(bus), options_of(
     {name: option for name, option in BUS_OPTIONS[bus].items() if name not in NOT_CONFIGURED}))
-    for bus in Bus if not bus.is_served and not bus.is_share])  # fmt: skip
+    for bus in Bus if not bus.is_served and not bus.shares_directory])  # fmt: skip
 configurable_paths = st.builds(
     DiskPath,
     st.lists(layers, max_size=2).map(tuple),

@@ -52,7 +52,7 @@ def test_options_may_stand_in_any_order(path: DiskPath, chance: random.Random) -
 @given(guest_paths)
 def test_canonical_writes_the_cache_mode_and_no_default(path: DiskPath) -> None:
     named = path.cache.value in path.canonical.split("/")
-    assert named or (path.is_share and path.cache is CacheMode.DEFAULT)
+    assert named or (path.shares_directory and path.cache is CacheMode.DEFAULT)
     for part, schema in parts_with_schema(path):
         for name, value in part:
             assert value != schema[name].default

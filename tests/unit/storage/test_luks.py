@@ -16,12 +16,13 @@ from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import luks
 from vdisklab.storage.luks import encrypted_device, format_command, open_command, parse_status
-from vdisklab.storage.site import Site, Target, open_site
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.targets import Device
 from vdisklab.units import MIB
 
 from .scripted_host import ScriptedHost
 
-BELOW = Target(Path("/dev/x"), is_block=True, properties={"loop.direct_io": "on"})
+BELOW = Device(Path("/dev/x"), properties={"loop.direct_io": "on"})
 STATUS = """\
 /dev/mapper/vdl_1_s_0 is active.
   type:    LUKS2
@@ -80,7 +81,7 @@ class Programs(ScriptedHost):
         return super()._answer(command)
 
 
-def build(host: Programs, work: Path, text: str = "luks") -> tuple[Target, Site]:
+def build(host: Programs, work: Path, text: str = "luks") -> tuple[Device, Site]:
     with (
         open_ledger(work / "state") as ledger,
         open_site(host, ledger, work) as site,
@@ -120,7 +121,7 @@ def test_it_is_made_read_back_and_removed(tmp_path: Path) -> None:
     host = Programs()
     top, site = build(host, tmp_path)
     assert top.path == Path("/dev/mapper") / site.unique("s-0")
-    assert top.is_block
+    assert isinstance(top, Device)
     assert top.properties == {
         "loop.direct_io": "on", "luks.type": "LUKS2", "luks.cipher": "aes-xts-plain64",
         "luks.key": "512 bits", "luks.sector": "512", "luks.discard": "off",

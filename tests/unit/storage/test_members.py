@@ -19,7 +19,8 @@ from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import lvm, md, undo_members, zfs
 from vdisklab.storage.lvm import group_command, pool_command, volume_command
 from vdisklab.storage.md import create_command, parse_export
-from vdisklab.storage.site import Site, Target, open_site
+from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.targets import Device
 from vdisklab.storage.undo import UNDO
 from vdisklab.storage.zfs import (
     dataset_command,
@@ -179,9 +180,9 @@ def test_lvm_is_taken_down_in_order(scripted: Site, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("vdisklab.storage.site.wait_until", lambda *args, **kwargs: None)
     host = scripted.host
     assert isinstance(host, Programs)
-    below = Target(DEVICES[0], is_block=True, disks=DEVICES)
+    below = Device(DEVICES[0], disks=DEVICES)
     with lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB) as top:
-        assert top.is_block
+        assert isinstance(top, Device)
         assert top.properties["lvm.segment_type"] == "linear"
         assert top.members == (top.path,)
     verbs = [line.split()[0] for line in host.lines]
@@ -199,7 +200,7 @@ def test_the_volumes_of_guests_are_made_and_removed_one_by_one(
     monkeypatch.setattr("vdisklab.storage.site.wait_until", lambda *args, **kwargs: None)
     host = scripted.host
     assert isinstance(host, Programs)
-    below = Target(DEVICES[0], is_block=True, disks=DEVICES)
+    below = Device(DEVICES[0], disks=DEVICES)
     with (
         lvm.logical_volume(scripted, below, layer("lvm"), "s-0", MIB) as top,
         lvm.another_logical_volume(
@@ -234,7 +235,7 @@ def test_the_volumes_of_guests_are_made_and_removed_one_by_one(
 )  # fmt: skip
 def test_half_a_group_is_taken_down(tmp_path: Path, fails: str, verbs: list[str]) -> None:
     host = Programs(fail_on=fails)
-    below = Target(DEVICES[0], is_block=True, disks=DEVICES)
+    below = Device(DEVICES[0], disks=DEVICES)
     with (
         open_ledger(tmp_path / "state") as ledger,
         open_site(host, ledger, tmp_path) as site,
@@ -250,7 +251,7 @@ def test_half_a_group_is_taken_down(tmp_path: Path, fails: str, verbs: list[str]
 def test_a_name_that_is_taken_is_refused_before_anything_is_made(
     scripted: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, below = scripted.host, Target(DEVICES[0], is_block=True, disks=DEVICES)
+    host, below = scripted.host, Device(DEVICES[0], disks=DEVICES)
     assert isinstance(host, Programs)
     host.group = scripted.unique("s-0")
     with (
@@ -271,7 +272,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_made(
 def test_without_device_mapper_one_sentence(scripted: Site) -> None:
     host = Programs(fail_on="dmsetup")
     site = Site(host, scripted.ledger, scripted.directory)
-    below = Target(DEVICES[0], is_block=True)
+    below = Device(DEVICES[0])
     with (
         pytest.raises(HostError, match="this kernel has no device-mapper") as refused,
         lvm.logical_volume(site, below, layer("lvm"), "s-0", MIB),
@@ -285,7 +286,7 @@ def test_without_md_one_sentence(
 ) -> None:
     monkeypatch.setattr(md, "MDSTAT", tmp_path / "mdstat")
     (tmp_path / "mdstat").write_text("Personalities : [raid1] [raid6] [raid5] [raid4]\n")
-    below = Target(DEVICES[0], is_block=True, disks=DEVICES)
+    below = Device(DEVICES[0], disks=DEVICES)
     with (
         pytest.raises(HostError, match="no software RAID of level 10"),
         md.array(scripted, below, layer("md:level=10"), "s-0", MIB),

@@ -146,7 +146,7 @@ class GuestContent:
     def add_modules(self) -> None:
         """Adds the modules: early ones for the agent's port and the late disk, all others late."""
         tree = self._kernel.modules
-        disks = sorted(_modules_of(bus for bus in self._kernel.buses if not bus.is_share))
+        disks = sorted(_modules_of(bus for bus in self._kernel.buses if not bus.shares_directory))
         buses = sorted(_modules_of(self._kernel.buses))
         first = tree.closure([*AGENT_MODULES, *ROOT_MODULES])
         every = tree.closure([*AGENT_MODULES, *ROOT_MODULES, *buses, *OPTIONAL_MODULES])

@@ -57,25 +57,6 @@ def format_options(image: Image | None) -> tuple[tuple[str, int], ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A disk of a guest, which finds it by `serial`. `filename` is None for the null device."""
-
-    serial: str
-    size: int
-    filename: str | None
-    is_block: bool
-    driver: str
-    cache: CacheMode
-    attachment: Attachment
-    parts: ImageParts = ImageParts()
-
-    @property
-    def guest_serial(self) -> str:
-        """The serial number that the guest reads: qemu-storage-daemon gives its disks this one."""
-        return "vhost_user_blk" if self.attachment.bus.is_served else self.serial
-
-
 class AttachedNames:
     """The ids in QEMU of the parts of one attached disk."""
 
@@ -100,6 +81,43 @@ class AttachedNames:
         return f"{self.iothread}{number}"
 
 
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk of a guest, which finds it by `serial`.
+
+    `source` is what QEMU opens: the driver of its protocol node and the members that tell where.
+    Of a shared directory it is the -fsdev; None for the null device.
+    """
+
+    serial: str
+    size: int
+    source: Mapping[str, str] | None
+    driver: str
+    cache: CacheMode
+    attachment: Attachment
+    parts: ImageParts = ImageParts()
+
+    @property
+    def filename(self) -> str | None:
+        """The file or device that QEMU opens; None if it opens none."""
+        return None if self.source is None else self.source.get("filename")
+
+    @property
+    def directory(self) -> str:
+        """The directory that the guest mounts. Raises KeyError for a disk."""
+        return (self.source or {})["path"]
+
+    @property
+    def names(self) -> AttachedNames:
+        """The ids of its parts in QEMU."""
+        return AttachedNames(self.serial)
+
+    @property
+    def guest_serial(self) -> str:
+        """The serial number that the guest reads: qemu-storage-daemon gives its disks this one."""
+        return "vhost_user_blk" if self.attachment.bus.is_served else self.serial
+
+
 def cache_options(mode: CacheMode) -> dict[str, bool] | None:
     """The `cache` member of -blockdev; None for `default`, which leaves it out."""
     if mode is CacheMode.DEFAULT:
@@ -113,8 +131,8 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
     Every node gets the cache mode: only inline children inherit options, not named nodes (QEMU,
     block.c, bdrv_inherited_options).
     """
-    names = AttachedNames(disk.serial)
-    if disk.filename is None:
+    names = disk.names
+    if disk.source is None:
         null = {
             "driver": "null-co",
             "node-name": names.node,
@@ -128,9 +146,9 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
         common["cache"] = cache
     common["discard"] = str(disk.attachment.option("discard"))
     protocol = {
-        "driver": "host_device" if disk.is_block else "file",
+        "driver": disk.source["driver"],
         "node-name": names.file_node,
-        "filename": disk.filename,
+        **{member: value for member, value in disk.source.items() if member != "driver"},
         "aio": disk.attachment.aio.value,
         **common,
     }
@@ -154,7 +172,7 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
 
 def _backing_nodes(disk: Disk, protocol: Arguments, common: Arguments) -> Iterator[Arguments]:
     """The nodes of the chain below the image, lowest first, which QEMU only reads."""
-    names = AttachedNames(disk.serial)
+    names = disk.names
     for number in reversed(range(len(disk.parts.backing))):
         node = names.backing_node(number)
         file = {"node-name": f"{node}-file", "filename": disk.parts.backing[number]}
@@ -168,7 +186,7 @@ def _backing_nodes(disk: Disk, protocol: Arguments, common: Arguments) -> Iterat
 
 
 def _throttle_node(disk: Disk, common: Arguments) -> tuple[Arguments, ...]:
-    names = AttachedNames(disk.serial)
+    names = disk.names
     if not throttle_limits(disk.attachment):
         return ()
     node = {"driver": "throttle", "node-name": names.throttle, "throttle-group": names.throttle}
@@ -204,7 +222,7 @@ CONTROLLER_PROPERTIES: Mapping[Bus, Mapping[str, str]] = {
 
 
 def _controller_properties(disk: Disk) -> dict[str, Any]:
-    attachment, names = disk.attachment, AttachedNames(disk.serial)
+    attachment, names = disk.attachment, disk.names
     properties: dict[str, Any] = {
         name: value
         for option, name in CONTROLLER_PROPERTIES.get(attachment.bus, {}).items()
@@ -225,7 +243,7 @@ def _served_device(disk: Disk, port: str | None) -> Arguments:
     The daemon leaves the setting of the write cache at 0, so a guest that could read it would never
     flush (vu_blk_initialize_config in block/export/vhost-user-blk-server.c).
     """
-    names = AttachedNames(disk.serial)
+    names = disk.names
     return {
         "driver": "vhost-user-blk-pci",
         "id": names.device,
@@ -238,7 +256,7 @@ def _served_device(disk: Disk, port: str | None) -> Arguments:
 
 def devices(disk: Disk, port: str | None) -> tuple[Arguments, ...]:
     """The -device arguments of a disk, controller first; `port` is the PCI bus for hot-plug."""
-    names = AttachedNames(disk.serial)
+    names = disk.names
     attachment = disk.attachment
     if attachment.bus.is_served:
         return (_served_device(disk, port),)
@@ -272,7 +290,7 @@ _ON_A_BUS: Mapping[Bus, Arguments] = {
 
 def node_objects(disk: Disk) -> tuple[Arguments, ...]:
     """The objects that a disk's nodes name: the key's secret and the throttle group."""
-    names, limits = AttachedNames(disk.serial), throttle_limits(disk.attachment)
+    names, limits = disk.names, throttle_limits(disk.attachment)
     objects: list[Arguments] = []
     if disk.parts.key_file is not None:
         objects.append({"qom-type": "secret", "id": names.key, "file": disk.parts.key_file})
@@ -287,7 +305,7 @@ def objects(disk: Disk) -> tuple[Arguments, ...]:
 
 
 def _iothreads(disk: Disk) -> tuple[Arguments, ...]:
-    attachment, names = disk.attachment, AttachedNames(disk.serial)
+    attachment, names = disk.attachment, disk.names
     threads = [names.iothread] if attachment.iothread else []
     threads += [names.numbered_iothread(number) for number in range(attachment.iothreads or 0)]
     settings = iothread_settings(attachment)

@@ -16,7 +16,6 @@ from typing import Any
 
 from vdisklab.guest.qemu.block_nodes import (
     Arguments,
-    AttachedNames,
     Disk,
     QmpCommand,
     block_nodes,
@@ -35,12 +34,12 @@ _MOST_QUEUES = 64
 
 def _address(disk: Disk) -> dict[str, Any]:
     """The socket between the daemon and QEMU's device, in the abstract namespace."""
-    return {"path": AttachedNames(disk.serial).served, "abstract": True, "tight": True}
+    return {"path": disk.names.served, "abstract": True, "tight": True}
 
 
 def served_export(disk: Disk) -> Arguments:
     """The arguments of block-export-add for a disk that QEMU's device gets from the daemon."""
-    names, attachment = AttachedNames(disk.serial), disk.attachment
+    names, attachment = disk.names, disk.attachment
     thread = {"iothread": names.iothread} if attachment.iothread else {}
     return {
         "type": "vhost-user-blk",
@@ -71,7 +70,7 @@ def _attach_below(disk: Disk) -> tuple[QmpCommand, ...]:
     if disk.attachment.bus.is_served:
         address = {"type": "unix", "data": _address(disk)}
         backend = {"type": "socket", "data": {"addr": address, "server": False}}
-        names = AttachedNames(disk.serial)
+        names = disk.names
         return (QmpCommand("chardev-add", {"id": names.served, "backend": backend}),)
     return (
         *(QmpCommand("object-add", arguments) for arguments in objects(disk)),
@@ -89,7 +88,7 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
         for arguments in reversed(devices(disk, port))
     )
     if disk.attachment.bus.is_served:
-        served = {"id": AttachedNames(disk.serial).served}
+        served = {"id": disk.names.served}
         return (*unplug, QmpCommand("chardev-remove", served))
     return (
         *unplug,
@@ -103,7 +102,7 @@ def detach_commands(disk: Disk, port: str | None) -> tuple[QmpCommand, ...]:
 
 def cold_arguments(disk: Disk) -> tuple[str, ...]:
     """The arguments of QEMU's command line for a disk or directory that is present at boot."""
-    if disk.attachment.bus.is_share:
+    if disk.attachment.bus.shares_directory:
         return share_arguments(disk)
     return (*_below(disk), *_flagged("-device", devices(disk, None)))
 
@@ -111,7 +110,7 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
 def _below(disk: Disk) -> tuple[str, ...]:
     if not disk.attachment.bus.is_served:
         return _flags("-", disk)
-    served = AttachedNames(disk.serial).served
+    served = disk.names.served
     return ("-chardev", f"socket,id={served},path={served},abstract=on")
 
 
@@ -141,8 +140,8 @@ VIRTIOFSD = "virtiofsd"
 
 
 def share_arguments(disk: Disk) -> tuple[str, ...]:
-    """QEMU's arguments for the directory `disk.filename`; the guest mounts it by the serial."""
-    names, directory = AttachedNames(disk.serial), (disk.filename or "").replace(",", ",,")
+    """QEMU's arguments for a shared directory; the guest mounts it by the serial."""
+    names, directory = disk.names, disk.directory.replace(",", ",,")
     if disk.attachment.bus is Bus.P9:
         return (
             "-fsdev", f"local,id={names.node},path={directory},security_model=none",

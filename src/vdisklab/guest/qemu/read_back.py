@@ -14,7 +14,6 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import (
     CONTROLLER_PROPERTIES,
-    AttachedNames,
     Disk,
     iothread_settings,
     throttle_limits,
@@ -112,11 +111,11 @@ def check_share(machine: Machine, disk: Disk, daemon: VirtiofsDaemon | None) -> 
     """The directory's device in QEMU, and the daemon's options; its mount is read in the guest."""
     yield Check("qemu.version", machine.config.version, running_version(machine))
     tag = "tag" if daemon else "mount_tag"
-    device = AttachedNames(disk.serial).device
+    device = disk.names.device
     yield Check(f"qemu.{tag}", disk.serial, str(_property(machine, device, tag)))
     if daemon is not None:
         yield Check("virtiofsd.version", None, daemon.version)
-        yield Check("virtiofsd.source", disk.filename, daemon.option("source"))
+        yield Check("virtiofsd.source", disk.directory, daemon.option("source"))
         yield Check("virtiofsd.cache", str(disk.attachment.option("cache")), daemon.option("cache"))
 
 
@@ -125,7 +124,7 @@ def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
 
     The write cache is the export's; the guest's kernel shows it (`guest.write_cache`).
     """
-    daemon, names, attachment = serving.daemon, AttachedNames(disk.serial), disk.attachment
+    daemon, names, attachment = serving.daemon, disk.names, disk.attachment
     node = named_node(daemon, names.node)
     yield Check(f"{DAEMON}.version", None, running_version(daemon))
     yield Check("qemu.format", disk.driver, node.drv)
@@ -168,7 +167,7 @@ def _expected_write_cache(disk: Disk) -> str:
 
 
 def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
-    names = AttachedNames(disk.serial)
+    names = disk.names
     inserted = inserted_node(machine, names.device)
     cache = inserted.cache
     return (
@@ -191,14 +190,14 @@ def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check
     attachment = disk.attachment
     if not throttle_limits(attachment) and attachment.detect_zeroes == "off":
         return (Check("qemu.format", disk.driver, device_driver),)
-    node = named_node(machine, AttachedNames(disk.serial).node)
+    node = named_node(machine, disk.names.node)
     detecting = Check("qemu.detect_zeroes", attachment.detect_zeroes, node.detect_zeroes)
     return (Check("qemu.format", disk.driver, node.drv), detecting)
 
 
 def _check_throttle(machine: BlockLayer, disk: Disk) -> Check:
     """The limits of the throttle group; QEMU lists many, and 0 means unlimited."""
-    group = AttachedNames(disk.serial).throttle
+    group = disk.names.throttle
     limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
     seen = {name: number for name, number in limits.items() if name.endswith("-total") and number}
     requested = throttle_limits(disk.attachment)
@@ -298,7 +297,7 @@ def _gone(pid: int, error: OSError) -> GuestError:
 
 def _check_threads(machine: Machine, disk: Disk) -> tuple[Check, ...]:
     """The device's thread, or the threads of its queues, and the settings of each."""
-    names, attachment = AttachedNames(disk.serial), disk.attachment
+    names, attachment = disk.names, disk.attachment
     own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
     checks = []
     if attachment.iothread:
@@ -341,7 +340,7 @@ def _check_ring(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> tuple[Ch
 
 
 def _controller(disk: Disk) -> str:
-    names = AttachedNames(disk.serial)
+    names = disk.names
     return names.controller if disk.attachment.bus is Bus.SCSI else names.device
 
 

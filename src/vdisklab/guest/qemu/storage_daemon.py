@@ -16,7 +16,6 @@ from typing import Any
 
 from vdisklab.errors import GuestError, GuestTimeoutError
 from vdisklab.guest.qemu.block_nodes import (
-    AttachedNames,
     Disk,
     block_nodes,
     drive_node,
@@ -66,7 +65,7 @@ class StorageDaemon:
 
         Raises GuestError if QEMU does not open it.
         """
-        names, served = AttachedNames(disk.serial), disk.attachment.bus.is_served
+        names, served = disk.names, disk.attachment.bus.is_served
         nodes = block_nodes(disk)
         with ExitStack() as opened:
             for made in objects(disk) if served else node_objects(disk):
@@ -88,7 +87,7 @@ class StorageDaemon:
         An export's size is fixed, so QEMU refuses `block_resize` during one
         (nbd_export_create in nbd/server.c).
         """
-        self._stop_export(AttachedNames(disk.serial).device)
+        self._stop_export(disk.names.device)
         self.monitor.execute("block_resize", {"node-name": drive_node(disk), "size": size})
         self.monitor.execute("block-export-add", export_arguments(disk))
 
@@ -119,7 +118,7 @@ class StorageDaemon:
 
 def export_arguments(disk: Disk) -> dict[str, object]:
     """The arguments of block-export-add for a disk."""
-    names = AttachedNames(disk.serial)
+    names = disk.names
     return {
         "type": "nbd",
         "id": names.device,

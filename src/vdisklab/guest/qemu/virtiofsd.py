@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import VIRTIOFSD, virtiofsd_arguments
 from vdisklab.guest.qemu.process import qemu_process
 from vdisklab.host.command import Host
@@ -80,7 +80,7 @@ def start_virtiofsd(
     Its errors go to a file in `directory`. Raises HostError if it is not installed, or if it cannot
     take the directory's name.
     """
-    program, shared = find_virtiofsd(host), disk.filename or ""
+    program, shared = find_virtiofsd(host), disk.directory
     if "," in shared:
         raise HostError(
             f"{VIRTIOFSD} cannot share {shared}: a comma ends an option of its command line",
@@ -91,7 +91,7 @@ def start_virtiofsd(
         ledger.entry(Kind.PROCESS, f"source={shared}"),
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
     ):
-        listening.bind(f"\0{AttachedNames(disk.serial).served}")
+        listening.bind(f"\0{disk.names.served}")
         listening.listen(1)
         at = f"--fd={listening.fileno()}"
         argv = virtiofsd_arguments(program, shared, disk.attachment, at)

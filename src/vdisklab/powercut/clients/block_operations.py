@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import PowercutError
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk, block_nodes, drive_node
+from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.waiting import wait_until
@@ -110,7 +110,7 @@ class RunningOperation:
         """Starts the job of a commit or a mirror, which copies while the guest writes."""
         node = drive_node(self.disk)
         if self.kind is MidRunOperation.COMMIT:
-            below = AttachedNames(self.disk.serial).backing_node(0)
+            below = self.disk.names.backing_node(0)
             self.monitor.execute("blockdev-reopen", {"options": [self._writable(f"{below}-file")]})
             self.monitor.execute(
                 "block-commit", {"job-id": _JOB, "device": node, "base-node": below}

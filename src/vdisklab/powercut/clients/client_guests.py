@@ -12,7 +12,7 @@ from vdisklab.guest.factory import GuestContext, prepare_guests
 from vdisklab.guest.hotplug import served, shared
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.pool import GuestPool
-from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
+from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.plugging import mount_command
 from vdisklab.guest.qemu.qmp_models import inserted_node
 from vdisklab.guest.qemu.read_back import check_share, check_state
@@ -62,7 +62,7 @@ def apply_setting(
     ended = machine.agent.run(argv, timeout=_SETTING_SECONDS)
     properties = dict(line.split("=", 1) for line in ended.stdout.splitlines())
     if not disk.attachment.bus.is_served:
-        cache = inserted_node(machine, AttachedNames(disk.serial).device).cache
+        cache = inserted_node(machine, disk.names.device).cache
         properties["qemu.write_cache"] = "on" if cache.writeback else "off"
     if setting is not DriverSetting.AS_FOUND:
         key, value = _EXPECTED[setting]
@@ -96,7 +96,7 @@ class Guests:
 
         Raises GuestError, and PlanError for a setting that the bus does not have.
         """
-        if disk.attachment.bus.is_share:
+        if disk.attachment.bus.shares_directory:
             with self._on_share(disk, load, setting) as client:
                 yield client
             return
@@ -121,7 +121,7 @@ class Guests:
             name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
             with database_on(guest.machine, mounting, properties, name, load.kind) as client:
                 # A sync in the guest does not reach the host's file system through 9p.
-                sync_filesystem(Path(disk.filename or ""))
+                sync_filesystem(Path(disk.directory))
                 yield client
 
     @contextmanager

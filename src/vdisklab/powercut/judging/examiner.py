@@ -51,6 +51,7 @@ from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.sectors import Bytes, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Directory
 from vdisklab.units import SECTOR
 
 _LATER_WRITES = 48
@@ -285,8 +286,8 @@ class Examiner:
     def _writable(self, image: Path, parts: ImageParts) -> Disk:
         """The image as QEMU opens it at the guest's next boot, for writing."""
         return Disk(
-            _SERIAL, self.trace.image_size, str(image), False, self.trace.image_format,
-            CacheMode.WRITEBACK, Attachment(), parts,
+            _SERIAL, self.trace.image_size, Directory(image.parent).node(image),
+            self.trace.image_format, CacheMode.WRITEBACK, Attachment(), parts,
         )  # fmt: skip
 
     def _parts(self, position: int) -> ImageParts:

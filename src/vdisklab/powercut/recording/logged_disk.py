@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from vdisklab.powercut.recording.trace import Trace
 from vdisklab.powercut.recording.write_log import Log, LogError, mark_text
 from vdisklab.results.power_cut import DISK_LOG
 from vdisklab.storage.loop import read_direct_io, require_flushes
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Device
 from vdisklab.units import GIB
 
 TARGET = "log-writes"
@@ -66,15 +67,21 @@ class MarkTail:
 
 @dataclass(frozen=True, slots=True)
 class LoggedDisk:
-    """The device to build on, and its growing log.
+    """The logged file or device with the properties that were read back, and its growing log.
 
     `marks` is set if positions are marks instead of lengths of the log.
     """
 
-    target: Target
+    path: Path
     log: Path
     size: int
     marks: MarkTail | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def device(self) -> Device:
+        """The device to build on. It must not be a logged file."""
+        return Device(self.path, self.properties)
 
 
 @contextmanager
@@ -90,11 +97,11 @@ def logged_disk(
     """A loop device of `size` bytes over a logged file. Raises HostError as `logged_file` does."""
     with (
         logged_file(site, name, size, lies=lies, log=log) as below,
-        site.tracked(Kind.LOOP, below.target.path),
+        site.tracked(Kind.LOOP, below.path),
     ):
-        device = Path(attach_loop(below.target.path, direct_io=direct_io))
+        device = Path(attach_loop(below.path, direct_io=direct_io))
         require_flushes(device)
-        yield replace(below, target=Target(device, True, _direct_io(site, device)))
+        yield replace(below, path=device, properties=_direct_io(site, device))
 
 
 @contextmanager
@@ -154,7 +161,7 @@ def logged_file(
             *map(os.fspath, (mountpoint, content, log)),
         )  # fmt: skip
         with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
-            yield LoggedDisk(Target(mountpoint, False), log, size)
+            yield LoggedDisk(mountpoint, log, size)
             # The server ends with its mount; `_server` waits for that.
             site.host.run("umount", mountpoint)
 
@@ -302,8 +309,8 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[LoggedD
                 site.host.run("dmsetup", "create", device, "--table", dm_table(size, *disks))
                 _require_mapped(site.host, device)
                 properties = {**_direct_io(site, Path(disks[0])), DISK_LOG: target}
-                mapped = Target(Path("/dev/mapper") / device, True, properties)
-                yield LoggedDisk(mapped, log, size, MarkTail(site.host, device))
+                mapped, marks = Path("/dev/mapper") / device, MarkTail(site.host, device)
+                yield LoggedDisk(mapped, log, size, marks, properties)
 
 
 def mark_positions(log: Log) -> Mapping[int, int]:

@@ -49,9 +49,9 @@ from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.room import size_for
-from vdisklab.storage.shared_directory import shared_directory
-from vdisklab.storage.site import Site, Target
+from vdisklab.storage.site import Site
 from vdisklab.storage.stack import BUILDERS
+from vdisklab.storage.targets import Directory, Target, shared_directory
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB, SECTOR
 
@@ -222,8 +222,7 @@ def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
     return Disk(
         serial=name[-20:],
         size=spec.size,
-        filename=str(image.path),
-        is_block=False,
+        source=image.node(),
         driver=image.format,
         cache=spec.path.cache,
         attachment=spec.path.attachment,
@@ -292,7 +291,7 @@ def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | Non
             f"cannot be judged under {model}: only one file is logged, and the data is in another",
             "leave out data_file",
         )
-    if model.spares_the_host and path.is_share:
+    if model.spares_the_host and path.shares_directory:
         return Impossible(
             f"cannot be judged under {model}: only one file is logged, and it is a directory",
             f"leave out --model {model}",
@@ -323,7 +322,7 @@ def _unknown_recovery(path: DiskPath) -> Impossible | None:
 
 
 def _unknown_image(path: DiskPath) -> Impossible | None:
-    if path.is_share:
+    if path.shares_directory:
         return None
     if path.image is None or not path.image.format.is_file:
         return Impossible(
@@ -345,7 +344,7 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     capacity = size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
-        BUILDERS[layer.kind](site, disk.target, layer, f"{name}.mnt", spec.size) as target,
+        BUILDERS[layer.kind](site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
         _make_durable(file, target.path)
@@ -374,17 +373,17 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
     """
     _, image = require_judgeable(spec.path)
     assert image is not None  # noqa: S101 - not_judgeable_under refuses a directory
-    place = Target(site.directory, False)
+    place = Directory(site.directory)
     with _image(site, place, image, size=spec.size, name=name) as made:
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
             os.link(below, log.parent / below.name)
         is_raw = image.format is ImageFormat.RAW
         size = made.path.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
         with logged_file(site, name, size, lies=spec.lies, log=log) as file:
-            _copy_sparse(made.path, file.target.path, "r+b")
+            _copy_sparse(made.path, file.path, "r+b")
             yield _RecordedStack(
                 file,
-                replace(made, path=file.target.path),
+                replace(made, path=file.path),
                 image_name=STATE_NAME,
                 filled=not image.is_thin,
                 filesystem=NO_FILESYSTEM,
@@ -429,7 +428,7 @@ def _data(site: Site, target: Target, image: Image | None, *, size: int) -> Iter
             yield made
         return
     with shared_directory(site, target, "disk") as shared:
-        yield ImageFile(shared.path, False, SHARED, size, {}, ())
+        yield ImageFile(shared, shared.path, SHARED, size, {}, ())
 
 
 @contextmanager

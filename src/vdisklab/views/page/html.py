@@ -267,7 +267,7 @@ def _segments(cell: MeasuredCell) -> list[str]:
     return [
         "+".join(layer.kind.value for layer in path.layers) or "–",
         path.image.format.value if path.image else "–",
-        "–" if path.on_host or path.is_share else path.cache.value,
+        "–" if not path.gives_disk else path.cache.value,
         "host" if path.on_host else path.attachment.bus.value,
     ]
 

@@ -14,7 +14,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     queue_diagnostics,
 )
 from vdisklab.results.outlines import Example
-from vdisklab.storage.direct import directness
+from vdisklab.storage.zfs import directness
 
 CELLS = {
     "a": cell("zfs/raw/none"),

@@ -49,15 +49,22 @@ VALUES = {
 Choices = tuple[tuple[str, str], ...]
 
 
-def disk(text: str, *, driver: str = "qcow2", is_block: bool = False) -> Disk:
+def disk(text: str, *, driver: str = "qcow2", protocol: str = "file") -> Disk:
     path = parse_path(text)
-    return Disk("vdl1", 1 << 25, "/w/i", is_block, driver, path.cache, path.attachment)
+    return Disk(
+        "vdl1",
+        1 << 25,
+        {"driver": protocol, "filename": "/w/i"},
+        driver,
+        path.cache,
+        path.attachment,
+    )
 
 
 def possible_choices() -> Iterator[Choices]:
     """Every combination of bus, cache mode and options of the bus that can exist."""
     for bus, cache in itertools.product(
-        [bus for bus in Bus if not (bus.is_served or bus.is_share)], CacheMode
+        [bus for bus in Bus if not (bus.is_served or bus.shares_directory)], CacheMode
     ):
         names = [name for name in VALUES if name in BUS_OPTIONS[bus]]
         for values in itertools.product(*(VALUES[name] for name in names)):
@@ -213,13 +220,13 @@ def test_pci_devices_are_plugged_into_a_port_that_starts_empty(text: str) -> Non
 
 
 def test_a_block_device_is_opened_as_one() -> None:
-    protocol, _ = block_nodes(disk("lvm/none", driver="raw", is_block=True))
+    protocol, _ = block_nodes(disk("lvm/none", driver="raw", protocol="host_device"))
     assert (protocol["driver"], protocol["filename"]) == ("host_device", "/w/i")
 
 
 def test_the_null_device_has_one_node_of_the_right_size() -> None:
     path = parse_path("null")
-    null = Disk("vdl1", 1 << 25, None, False, "null-co", path.cache, path.attachment)
+    null = Disk("vdl1", 1 << 25, None, "null-co", path.cache, path.attachment)
     (node,) = block_nodes(null)
     assert (node["driver"], node["size"]) == ("null-co", 1 << 25)
 
@@ -228,7 +235,7 @@ def test_serial_numbers_fit_every_bus() -> None:
     """virtio-blk carries 20 bytes (VIRTIO_BLK_ID_BYTES), ATA 20, NVMe 20; see find-disk."""
     for bus in Bus:
         # qemu-storage-daemon has a serial number of its own
-        if not bus.is_served and not bus.is_share:
+        if not bus.is_served and not bus.shares_directory:
             (*_, device) = devices(disk(f"qcow2/none/{bus}"), None)
             assert device["serial"] == "vdl1"
 

@@ -80,7 +80,9 @@ def test_usb_only_where_it_is_measured() -> None:
 @pytest.mark.parametrize("bus", [Bus.IDE, Bus.SATA])
 def test_a_disk_that_cannot_be_plugged_is_there_from_the_start(bus: Bus) -> None:
     path = parse_path(f"raw/none/{bus}")
-    disk = Disk("vdl1", 1 << 25, "/w/i", False, "raw", path.cache, path.attachment)
+    disk = Disk(
+        "vdl1", 1 << 25, {"driver": "file", "filename": "/w/i"}, "raw", path.cache, path.attachment
+    )
     words = argv(machine=bus.machine, disks=(disk,))
     assert value_of(words, "-machine") == ("pc" if bus is Bus.IDE else "q35")
     assert any('"driver": "ide-hd"' in word for word in words)

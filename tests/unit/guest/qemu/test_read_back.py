@@ -140,13 +140,13 @@ class TestDirect:
         assert seen == {"kernel.o_direct": "off/on"}
 
     def test_a_file_that_is_not_open(self, image: Path, tmp_path: Path) -> None:
-        other = replace(disk_of("virtio", image), filename=str(tmp_path / "other"))
+        other = replace(disk_of("virtio", image), source={"filename": str(tmp_path / "other")})
         (tmp_path / "other").touch()
         seen = wrong(checked(FakeQemu("virtio"), disk_of("virtio", image), asked=other))
         assert seen == {"kernel.o_direct": "not open"}
 
     def test_a_file_that_is_gone(self, image: Path, tmp_path: Path) -> None:
-        other = replace(disk_of("virtio", image), filename=str(tmp_path / "gone"))
+        other = replace(disk_of("virtio", image), source={"filename": str(tmp_path / "gone")})
         with pytest.raises(HostError, match="gone cannot be read: No such file"):
             checked(FakeQemu("virtio"), disk_of("virtio", image), asked=other)
 

@@ -31,7 +31,14 @@ def spelled(asked: list[dict[str, Any]]) -> list[str]:
 
 def plain(text: str, file: Path) -> Disk:
     path = parse_path(text)
-    return Disk(SERIAL, SIZE, str(file), False, "qcow2", path.cache, path.attachment)
+    return Disk(
+        SERIAL,
+        SIZE,
+        {"driver": "file", "filename": str(file)},
+        "qcow2",
+        path.cache,
+        path.attachment,
+    )
 
 
 @contextmanager

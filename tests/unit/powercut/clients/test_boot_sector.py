@@ -15,7 +15,14 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.powercut.clients.boot_sector import BootSectorDisk, boot_argv, boot_sector
 from vdisklab.powercut.sectors import make_sectors
 
-DISK = Disk("run1", 8 << 20, "/m/disk.raw", False, "raw", CacheMode.NONE, Attachment(Bus.IDE))
+DISK = Disk(
+    "run1",
+    8 << 20,
+    {"driver": "file", "filename": "/m/disk.raw"},
+    "raw",
+    CacheMode.NONE,
+    Attachment(Bus.IDE),
+)
 
 
 def test_it_is_a_boot_sector() -> None:

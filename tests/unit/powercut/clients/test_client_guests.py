@@ -39,7 +39,7 @@ from vdisklab.powercut.sectors import make_sectors, read_versions
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.units import SECTOR
 
-RUN1 = Disk("run1", 1, "/x", False, "raw", CacheMode.NONE, Attachment())
+RUN1 = Disk("run1", 1, {"driver": "file", "filename": "/x"}, "raw", CacheMode.NONE, Attachment())
 
 
 class Guest:

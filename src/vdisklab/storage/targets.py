@@ -1,0 +1,191 @@
+"""Targets: what a stack of host layers ends on, and what a guest gets. A closed sum.
+
+    Directory   holds files, among them images
+    Device      a block device: the guest's disk itself, or an image's place
+    Share       a directory that a guest mounts as its own file system
+
+Everything that differs between them is asked of the target, so a new kind is a class here.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.blockdevice import describe_device, medium_of
+from vdisklab.host.counters import device_below
+from vdisklab.host.ledger import Kind
+from vdisklab.host.probes import try_o_direct
+from vdisklab.path.backing import BackingDevices, in_memory
+from vdisklab.path.disk_path import Layer
+from vdisklab.storage.site import Site
+
+Node = Mapping[str, str]
+"""What QEMU opens, in its own words: the members of a -blockdev protocol node, or of an -fsdev."""
+
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What all targets have; valid while the context that made it is open.
+
+    `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
+    `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
+    cache must include them.
+    """
+
+    path: Path
+    properties: Mapping[str, str] = field(default_factory=dict)
+    cached_below: tuple[Path, ...] = ()
+
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """The files and devices whose pages in the host's page cache hold its data: what must be
+        emptied before a measurement."""
+        return (self.path, *self.cached_below)
+
+    def counters(self) -> tuple[tuple[int, int], ...]:
+        """The numbers of the host's devices whose counters show what it transfers."""
+        number = device_below(self.path)
+        return () if number is None else (number,)
+
+
+@dataclass(frozen=True, slots=True)
+class Directory(_Place):
+    """Holds files: the work directory, or a mounted file system."""
+
+    def usable(self) -> bool:
+        """True when O_DIRECT works in it: a file is written and read back.
+
+        Raises HostError if nothing can be written: a full disk is not a lack of O_DIRECT.
+        """
+        if try_o_direct(self.path) is None:
+            return True
+        try:
+            with tempfile.TemporaryFile(dir=self.path) as file:
+                file.write(bytes(_BLOCK))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise HostError(
+                f"nothing can be written in {self.path}: {error.strerror}",
+                hint="free some space there, or name another directory with --dir",
+            ) from error
+        return False
+
+    def identity(self) -> str | None:
+        """The medium below, as runs store it; None if it is unknown."""
+        return medium_of(self.path)
+
+    def of_guest(self, _member: int) -> Directory:
+        """What a guest of a group uses: all share the directory."""
+        return self
+
+    def image_path(self, name: str, form: str) -> Path:
+        """The file of a new image."""
+        return self.path / f"{name}.{form}"
+
+    def node(self, file: Path) -> Node:
+        """QEMU's protocol node of an image's file in it."""
+        return {"driver": "file", "filename": str(file)}
+
+
+@dataclass(frozen=True, slots=True)
+class Device(_Place):
+    """A block device.
+
+    `disks` are all devices side by side at the bottom of a stack, and `volumes` those of several
+    guests at its top; `path` is the first of them.
+    """
+
+    disks: tuple[Path, ...] = ()
+    volumes: tuple[Path, ...] = ()
+
+    @property
+    def members(self) -> tuple[Path, ...]:
+        """The devices for a layer that can use several; at least `path`."""
+        return self.disks or (self.path,)
+
+    def usable(self) -> bool:
+        """True when O_DIRECT works on it: a block is read. Raises HostError if it cannot be
+        opened for other reasons."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return False
+            raise HostError(
+                f"{self.path} cannot be opened: {error.strerror}",
+                hint="check that the device still exists (`lsblk`) and that you are root",
+            ) from error
+        try:
+            with mmap.mmap(-1, _BLOCK) as block:
+                return os.preadv(descriptor, [block], 0) == _BLOCK
+        finally:
+            os.close(descriptor)
+
+    def identity(self) -> str | None:
+        """The device, as runs store it."""
+        return describe_device(self.path) or str(self.path)
+
+    def of_guest(self, member: int) -> Device:
+        """What a guest of a group uses, from 0: its own volume."""
+        return replace(self, path=self.volumes[member]) if self.volumes else self
+
+    def image_path(self, _name: str, _form: str) -> Path:
+        """The device itself: an image on it has no other name."""
+        return self.path
+
+    def node(self, _file: Path) -> Node:
+        """QEMU's protocol node of the device."""
+        return {"driver": "host_device", "filename": str(self.path)}
+
+    def file_system(self, mountpoint: Path, properties: Mapping[str, str]) -> Directory:
+        """The file system that a layer has made on it, with all that is known so far."""
+        known = {**self.properties, **properties}
+        return Directory(mountpoint, known, self.cached_below)
+
+    def device(self, node: Path, properties: Mapping[str, str]) -> Device:
+        """The device that a layer has made of it, with all that is known so far."""
+        return Device(node, {**self.properties, **properties}, self.cached_below)
+
+
+@dataclass(frozen=True, slots=True)
+class Share(_Place):
+    """A directory that a guest mounts as its own file system, in place of an image."""
+
+    def node(self, _file: Path) -> Node:
+        """The directory as QEMU's -fsdev names it."""
+        return {"driver": "local", "path": str(self.path)}
+
+
+Target = Directory | Device
+"""What a stack of host layers ends on."""
+
+
+def bottoms(
+    layers: tuple[Layer, ...], backing: BackingDevices, directory: Path
+) -> tuple[Target, ...]:
+    """What is below a stack: the work directory or the user's devices; nothing if it is memory."""
+    if in_memory(layers):
+        return ()
+    if backing.on_devices(layers):
+        return tuple(Device(path) for path in backing.devices[: backing.disks_for(layers)])
+    return (Directory(directory),)
+
+
+@contextmanager
+def shared_directory(site: Site, target: Target, name: str) -> Iterator[Share]:
+    """An empty directory on a file system, removed with its contents at the end."""
+    directory = target.path / name
+    with site.tracked(Kind.DIRECTORY, directory):
+        site.run("mkdir", directory)
+        yield Share(directory, target.properties)
