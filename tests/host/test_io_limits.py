@@ -11,10 +11,9 @@ import pytest
 from vdisklab.errors import DirtyHostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.counters import device_below
-from vdisklab.host.ledger import Entry, Kind, open_ledger
-from vdisklab.storage.io_limits import ROOT, limited
+from vdisklab.host.ledger import Entry, open_ledger
+from vdisklab.storage.io_limits import CGROUP, ROOT, limited
 from vdisklab.storage.site import open_site
-from vdisklab.storage.undo import UNDO
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -76,5 +75,5 @@ def test_a_process_that_lives_on_gets_back_to_its_group(tmp_path: Path) -> None:
 def test_a_group_in_use_is_kept_for_clean(tmp_path: Path) -> None:
     (tmp_path / "group").mkdir()
     with pytest.raises(DirtyHostError, match="cannot be removed"):
-        UNDO[Kind.CGROUP](LocalHost(), Entry(0, Kind.CGROUP, str(tmp_path / "group")))
-    UNDO[Kind.CGROUP](LocalHost(), Entry(0, Kind.CGROUP, str(tmp_path / "gone")))
+        CGROUP.undo(LocalHost(), Entry(0, CGROUP.kind, str(tmp_path / "group")))
+    CGROUP.undo(LocalHost(), Entry(0, CGROUP.kind, str(tmp_path / "gone")))

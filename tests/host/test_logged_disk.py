@@ -28,7 +28,8 @@ from vdisklab.powercut.recording.logged_disk import LoggedDisk, logged_disk
 from vdisklab.powercut.recording.write_log import Flag, read_log
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.undo import UNDO, processes_marked
+from vdisklab.storage.stack import UNDO
+from vdisklab.storage.undo import processes_marked
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host

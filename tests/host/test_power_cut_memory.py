@@ -32,7 +32,7 @@ from vdisklab.powercut.session import PowerCutSession, open_session, select_stat
 from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.stack import UNDO
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host

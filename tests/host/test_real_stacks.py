@@ -27,7 +27,7 @@ from vdisklab.storage.image import image_file, overlays, random_source
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Device
-from vdisklab.storage.undo_members import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
+from vdisklab.storage.zram import ZRAM_BLOCK, ZRAM_CONTROL, zram_devices
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host

@@ -8,7 +8,8 @@ from pathlib import Path
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Leftover, leftovers
-from vdisklab.storage.undo import UNDO, Undo, await_programs
+from vdisklab.storage.stack import UNDO
+from vdisklab.storage.undo import Undo, await_programs
 
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:

@@ -18,7 +18,11 @@ from vdisklab.host.blockdevice import device_of
 from vdisklab.host.mounts import free_bytes, mount_of
 from vdisklab.host.visible import header_format, is_visible_file
 from vdisklab.path.disk_path import Image, Layer
-from vdisklab.path.segments import ImageFormat, LayerKind, OptionValue
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import (
+    ImageFormat,
+    LayerKind,
+)
 from vdisklab.powercut.judging.image_reader import (
     HEAD,
     BadImageError,

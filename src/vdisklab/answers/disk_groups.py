@@ -25,10 +25,11 @@ from vdisklab.audit.drive_arguments import names_device
 from vdisklab.errors import PlanError
 from vdisklab.host.facts import read_text
 from vdisklab.host.visible import is_visible_directory
-from vdisklab.path.disk_path import DiskPath, Image, Layer, parse_path
+from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.neighbours import neighbours
 from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import LayerKind
 
 _MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
 """Architectures that a host of another name runs."""
@@ -105,8 +106,6 @@ def _measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -
 
 
 _BLOCK = Path("/sys/class/block")
-_OWNERS = {"LVM-": "lvm", "CRYPT-LUKS": "luks", "md": "md"}
-"""The layers by the start of device-mapper's uuid (dm-uevent), else of the device's name."""
 
 
 def _device_layers(source: str | None) -> tuple[Layer, ...]:
@@ -114,13 +113,15 @@ def _device_layers(source: str | None) -> tuple[Layer, ...]:
     if source is None or not source.startswith("/dev/"):
         return ()
     if source.startswith("/dev/zvol/"):
-        return (parse_path("zvol/none").layers[0],)
+        return (Layer(LayerKind.ZVOL),)
     device = _BLOCK / Path(source).resolve().name
     owner = read_text(device / "dm/uuid") or device.name
-    kind = next((kind for prefix, kind in _OWNERS.items() if owner.startswith(prefix)), None)
-    if kind == "luks" and read_text(device / "queue/discard_max_bytes") not in (None, "0"):
-        kind = "luks:discard=on"
-    return () if kind is None else parse_path(f"{kind}/none").layers
+    kind = next((one for one in LayerKind if one.facts.owns(owner)), None)
+    if kind is None:
+        return ()
+    discards = read_text(device / "queue/discard_max_bytes") not in (None, "0")
+    options: Options = (("discard", True),) if discards and "discard" in kind.facts.options else ()
+    return (Layer(kind, options),)
 
 
 def _problem(
@@ -201,5 +202,5 @@ def looks_alike(group: DiskGroup, measured: DiskPath) -> bool:
     if path is None or measured.on_host or measured.guest_side != path.guest_side:
         return False
     return measured.layers == path.layers or (
-        not path.layers and all(layer.kind.holds_files for layer in measured.layers[-1:])
+        not path.layers and all(layer.kind.facts.holds_files for layer in measured.layers[-1:])
     )

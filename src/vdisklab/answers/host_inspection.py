@@ -26,7 +26,7 @@ from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.probes import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress
 from vdisklab.storage.zfs import require_zfs
@@ -93,7 +93,7 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _programs(at.host)
     yield from _io_uring(features)
     yield from _directory(at)
-    yield from (_layer(at, layer) for layer in _LAYERS)
+    yield from (_layer(at, name, part) for name, part in _LAYERS)
     yield from _devices(at)
     yield from _power_cut(at)
     yield _memory(at)
@@ -272,62 +272,32 @@ def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
         yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([QEMU]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """A host layer: its file system or its driver (name and module)."""
-
-    name: str
-    filesystem: str | None = None
-    driver: tuple[str, str] = ("", "")
-    kernel_mend: str = _OTHER_KERNEL
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The programs that build it."""
-        return ("losetup",) if self.name == "loop" else layer_programs(self.name)
-
-    def is_in(self, kernel: KernelParts) -> bool:
-        """True if the kernel supports it or its module is installed."""
-        if self.filesystem is not None:
-            return kernel.has_filesystem(self.filesystem)
-        return kernel.has_driver(*self.driver)
+_LOOP = KernelPart(driver=("loop", "loop"))
+_LAYERS = (("loop", _LOOP), *((k.value, k.facts.kernel) for k in LayerKind if k.facts.kernel))
+"""What the kernel must have, by layer; `loop` is below all that are on image files."""
 
 
-_LAYERS = (
-    _Layer("ext4", filesystem="ext4"),
-    _Layer("xfs", filesystem="xfs"),
-    _Layer("btrfs", filesystem="btrfs"),
-    _Layer("tmpfs", filesystem="tmpfs"),
-    _Layer("zram", driver=("zram", "zram"), kernel_mend="modprobe zram num_devices=0"),
-    _Layer("loop", driver=("loop", "loop")),
-    _Layer("lvm", driver=("device-mapper", "dm_mod")),
-    _Layer("md", driver=("md", "md_mod")),
-    _Layer("luks", driver=("dm_crypt", "dm_crypt")),
-    _Layer(
-        "zfs",
-        filesystem="zfs",
-        kernel_mend="install ZFS's kernel module (on Debian: zfs-dkms, from contrib)",
-    ),
-)
-
-
-def _layer(at: Inspection, layer: _Layer) -> HostFinding:
+def _layer(at: Inspection, name: str, part: KernelPart) -> HostFinding:
     """Checks a layer's kernel support and programs."""
-    topic = f"layer {layer.name}"
-    lacking = [program for program in layer.programs if at.host.which(program) is None]
-    in_kernel = layer.is_in(at.parts)
+    topic, mend_kernel = f"layer {name}", part.mend or _OTHER_KERNEL
+    programs = ("losetup",) if name == "loop" else layer_programs(name)
+    lacking = [program for program in programs if at.host.which(program) is None]
+    if part.filesystem is not None:
+        in_kernel = at.parts.has_filesystem(part.filesystem)
+    else:
+        in_kernel = at.parts.has_driver(*(part.driver or ("", "")))
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
-    if layer.filesystem == "zfs" and not lacking and _zfs_answers(at.host):
+    if part.filesystem == "zfs" and not lacking and _zfs_answers(at.host):
         seen = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
-        return _limited(topic, seen, costs, layer.kernel_mend)
+        return _limited(topic, seen, costs, mend_kernel)
     reasons = [] if in_kernel else ["not in this kernel"]
-    mend = [] if in_kernel else [layer.kernel_mend]
+    mend = [] if in_kernel else [mend_kernel]
     if lacking:
         reasons.append(f"not installed: {', '.join(lacking)}")
         mend.append(install_hint(lacking))
-    lost = "all layers on image files" if layer.name == "loop" else topic
+    lost = "all layers on image files" if name == "loop" else topic
     return _missing(topic, "; ".join(reasons), f"cannot be measured: {lost}", ", then ".join(mend))
 
 

@@ -34,12 +34,12 @@ from vdisklab.errors import PlanError
 from vdisklab.export.libvirt import PATH_NAMESPACE, QEMU_NAMESPACE
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.managers import Manager
+from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import (
     Aio,
     Bus,
     CacheMode,
     ImageFormat,
-    OptionValue,
     WriteCache,
 )
 

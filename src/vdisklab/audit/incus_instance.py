@@ -17,7 +17,13 @@ from vdisklab.audit.yaml_documents import Tree, tree, word
 from vdisklab.export.incus import BUSES
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager, incus_aio
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind, OptionValue
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import (
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
+)
 
 _BUSES = {name: bus for bus, name in BUSES.items()}
 _BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}

@@ -16,7 +16,13 @@ from vdisklab.audit.qemu_arguments import SCSI_PASSED, attachment_of, one_of, pa
 from vdisklab.audit.yaml_documents import Tree, branches, tree, word
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.managers import Manager
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, OptionValue
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import (
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+)
 
 _POOL = "VirtualMachinePool"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", _POOL)

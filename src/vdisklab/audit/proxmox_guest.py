@@ -16,7 +16,14 @@ from vdisklab.audit.limit_words import PROXMOX
 from vdisklab.audit.qemu_arguments import MAP_IT, attachment_of, one_of, parsed_options, queues_of
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.managers import Manager
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, OptionValue
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import (
+    Aio,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
+)
 
 _SLOT = re.compile(r"(virtio|scsi|sata|ide)\d+")
 _SHARE = re.compile(r"virtiofs\d+")

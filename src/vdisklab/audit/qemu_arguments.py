@@ -16,6 +16,7 @@ from vdisklab.audit.drive_arguments import drives_of_arguments, keyed_settings
 from vdisklab.audit.limit_words import QEMU, shared_group
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
@@ -23,7 +24,6 @@ from vdisklab.path.segments import (
     Bus,
     CacheMode,
     ImageFormat,
-    OptionValue,
     WriteCache,
 )
 

@@ -32,7 +32,7 @@ from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import FORMAT_OPTIONS, LAYER_OPTIONS, Bus
+from vdisklab.path.segments import FORMAT_OPTIONS, Bus
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
@@ -261,7 +261,7 @@ def storage_checks(path: DiskPath, image: DiskData) -> tuple[Check, ...]:
             requested["image.mapped"] = str(image.size)
     for layer in path.layers:
         for option, value in layer.options:
-            requested[f"{layer.kind}.{option}"] = LAYER_OPTIONS[layer.kind][option].format(value)
+            requested[f"{layer.kind}.{option}"] = layer.kind.facts.options[option].format(value)
     return tuple(
         Check(f"host.{name}", requested.get(name), property_value)
         for name, property_value in sorted(image.properties.items())

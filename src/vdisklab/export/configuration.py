@@ -15,7 +15,7 @@ from vdisklab.path.backing import WORK_DIRECTORY
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.storage.image_commands import create_command, key_path
 from vdisklab.units import GIB, format_size
 
@@ -51,15 +51,8 @@ class ExportRequest:
         if self.source is not None:
             return self.source
         if self.on_device:
-            return _DEVICES.get(self.path.layers[-1].kind, "/dev/vg/{}").format(self.name)
+            return self.path.layers[-1].kind.facts.device.format(self.name)
         return f"{directory}/{self.name}.{self.driver}"
-
-
-_DEVICES = {
-    LayerKind.LUKS: "/dev/mapper/{}", LayerKind.MD: "/dev/md/{}",
-    LayerKind.ZVOL: "/dev/zvol/pool/{}", LayerKind.ZRAM: "/dev/zram0",
-}  # fmt: skip
-"""The usual device by the layer that makes it; else a logical volume."""
 
 
 @dataclass(frozen=True, slots=True)

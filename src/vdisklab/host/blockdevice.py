@@ -34,7 +34,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class BlockDevice:
     """A block device: its path, and its major and minor number."""
 
     path: Path
@@ -71,7 +71,7 @@ class Device:
         return {os.makedev(*map(int, number.split(":"))) for _, number in self.related() if number}
 
 
-def open_device(path: Path) -> Device:
+def open_device(path: Path) -> BlockDevice:
     """The device at a path. Raises HostError if the path is not one."""
     try:
         status = path.stat()
@@ -79,10 +79,10 @@ def open_device(path: Path) -> Device:
         raise HostError(f"{path} cannot be used: {error.strerror}", hint=_NAME_ONE) from error
     if not stat.S_ISBLK(status.st_mode):
         raise HostError(f"{path} is not a block device", hint=_NAME_ONE)
-    return Device(path, (os.major(status.st_rdev), os.minor(status.st_rdev)))
+    return BlockDevice(path, (os.major(status.st_rdev), os.minor(status.st_rdev)))
 
 
-def usage(device: Device) -> str | None:
+def usage(device: BlockDevice) -> str | None:
     """A description of what uses a device: a mount, swap, another device, a process; else None."""
     related = dict(device.related())
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -99,7 +99,7 @@ def usage(device: Device) -> str | None:
     return _loop_above(device) or _exclusive_user(device) or _opener(device)
 
 
-def _loop_above(device: Device) -> str | None:
+def _loop_above(device: BlockDevice) -> str | None:
     """A loop device on top of it. The kernel does not list loop devices as holders."""
     numbers = device.numbers
     for file in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
@@ -112,7 +112,7 @@ def _loop_above(device: Device) -> str | None:
     return None
 
 
-def _exclusive_user(device: Device) -> str | None:
+def _exclusive_user(device: BlockDevice) -> str | None:
     """Why the kernel refuses O_EXCL (open(2)), which means that another user has the device."""
     try:
         os.close(os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
@@ -127,7 +127,7 @@ def _exclusive_user(device: Device) -> str | None:
     return None
 
 
-def _opener(device: Device) -> str | None:
+def _opener(device: BlockDevice) -> str | None:
     """A process that has the device open, as virtual machines have without claiming it."""
     numbers = device.numbers
     for link in Path("/proc").glob("[0-9]*/fd/*"):
@@ -150,7 +150,7 @@ def signatures(host: Host, path: Path) -> tuple[Signature, ...]:
     return tuple(dict.fromkeys(Signature(str(row["type"]), row.get("label")) for row in rows))
 
 
-def identity(device: Device) -> dict[str, str]:
+def identity(device: BlockDevice) -> dict[str, str]:
     """Properties that identify this device; after a reboot only if it has a serial number."""
     whole = device.whole
     places = (whole / "wwid", whole / "device/wwid", whole / "device/serial", whole / "serial")
@@ -164,7 +164,7 @@ def identity(device: Device) -> dict[str, str]:
     }
 
 
-def is_same(device: Device, recorded: Mapping[str, str]) -> bool:
+def is_same(device: BlockDevice, recorded: Mapping[str, str]) -> bool:
     """Whether a device is the one whose `identity` was recorded.
 
     Device names and numbers change at reboot; then the serial number decides.

@@ -22,22 +22,14 @@ from vdisklab.errors import DirtyHostError, HostError
 
 
 class Kind(StrEnum):
-    """Kinds of things that outlive the process that creates them."""
+    """Kinds of things that outlive the process that creates them; layers have more of their own."""
 
     PROCESS = "process"
     FILE = "file"
     DIRECTORY = "directory"
     LOOP = "loop"
-    ZRAM = "zram device"
     MOUNT = "mount"
-    DEVICE = "device"  # one of the user's whole devices, which we write on
-    GROUP = "volume group"
-    VOLUME = "logical volume"
-    ARRAY = "md array"
-    POOL = "pool"
     MAPPED = "device-mapper device"
-    ARC = "limit of ZFS's cache"
-    CGROUP = "control group"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LayerKind
-
-# Members that an array of each kind needs: md(4) and zpoolconcepts(7).
-_MD_FEWEST = {"0": 2, "1": 2, "5": 3, "10": 4}
-_ZFS_FEWEST = {"single": 1, "mirror": 2, "raidz1": 3, "raidz2": 4}
-_SPREADING = frozenset(
-    {LayerKind.LVM, LayerKind.LVMTHIN, LayerKind.MD, LayerKind.ZFS, LayerKind.ZVOL}
-)
+from vdisklab.path.segments import Members
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +31,7 @@ class BackingDevices:
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
         """The number of disks for the lowest layer; one if it cannot use more."""
-        if not layers or layers[0].kind not in _SPREADING:
+        if not layers or members_of(layers[0]) is None:
             return 1
         if self.disks is not None:
             return self.disks
@@ -49,7 +41,7 @@ class BackingDevices:
         """True when the top of a stack is a block device, False for a directory."""
         if not layers:
             return bool(self.devices)
-        return not layers[-1].kind.holds_files
+        return not layers[-1].kind.facts.holds_files
 
     def as_json(self) -> dict[str, Any]:
         """The parts that influence measurements, as plain JSON values."""
@@ -66,17 +58,17 @@ WORK_DIRECTORY = BackingDevices()
 
 def in_memory(layers: tuple[Layer, ...]) -> bool:
     """True for a stack in memory: it needs no device, and loses all data in a power cut."""
-    return bool(layers) and layers[0].kind.is_memory
+    return bool(layers) and layers[0].kind.facts.in_memory
 
 
 def fewest_disks(layer: Layer) -> int:
     """The smallest number of disks that a layer accepts."""
-    fewest: Mapping[str, int]
-    match layer.kind:
-        case LayerKind.MD:
-            fewest, option = _MD_FEWEST, "level"
-        case LayerKind.ZFS | LayerKind.ZVOL:
-            fewest, option = _ZFS_FEWEST, "raid"
-        case _:
-            return 1
-    return fewest[str(layer.option(option))]
+    members = members_of(layer)
+    return 1 if members is None else members.fewest
+
+
+def members_of(layer: Layer) -> Members | None:
+    """How a layer arranges several disks; None if it uses one."""
+    facts = layer.kind.facts
+    arrangement = None if facts.arranged_by is None else layer.option(facts.arranged_by)
+    return facts.members.get(arrangement)

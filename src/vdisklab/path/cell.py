@@ -12,7 +12,7 @@ from typing import Self
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, has_known_names, parse_path
-from vdisklab.path.segments import LayerKind, PageCache
+from vdisklab.path.segments import PageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     """
     if path.needs_direct_io or not path.has_storage:
         return (PageCache.BYPASSED,)
-    in_page_cache = bool(path.layers) and path.layers[0].kind is LayerKind.TMPFS
+    lowest = path.layers[0].kind.facts if path.layers else None
+    in_page_cache = lowest is not None and lowest.in_memory and lowest.holds_files
     if in_page_cache or (on_tmpfs and not path.layers):
         return (PageCache.WARM,)
     return (PageCache.COLD, PageCache.WARM)

@@ -23,18 +23,16 @@ from functools import cached_property
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.managers import spell_out
+from vdisklab.path.options import OptionValue, Schema
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
     HOST,
-    LAYER_OPTIONS,
     Aio,
     Bus,
     CacheMode,
     ImageFormat,
     LayerKind,
-    OptionValue,
-    Schema,
     WriteCache,
 )
 
@@ -61,7 +59,7 @@ class _Kind(IntEnum):
 
 def _vocabulary() -> dict[str, tuple[_Kind, Schema]]:
     words: dict[str, tuple[_Kind, Schema]] = {}
-    words |= {kind.value: (_Kind.LAYER, LAYER_OPTIONS[kind]) for kind in LayerKind}
+    words |= {kind.value: (_Kind.LAYER, kind.facts.options) for kind in LayerKind}
     words |= {form.value: (_Kind.IMAGE, FORMAT_OPTIONS[form]) for form in ImageFormat}
     words |= {mode.value: (_Kind.CACHE, {}) for mode in CacheMode}
     words |= {bus.value: (_Kind.BUS, BUS_OPTIONS[bus]) for bus in Bus}

@@ -276,9 +276,6 @@ def needs_no_flush(path: DiskPath, disk: HostDisk) -> bool:
     return not path.offers_write_cache or (disk.keeps_its_cache and writes_in_place(path))
 
 
-_IN_PLACE = frozenset({LayerKind.EXT4, LayerKind.XFS, LayerKind.LVM, LayerKind.LUKS})
-
-
 def writes_in_place(path: DiskPath) -> bool:
     """True if an acknowledged write is on the disk, and nothing else is needed to find it again.
 
@@ -290,7 +287,7 @@ def writes_in_place(path: DiskPath) -> bool:
     return (
         path.cache.direct
         and bool(path.layers)
-        and all(layer.kind in _IN_PLACE for layer in path.layers)
+        and all(layer.kind.facts.in_place for layer in path.layers)
         and all(layer.option("data") != "journal" for layer in path.layers)
         and "unmap" not in (attachment.option("discard"), attachment.option("detect_zeroes"))
         and (path.image is None or _has_fixed_blocks(path.image))

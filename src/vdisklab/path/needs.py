@@ -148,7 +148,7 @@ def _loses_unflushed_data(path: DiskPath, value: str, verdicts: Verdicts) -> str
 def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
     if path.image is not None and path.image.can_have_snapshots:
         return None
-    if any(layer.kind in _SNAPSHOT_LAYERS for layer in path.layers):
+    if any(layer.kind.facts.makes_snapshots for layer in path.layers):
         return None
     return "neither its format nor a host layer makes snapshots"
 
@@ -161,13 +161,12 @@ def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
     discard = path.attachment.option("discard")
     if discard != "unmap":
         return f"its bus has discard={discard}"
-    return "luks has discard=off" if _ends_at_luks(path) else None
-
-
-def _ends_at_luks(path: DiskPath) -> bool:
-    """True if LUKS passes no discards on to what could free the space; linear volumes do."""
-    last = next((layer for layer in reversed(path.layers) if layer.kind is not LayerKind.LVM), None)
-    return last is not None and last.option("discard") is False
+    # Linear volumes pass discards on to what could free the space.
+    frees = (layer for layer in reversed(path.layers) if not layer.kind.facts.passes_discards)
+    last = next(frees, None)
+    if last is not None and last.option("discard") is False:
+        return f"{last.kind} has discard=off"
+    return None
 
 
 def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
@@ -236,10 +235,6 @@ _RULES: Mapping[NeedKind, _Rule] = {
     NeedKind.BUS: _Rule("this bus", _has_another_bus, tuple(Bus)),
     NeedKind.LAYER: _Rule("this host layer", _has_no_such_layer, tuple(LayerKind), by_layers=True),
 }
-
-_SNAPSHOT_LAYERS = frozenset(
-    {LayerKind.BTRFS, LayerKind.ZFS, LayerKind.ZVOL, LayerKind.LVMTHIN, LayerKind.LVM}
-)
 
 NEED_WORDS = ", ".join(f"{kind}=…" if rule.values else kind for kind, rule in _RULES.items())
 """All needs as users write them, for help texts and hints."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -20,21 +21,22 @@ class Impossible:
 
 def _stacking(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
     for below, above in zip(path.layers, path.layers[1:], strict=False):
-        if above.kind.is_memory:
+        if above.kind.facts.in_memory:
             yield Impossible(
                 f"{above.kind} lives in memory, not on another layer",
                 f"put {above.kind} first, or leave it out",
             )
-        if below.kind.holds_files:
+        if below.kind.facts.holds_files:
             yield Impossible(
                 f"{above.kind} needs a block device below, and {below.kind} is a directory",
                 f"leave one of them out, or put {above.kind} first",
             )
 
 
-def _encrypted_once(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
-    if [layer.kind for layer in path.layers].count(LayerKind.LUKS) > 1:
-        yield Impossible("luks on luks encrypts everything twice", "leave one of them out")
+def _once(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    for kind, count in Counter(layer.kind for layer in path.layers).items():
+        if count > 1 and kind.facts.twice is not None:
+            yield Impossible(f"{kind} on {kind} {kind.facts.twice}", "leave one of them out")
 
 
 def _top(path: DiskPath) -> str:
@@ -248,7 +250,7 @@ def _discards(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
 def _a_disk_to_limit(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
     """The kernel limits a process on a disk; tmpfs has none, and btrfs and zfs hide theirs."""
     top = path.layers[-1].kind if path.layers else None
-    hidden = top in (LayerKind.TMPFS, LayerKind.BTRFS, LayerKind.ZFS)
+    hidden = top is not None and top.facts.hides_disk
     for option in ("cgroup_iops", "cgroup_bps"):
         if path.attachment.option(option) is not None and (hidden or not path.has_storage):
             yield Impossible(
@@ -261,7 +263,7 @@ def _a_disk_for_each_guest(path: DiskPath, backing: BackingDevices) -> Iterator[
     guests = path.attachment.guests or 1
     if path.attachment.guests is not None and path.shares_directory:
         yield Impossible("a shared directory is measured in one guest alone", "leave out guests")
-    divided = bool(path.layers) and path.layers[-1].kind.divides
+    divided = bool(path.layers) and path.layers[-1].kind.facts.divides
     if guests > 1 and path.has_storage and backing.ends_on_device(path.layers) and not divided:
         yield Impossible(
             f"guests={guests} needs a disk for each guest, and the path ends on one block device",
@@ -293,7 +295,7 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] = (
-    _shared_directory, _stacking, _encrypted_once, _enough_disks, _something_to_give, _raw_on_block,
+    _shared_directory, _stacking, _once, _enough_disks, _something_to_give, _raw_on_block,
     _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
     _a_disk_for_each_guest, _a_disk_to_limit,

@@ -2,50 +2,270 @@
 
 from __future__ import annotations
 
-import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
-from vdisklab.errors import PlanError
-from vdisklab.units import format_size, parse_size
+from vdisklab.path.options import (
+    Choice,
+    MountOptions,
+    Name,
+    Number,
+    OptionValue,
+    Percent,
+    Schema,
+    Size,
+    Switch,
+)
+from vdisklab.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """How a layer uses several disks: the `fewest` that it accepts, and how many hold data."""
+
+    fewest: int
+    data: Callable[[int], float] = float
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPart:
+    """What the kernel must have for a layer: a file system, or a driver (name and module).
+
+    `mend` says how to get it, if another kernel is not the way.
+    """
+
+    filesystem: str | None = None
+    driver: tuple[str, str] | None = None
+    mend: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFacts:
+    """All that is asked of a host layer without building it; `storage.stack` has its builder.
+
+    `divides`: it can give each guest a block device. `in_memory`: no disk is below it. `members`
+    are its arrangements on several disks, by the value of the option `arranged_by`; empty if it
+    uses one disk. `room` and `share` are the bytes of its logs and metadata on an empty device, and
+    the factor for what grows with the device. `kernel` and `device` are for people: what a kernel
+    needs, and where its device usually is; `owner` is the start of its devices' names in the
+    kernel. `twice` says why it is never put on itself.
+    """
+
+    options: Schema = field(default_factory=dict)
+    holds_files: bool = False
+    divides: bool = False
+    in_memory: bool = False
+    members: Mapping[OptionValue | None, Members] = field(default_factory=dict)
+    arranged_by: str | None = None
+    room: int = 16 * MIB
+    share: float = 1.0
+    in_place: bool = False
+    has_fallocate: bool = False
+    makes_snapshots: bool = False
+    passes_discards: bool = False
+    hides_disk: bool = False
+    twice: str | None = None
+    kernel: KernelPart | None = None
+    device: str = "/dev/vg/{}"
+    owner: str | None = None
+
+    def owns(self, device: str) -> bool:
+        """True for a device of this layer, by device-mapper's uuid (dm-uevent), else its name."""
+        return self.owner is not None and device.startswith(self.owner)
+
+
+_RAIDZ_PADDING = 2.0
+"""RAID-Z rounds every small block up to a whole number of parity groups: with 8 KiB on sectors of
+4 KiB it stores one byte for two (vdev_raidz_asize)."""
+
+_ZFS_OPTIONS: Schema = {
+    "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
+    "sync": Choice(("standard", "always", "disabled"), default="standard"),
+    "primarycache": Choice(("all", "metadata", "none"), default="all"),
+    "ashift": Number(9, 16, default=12),
+    "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),
+}
+
+_ZFS_MEMBERS: Mapping[OptionValue | None, Members] = {
+    "single": Members(1),
+    "mirror": Members(2, lambda _disks: 1.0),
+    "raidz1": Members(3, lambda disks: (disks - 1) / _RAIDZ_PADDING),
+    "raidz2": Members(4, lambda disks: (disks - 2) / _RAIDZ_PADDING),
+}
+"""zpoolconcepts(7)."""
 
 
 class LayerKind(StrEnum):
-    """Host layers, as users name them."""
+    """Host layers, as users name them, each with its row of facts.
 
-    EXT4 = "ext4"
-    XFS = "xfs"
-    BTRFS = "btrfs"
-    ZFS = "zfs"
-    ZVOL = "zvol"
-    LVM = "lvm"
-    LVMTHIN = "lvmthin"
-    MD = "md"
-    LUKS = "luks"
-    TMPFS = "tmpfs"
-    ZRAM = "zram"
+    What each needs for logs and metadata is that of an empty file system, from mkfs programs of
+    2022 to 2025, rounded up. mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log; ext4's
+    journal grows with the device to 1 GiB; btrfs keeps two copies of its metadata and a reserve. A
+    thin pool of LVM has metadata and a spare copy. ZFS keeps 1/32 of a pool to itself, 128 MiB at
+    least (spa_get_slop_space), and a volume reserves room for its own metadata. All others get
+    16 MiB, the size of a header of LUKS2 (cryptsetup's luks2_json_format.c).
+    """
 
-    @property
-    def holds_files(self) -> bool:
-        """True for a layer that holds files, False for a block device."""
-        return self in _DIRECTORIES
+    facts: LayerFacts
 
-    @property
-    def divides(self) -> bool:
-        """True for a layer that can give each guest a block device of its own."""
-        return self in (LayerKind.LVM, LayerKind.LVMTHIN, LayerKind.ZVOL)
+    EXT4 = (
+        "ext4",
+        LayerFacts(
+            options={
+                "barrier": Switch(default=True),
+                "data": Choice(("ordered", "writeback", "journal"), default="ordered"),
+            },
+            holds_files=True,
+            room=96 * MIB,
+            share=1.06,
+            in_place=True,
+            has_fallocate=True,
+            kernel=KernelPart("ext4"),
+        ),
+    )
+    XFS = (
+        "xfs",
+        LayerFacts(
+            options={"reflink": Switch(default=True)},
+            holds_files=True,
+            room=320 * MIB,
+            share=1.02,
+            in_place=True,
+            has_fallocate=True,
+            kernel=KernelPart("xfs"),
+        ),
+    )
+    BTRFS = (
+        "btrfs",
+        LayerFacts(
+            options={
+                "barrier": Switch(default=True),
+                "datacow": Switch(default=True),
+                "compress": Choice(("no", "lzo", "zlib", "zstd"), default="no"),
+            },
+            holds_files=True,
+            room=512 * MIB,
+            share=1.08,
+            has_fallocate=True,
+            makes_snapshots=True,
+            hides_disk=True,
+            kernel=KernelPart("btrfs"),
+        ),
+    )
+    ZFS = (
+        "zfs",
+        LayerFacts(
+            options={"recordsize": Size(512, 16 << 20), **_ZFS_OPTIONS},
+            holds_files=True,
+            members=_ZFS_MEMBERS,
+            arranged_by="raid",
+            room=192 * MIB,
+            share=1.10,
+            makes_snapshots=True,
+            hides_disk=True,
+            kernel=KernelPart(
+                "zfs", mend="install ZFS's kernel module (on Debian: zfs-dkms, from contrib)"
+            ),
+        ),
+    )
+    ZVOL = (
+        "zvol",
+        LayerFacts(
+            options={"volblocksize": Size(512, 128 << 10), **_ZFS_OPTIONS},
+            divides=True,
+            members=_ZFS_MEMBERS,
+            arranged_by="raid",
+            room=192 * MIB,
+            share=1.10,
+            makes_snapshots=True,
+            device="/dev/zvol/pool/{}",
+        ),
+    )
+    LVM = (
+        "lvm",
+        LayerFacts(
+            divides=True,
+            members={None: Members(1)},
+            in_place=True,
+            makes_snapshots=True,
+            passes_discards=True,
+            kernel=KernelPart(driver=("device-mapper", "dm_mod")),
+            owner="LVM-",
+        ),
+    )
+    LVMTHIN = (
+        "lvmthin",
+        LayerFacts(
+            divides=True,
+            members={None: Members(1)},
+            room=48 * MIB,
+            share=1.02,
+            makes_snapshots=True,
+        ),
+    )
+    MD = (
+        "md",
+        LayerFacts(
+            options={"level": Choice(("0", "1", "5", "10"), default="1")},
+            members={  # md(4)
+                "0": Members(2),
+                "1": Members(2, lambda _disks: 1.0),
+                "5": Members(3, lambda disks: disks - 1),
+                "10": Members(4, lambda disks: disks / 2),
+            },
+            arranged_by="level",
+            kernel=KernelPart(driver=("md", "md_mod")),
+            device="/dev/md/{}",
+            owner="md",
+        ),
+    )
+    LUKS = (
+        "luks",
+        LayerFacts(
+            options={
+                "sector": Choice(("512", "4096")),
+                "discard": Switch(),
+                "workqueues": Switch(default=True),
+            },
+            in_place=True,
+            twice="encrypts everything twice",
+            kernel=KernelPart(driver=("dm_crypt", "dm_crypt")),
+            device="/dev/mapper/{}",
+            owner="CRYPT-LUKS",
+        ),
+    )
+    TMPFS = (
+        "tmpfs",
+        LayerFacts(
+            options={
+                "huge": Choice(("never", "always", "within_size", "advise"), default="never"),
+            },
+            holds_files=True,
+            in_memory=True,
+            hides_disk=True,
+            kernel=KernelPart("tmpfs"),
+        ),
+    )
+    ZRAM = (
+        "zram",
+        LayerFacts(
+            options={
+                "algorithm": Choice(("lzo", "lzo-rle", "lz4", "lz4hc", "zstd", "deflate", "842")),
+            },
+            in_memory=True,
+            kernel=KernelPart(driver=("zram", "zram"), mend="modprobe zram num_devices=0"),
+            device="/dev/zram0",
+        ),
+    )
 
-    @property
-    def is_memory(self) -> bool:
-        """True for a layer in memory, which no disk is below."""
-        return self in (LayerKind.TMPFS, LayerKind.ZRAM)
-
-
-_DIRECTORIES = frozenset(
-    {LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS, LayerKind.ZFS, LayerKind.TMPFS}
-)
+    def __new__(cls, name: str, facts: LayerFacts = LayerFacts()) -> Self:
+        """A member of the row above; looked up by its name alone."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.facts = facts
+        return member
 
 
 class ImageFormat(StrEnum):
@@ -211,208 +431,6 @@ HOST = "host"
 """The last segment of a path without a guest: the workload runs on the host."""
 
 
-OptionValue = str | int | bool
-
-
-@dataclass(frozen=True, slots=True)
-class OptionType(ABC):
-    """Parses and formats the values of one option; `expected` describes the valid values.
-
-    `default` is the value of an omitted option; None means that the program below chooses.
-    """
-
-    default: OptionValue | None = field(default=None, kw_only=True)
-
-    @property
-    @abstractmethod
-    def expected(self) -> str:
-        """The valid values, for messages."""
-
-    @abstractmethod
-    def _read(self, text: str) -> OptionValue | None:
-        """The typed value; None if the text is not valid."""
-
-    def parse(self, text: str) -> OptionValue:
-        """The typed value; raises ValueError, which describes the valid values."""
-        value = self._read(text)
-        if value is None:
-            raise ValueError(self.expected)
-        return value
-
-    def format(self, value: OptionValue) -> str:
-        """The canonical spelling of a value, which `parse` accepts."""
-        return str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(OptionType):
-    """One of a few words."""
-
-    choices: tuple[str, ...]
-
-    @property
-    def expected(self) -> str:
-        """The words."""
-        return "one of " + ", ".join(self.choices)
-
-    def _read(self, text: str) -> OptionValue | None:
-        return text if text in self.choices else None
-
-
-@dataclass(frozen=True, slots=True)
-class Switch(OptionType):
-    """`on` (True) or `off` (False)."""
-
-    default: OptionValue | None = field(default=False, kw_only=True)
-    expected = "on or off"
-
-    def _read(self, text: str) -> OptionValue | None:
-        return {"on": True, "off": False}.get(text)
-
-    def format(self, value: OptionValue) -> str:
-        """`on` or `off`."""
-        return "on" if value else "off"
-
-
-@dataclass(frozen=True, slots=True)
-class Number(OptionType):
-    """A whole number within bounds, and a power of two if `power_of_two`; `zero` is a word for
-    0."""
-
-    low: int
-    high: int
-    power_of_two: bool = field(default=False, kw_only=True)
-    zero: str | None = field(default=None, kw_only=True)
-
-    @property
-    def expected(self) -> str:
-        """The bounds."""
-        kind = "power of two" if self.power_of_two else "whole number"
-        word = "" if self.zero is None else f", where 0 is {self.zero}"
-        return f"a {kind} from {self.low} to {self.high}{word}"
-
-    def _read(self, text: str) -> OptionValue | None:
-        if text == self.zero:
-            return 0
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            return None
-        number = int(text)
-        if not self.low <= number <= self.high or (self.power_of_two and number & (number - 1)):
-            return None
-        return number
-
-
-@dataclass(frozen=True, slots=True)
-class Size(OptionType):
-    """A number of bytes within bounds, and a power of two unless `power_of_two` is False."""
-
-    low: int
-    high: int
-    power_of_two: bool = field(default=True, kw_only=True)
-
-    @property
-    def expected(self) -> str:
-        """The bounds."""
-        kind = "power of two" if self.power_of_two else "size"
-        return f"a {kind} from {format_size(self.low)} to {format_size(self.high)}"
-
-    def _read(self, text: str) -> OptionValue | None:
-        if any(character.isspace() for character in text):
-            return None
-        try:
-            size = parse_size(text)
-        except PlanError:
-            return None
-        if not self.low <= size <= self.high or (self.power_of_two and size & (size - 1)):
-            return None
-        return size
-
-    def format(self, value: OptionValue) -> str:
-        """The shortest exact spelling."""
-        return format_size(int(value))
-
-
-@dataclass(frozen=True, slots=True)
-class Percent(OptionType):
-    """A whole number of percent, from 1 to 100, stored without its sign."""
-
-    expected = "a share from 1% to 100%"
-
-    def _read(self, text: str) -> OptionValue | None:
-        match = re.fullmatch(r"([0-9]{1,3})%?", text)
-        return int(match[1]) if match and 1 <= int(match[1]) <= 100 else None
-
-    def format(self, value: OptionValue) -> str:
-        """With the sign: `10%`."""
-        return f"{value}%"
-
-
-@dataclass(frozen=True, slots=True)
-class MountOptions(OptionType):
-    """Options of mount(8), joined by `+`: a comma would end an alternative in braces."""
-
-    expected = "options of mount joined by +, such as noatime+commit=60"
-
-    def _read(self, text: str) -> OptionValue | None:
-        return text if re.fullmatch(r"[a-z0-9_=.-]+(\+[a-z0-9_=.-]+)*", text) else None
-
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
-"""A name without characters that are special in disk paths or shells."""
-
-
-@dataclass(frozen=True, slots=True)
-class Name(OptionType):
-    """A name that the user gives to something."""
-
-    expected = "a name of letters, digits and . + _ -, of at most 40 characters"
-
-    def _read(self, text: str) -> OptionValue | None:
-        return text if NAME.fullmatch(text) else None
-
-
-Schema = Mapping[str, OptionType]
-"""The options of one segment by name."""
-
-_NONE: Schema = {}
-
-_ZFS: Schema = {
-    "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
-    "sync": Choice(("standard", "always", "disabled"), default="standard"),
-    "primarycache": Choice(("all", "metadata", "none"), default="all"),
-    "ashift": Number(9, 16, default=12),
-    "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),
-}
-
-LAYER_OPTIONS: Mapping[LayerKind, Schema] = {
-    LayerKind.EXT4: {
-        "barrier": Switch(default=True),
-        "data": Choice(("ordered", "writeback", "journal"), default="ordered"),
-    },
-    LayerKind.XFS: {"reflink": Switch(default=True)},
-    LayerKind.BTRFS: {
-        "barrier": Switch(default=True),
-        "datacow": Switch(default=True),
-        "compress": Choice(("no", "lzo", "zlib", "zstd"), default="no"),
-    },
-    LayerKind.TMPFS: {
-        "huge": Choice(("never", "always", "within_size", "advise"), default="never"),
-    },
-    LayerKind.ZRAM: {
-        "algorithm": Choice(("lzo", "lzo-rle", "lz4", "lz4hc", "zstd", "deflate", "842")),
-    },
-    LayerKind.LVM: _NONE,
-    LayerKind.LVMTHIN: _NONE,
-    LayerKind.MD: {"level": Choice(("0", "1", "5", "10"), default="1")},
-    LayerKind.LUKS: {
-        "sector": Choice(("512", "4096")),
-        "discard": Switch(),
-        "workqueues": Switch(default=True),
-    },
-    LayerKind.ZFS: {"recordsize": Size(512, 16 << 20), **_ZFS},
-    LayerKind.ZVOL: {"volblocksize": Size(512, 128 << 10), **_ZFS},
-}
-
 _ENCRYPT: Schema = {"encrypt": Choice(("off", "luks"), default="off")}
 
 FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
@@ -436,11 +454,11 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
         "refcount_cache": Size(512, 1 << 40, power_of_two=False),
         **_ENCRYPT,
     },
-    ImageFormat.VMDK: _NONE,
-    ImageFormat.VDI: _NONE,
-    ImageFormat.VHDX: _NONE,
-    ImageFormat.QED: _NONE,
-    ImageFormat.NULL: _NONE,
+    ImageFormat.VMDK: {},
+    ImageFormat.VDI: {},
+    ImageFormat.VHDX: {},
+    ImageFormat.QED: {},
+    ImageFormat.NULL: {},
 }
 
 MOST_GUESTS = 999

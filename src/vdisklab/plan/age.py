@@ -18,7 +18,7 @@ REWRITTEN = 10
 """Percent of the disk that one pass of rewrites writes."""
 
 _LIMITS = {"fill": (1, 95), "rewrites": (1, 1000), "snapshots": (1, 1000)}
-_FILLED = (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS)
+_FILLED = tuple(kind for kind in LayerKind if kind.facts.has_fallocate)
 """File systems with fallocate(2), by which they are filled."""
 
 

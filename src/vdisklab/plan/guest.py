@@ -11,7 +11,10 @@ from typing import Any
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.segments import BUS_OPTIONS, NAME
+from vdisklab.path.options import NAME
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+)
 from vdisklab.units import GIB, MIB
 
 

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from vdisklab.errors import HostError, PlanError
-from vdisklab.host import blockdevice
-from vdisklab.host.blockdevice import identity, open_device, signatures, usage
+from vdisklab.errors import DirtyHostError, HostError, PlanError
+from vdisklab.host.blockdevice import BlockDevice, identity, is_same, open_device, signatures, usage
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.path.backing import BackingDevices
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
+from vdisklab.storage.undo import Removable
 from vdisklab.units import format_bytes
 
 
@@ -39,7 +39,7 @@ def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None
             )
 
 
-def _require_distinct(devices: Collection[blockdevice.Device]) -> None:
+def _require_distinct(devices: Collection[BlockDevice]) -> None:
     paths_by_number: dict[tuple[int, int], Path] = {}
     for device in devices:
         if device.number in paths_by_number:
@@ -59,7 +59,7 @@ def _require_distinct(devices: Collection[blockdevice.Device]) -> None:
 
 
 def _allowed_to_destroy(
-    backing: BackingDevices, devices: Collection[blockdevice.Device]
+    backing: BackingDevices, devices: Collection[BlockDevice]
 ) -> set[tuple[int, int]]:
     used = {device.number for device in devices}
     allowed: set[tuple[int, int]] = set()
@@ -74,7 +74,7 @@ def _allowed_to_destroy(
     return allowed
 
 
-def _require_idle(device: blockdevice.Device, needed: int) -> None:
+def _require_idle(device: BlockDevice, needed: int) -> None:
     if device.read_only:
         raise HostError(f"{device.path} is read-only", hint="name another device")
     user = usage(device)
@@ -115,12 +115,40 @@ def whole_devices(site: Site, backing: BackingDevices, count: int, needed: int) 
 def _held(site: Site, path: Path) -> Iterator[None]:
     known = site.read_back(lambda: identity(open_device(path)))
     detail = {**known, "label": site.label}
-    with site.tracked(Kind.DEVICE, path.resolve(), **detail):
+    with site.tracked(DEVICE, path.resolve(), **detail):
         wipe_command = ("wipefs", "--all", "--quiet", str(path))
         site.run(*wipe_command)
         try:
             yield
         finally:
-            # Guests write signatures without vdisklab's label. They are wiped here, not in UNDO,
-            # because `clean` may run much later.
+            # Guests write signatures without vdisklab's label. They are wiped here, not in
+            # `wipe_device`, because `clean` may run much later.
             site.host.run(*wipe_command, allowed=(0, 1))
+
+
+def wipe_device(host: Host, entry: Entry) -> None:
+    """Removes only vdisklab's signatures from one of the user's devices.
+
+    A device whose size or serial number has changed is left alone.
+    """
+    path = Path(entry.name)
+    if not path.is_block_device():
+        return
+    device = open_device(path)
+    if not is_same(device, entry.detail):
+        return
+    present = signatures(host, path)
+    if not present:
+        return
+    strange = [signature for signature in present if signature.label != entry.detail["label"]]
+    user = usage(device)
+    if strange or user:
+        raise DirtyHostError(
+            f"{path} is not wiped: {user or f'it has {strange[0]}, which vdisklab did not write'}",
+            hint=f"check its contents; `wipefs --all {path}` if you do not need them",
+        )
+    host.run("wipefs", "--all", "--quiet", path)
+
+
+DEVICE = Removable("device", wipe_device)
+"""One of the user's whole devices, which vdisklab writes on."""

@@ -12,7 +12,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.room import require_memory
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory
@@ -100,7 +100,7 @@ def mkfs_command(
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if just_created else []
-    for option in LAYER_OPTIONS[layer.kind]:
+    for option in layer.kind.facts.options:
         extra += making.mkfs_options.get((option, layer.option(option)), ())
     return (*making.mkfs, "-L", label, *extra, str(device))
 
@@ -115,7 +115,7 @@ def mount_command(layer: Layer, device: Path, mountpoint: Path) -> tuple[str, ..
 def wanted_mount_options(layer: Layer) -> tuple[str, ...]:
     """The mount options for the layer's options."""
     table = _MAKING[layer.kind].mount_options
-    options = (table.get((name, layer.option(name))) for name in LAYER_OPTIONS[layer.kind])
+    options = (table.get((name, layer.option(name))) for name in layer.kind.facts.options)
     return tuple(option for option in options if option is not None)
 
 

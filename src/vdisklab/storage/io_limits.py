@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.command import Host
 from vdisklab.host.counters import device_below
-from vdisklab.host.ledger import Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.path.disk_path import Attachment
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
+from vdisklab.storage.undo import Removable
 
 ROOT = Path("/sys/fs/cgroup")
 
@@ -83,7 +85,7 @@ def limited(
         raise HostError(
             f"the control group of process {pid} is unknown: {error.strerror}"
         ) from error
-    with site.tracked(Kind.CGROUP, group.path, parent=str(group.parent)):
+    with site.tracked(CGROUP, group.path, parent=str(group.parent)):
         try:
             group.path.mkdir()
             group.set(device, limits)
@@ -137,3 +139,18 @@ def _line(text: str, device: str) -> str:
     """What follows the device in its line; empty if no line has it."""
     lines = (line.partition(" ") for line in text.splitlines())
     return next((rest.strip() for name, _, rest in lines if name == device), "")
+
+
+def remove_cgroup(_host: Host, entry: Entry) -> None:
+    """Moves a control group's processes back to where they came from, and removes it."""
+    group = Path(entry.name)
+    try:
+        if group.is_dir():
+            for pid in (group / "cgroup.procs").read_text().split():
+                (Path(entry.detail["parent"]) / "cgroup.procs").write_text(pid)
+            group.rmdir()
+    except OSError as error:
+        raise DirtyHostError(f"{group} cannot be removed: {error.strerror}") from error
+
+
+CGROUP = Removable("control group", remove_cgroup)

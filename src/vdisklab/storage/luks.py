@@ -12,7 +12,7 @@ from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.probes import mapper_target
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
 
@@ -102,7 +102,7 @@ def _read_back(host: Host, layer: Layer, mapped: str) -> dict[str, str]:
         "discard": "on" if "discards" in flags else "off",
         "workqueues": "off" if direct else "on",
     }
-    for name, option in LAYER_OPTIONS[LayerKind.LUKS].items():
+    for name, option in LayerKind.LUKS.facts.options.items():
         value = layer.option(name)
         if value is not None and seen[name] != option.format(value):
             raise HostError(

@@ -1,20 +1,25 @@
-"""LVM: a logical volume, thick or from a thin pool, in its own volume group."""
+"""LVM: a logical volume, thick or from a thin pool, in its own volume group.
+
+A group is removed by its name, and only from the devices in the ledger: a group of the same name on
+other disks is not vdisklab's.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.blockdevice import record_devices
+from vdisklab.host.blockdevice import record_devices, recorded_devices
 from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
-from vdisklab.storage.undo_members import lvm_on, lvm_report
+from vdisklab.storage.undo import Removable, retried
 
 VOLUME = "disk"
 POOL = "pool"
@@ -33,7 +38,7 @@ def logical_volume(
     site.check(lambda: _require_lvm(site.host, group))
     devices = site.observe(lambda: record_devices(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
-    with site.tracked(Kind.GROUP, group, devices=devices):
+    with site.tracked(GROUP, group, devices=devices):
         site.run_uninterrupted(*group_command(group, members))
         if thin:
             site.run_uninterrupted(*pool_command(group, members), timeout=300)
@@ -58,7 +63,7 @@ def _volume(
     name: str = VOLUME,
 ) -> Iterator[Path]:  # fmt: skip
     devices = site.observe(lambda: record_devices(members), planned="")
-    with site.tracked(Kind.VOLUME, f"{group}/{name}", devices=devices):
+    with site.tracked(LOGICAL_VOLUME, f"{group}/{name}", devices=devices):
         create = volume_command(group, members, capacity, thin=thin, name=name)
         site.run_uninterrupted(*create, timeout=300)
         yield site.node(Path("/dev") / group / name, _NODE_SECONDS)
@@ -120,3 +125,56 @@ def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str,
         pool = rows[POOL]
         properties |= {f"{kind}.{key}": pool[key] for key in ("chunk_size", "zero", "discards")}
     return properties
+
+
+def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
+    """An LVM command limited to these devices (lvm(8), --devices).
+
+    It archives nothing in /etc/lvm, so that `clean` leaves no trace.
+    """
+    quiet = "backup/backup=0 backup/archive=0"
+    return ("--devices", ",".join(map(str, devices)), "--config", quiet)
+
+
+def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str) -> list[
+    dict[str, str]
+]:  # fmt: skip
+    """The report of vgs, lvs or pvs on these devices: one mapping per line."""
+    text = host.run(
+        program, *lvm_on(devices), "--all" if program == "pvs" else "--quiet",
+        "--reportformat", "json", "--units", "b", "--nosuffix", "-o", fields,
+    ).stdout  # fmt: skip
+    (report,) = json.loads(text)["report"]
+    (rows,) = (rows for name, rows in report.items() if name in ("vg", "lv", "pv"))
+    return [{key: str(value) for key, value in row.items()} for row in rows]
+
+
+def remove_volume(host: Host, entry: Entry) -> None:
+    """Removes a logical volume, named GROUP/VOLUME."""
+    devices = recorded_devices(entry.detail["devices"])
+    if not devices:
+        return
+    volumes = lvm_report(host, "lvs", devices, "vg_name,lv_name")
+    if entry.name in (f"{row['vg_name']}/{row['lv_name']}" for row in volumes):
+        retried(host, ("lvremove", *lvm_on(devices), "--quiet", "--force", "--yes", entry.name))
+
+
+def remove_group(host: Host, entry: Entry) -> None:
+    """Removes a volume group with its volumes, and the labels of its physical volumes."""
+    devices = recorded_devices(entry.detail["devices"])
+    if not devices:
+        return
+    groups = {row["vg_name"] for row in lvm_report(host, "vgs", devices, "vg_name")}
+    if entry.name in groups:
+        quiet = ("--quiet", "--yes")
+        host.run("vgchange", *lvm_on(devices), *quiet, "--activate", "n", entry.name)
+        retried(host, ("vgremove", *lvm_on(devices), *quiet, "--force", entry.name))
+    # a group that was never finished leaves physical volumes without one
+    for row in lvm_report(host, "pvs", devices, "pv_name,vg_name,pv_fmt"):
+        if row["pv_fmt"] and not row["vg_name"]:
+            host.run("pvremove", *lvm_on(devices), "--quiet", "--yes", row["pv_name"])
+
+
+GROUP = Removable("volume group", remove_group)
+LOGICAL_VOLUME = Removable("logical volume", remove_volume)
+REMOVES = (GROUP, LOGICAL_VOLUME)

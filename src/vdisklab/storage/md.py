@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import record_devices
+from vdisklab.host.blockdevice import record_devices, recorded_devices
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.facts import read_text
-from vdisklab.host.ledger import Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
-from vdisklab.storage.undo_members import arrays
+from vdisklab.storage.undo import Removable, retried
 
 MDSTAT = Path("/proc/mdstat")
 _NODE_SECONDS = 15.0
@@ -34,7 +34,7 @@ def array(site: Site, below: Device, layer: Layer, name: str, _capacity: int) ->
     site.check(lambda: _require_level(site.host, level))
     site.check(lambda: _require_free(site.host, label))
     devices = site.observe(lambda: record_devices(below.members), planned="")
-    with site.tracked(Kind.ARRAY, label, devices=devices):
+    with site.tracked(ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
         properties = site.read_back(lambda: _read_back(site.host, node, level, count))
@@ -105,3 +105,31 @@ def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, 
         "md.sync_action": read_text(place / "sync_action"),
     }
     return {key: value for key, value in properties.items() if value is not None}
+
+
+def arrays(host: Host) -> Iterator[tuple[Path, str]]:
+    """Running md arrays and their names, without mdadm's prefix with the host's name."""
+    for place in sorted(Path("/sys/block").glob("md*/md")):
+        device = Path("/dev") / place.parent.name
+        text = host.run("mdadm", "--detail", "--export", device, allowed=(0, 1)).stdout
+        yield device, array_name(text)
+
+
+def array_name(export: str) -> str:
+    """The array's name in the output of `mdadm --export`; empty if there is none."""
+    facts = dict(line.split("=", 1) for line in export.splitlines() if "=" in line)
+    return facts.get("MD_NAME", "").rpartition(":")[2]
+
+
+def stop_array(host: Host, entry: Entry) -> None:
+    """Stops an md array and removes its superblocks from its members."""
+    for device, name in arrays(host):
+        if name == entry.name:
+            retried(host, ("mdadm", "--quiet", "--stop", str(device)))
+    for member in recorded_devices(entry.detail["devices"]):
+        text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
+        if array_name(text) == entry.name:
+            retried(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))
+
+
+ARRAY = Removable("md array", stop_array)

@@ -20,7 +20,7 @@ from vdisklab.errors import (
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.waiting import interrupts_held, wait_until
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo
 
 _Seen = TypeVar("_Seen")
 
@@ -47,7 +47,9 @@ class Site:
         return f"vdl_{self.ledger.run_id}_{name.replace('-', '_')}"
 
     @contextmanager
-    def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+    def tracked(
+        self, kind: Kind | Removable, name: str | os.PathLike[str], **detail: str
+    ) -> Iterator[Entry]:
         """Records a thing in the ledger before the body creates it, and removes the thing at the
         end.
 
@@ -55,15 +57,16 @@ class Site:
         something created inside the body could not be removed, this thing is kept too, because the
         other may depend on it: the file below a mounted device must not be removed.
         """
-        entry = self.ledger.add(kind, name, **detail)
+        named, undo = _removal(kind)
+        entry = self.ledger.add(named, name, **detail)
         try:
             yield entry
         except DirtyHostError:
             raise
         except BaseException:
-            self._undo(entry)
+            self._undo(entry, undo)
             raise
-        self._undo(entry)
+        self._undo(entry, undo)
 
     @contextmanager
     def secret(self, file: Path) -> Iterator[None]:
@@ -150,14 +153,14 @@ class Site:
 
         return self.observe(there, planned=link)
 
-    def _undo(self, entry: Entry) -> None:
+    def _undo(self, entry: Entry, undo: Undo) -> None:
         """Removes a thing and its entry in the ledger, with signals blocked.
 
         Otherwise an interrupt could leave a half-removed thing that is no longer in the ledger.
         """
         with interrupts_held():
             try:
-                UNDO[entry.kind](self.host, entry)
+                undo(self.host, entry)
             except DirtyHostError:
                 raise
             except (VdisklabError, OSError) as error:
@@ -184,9 +187,11 @@ class PlannedSite(Site):
         return self.host.run(*argv, timeout=timeout, stdin=stdin, watch=watch)
 
     @contextmanager
-    def tracked(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Iterator[Entry]:
+    def tracked(
+        self, kind: Kind | Removable, name: str | os.PathLike[str], **detail: str
+    ) -> Iterator[Entry]:
         """Returns an entry without recording it."""
-        yield Entry(0, kind, os.fspath(name), detail)
+        yield Entry(0, _removal(kind)[0], os.fspath(name), detail)
 
     def write_key(self, file: Path) -> None:
         """Writes nothing: no image is encrypted."""
@@ -194,6 +199,11 @@ class PlannedSite(Site):
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
         """Returns `planned`, because nothing was built."""
         return planned
+
+
+def _removal(kind: Kind | Removable) -> tuple[str, Undo]:
+    """The ledger's name of a kind of thing, and how one is removed."""
+    return (kind.kind, kind.undo) if isinstance(kind, Removable) else (kind, SIMPLE_UNDO[kind])
 
 
 @contextmanager

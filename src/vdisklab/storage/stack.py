@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import HostError
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, in_memory
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.device import whole_devices
+from vdisklab.storage import lvm, md, zfs
+from vdisklab.storage.device import DEVICE, whole_devices
 from vdisklab.storage.filesystem import filesystem, tmpfs
-from vdisklab.storage.loop import loop_device, side_by_side, zram
+from vdisklab.storage.io_limits import CGROUP
+from vdisklab.storage.loop import loop_device, side_by_side
 from vdisklab.storage.luks import encrypted_device
-from vdisklab.storage.lvm import another_logical_volume, logical_volume
-from vdisklab.storage.md import array
 from vdisklab.storage.room import capacity_above, require_room, size_for
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Target
-from vdisklab.storage.zfs import another_volume, dataset, limited_arc, volume
-
-_ZFS = (LayerKind.ZFS, LayerKind.ZVOL)
+from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo
+from vdisklab.storage.zram import ZRAM, zram
 
 
 @contextmanager
@@ -47,27 +46,24 @@ def build_stack(
     """
     with ExitStack() as built:
         target = _bottom(built, site, layers, capacity, name, backing=backing, allocate=allocate)
-        if backing.arc_bytes is not None and any(layer.kind in _ZFS for layer in layers):
-            built.enter_context(limited_arc(site, backing.arc_bytes))
+        if backing.arc_bytes is not None and any(zfs.uses_zfs(layer) for layer in layers):
+            built.enter_context(zfs.limited_arc(site, backing.arc_bytes))
         for number, layer in enumerate(layers):
-            if layer.kind.is_memory:
+            if layer.kind.facts.in_memory:
                 continue
             if not isinstance(target, Device):
                 raise HostError(f"{layer} needs a block device, and {target.path} holds files")
-            volumes = guests if layer.kind.divides and number == len(layers) - 1 else 1
+            host_layer, below, own = HOST_LAYERS[layer.kind], target, f"{name}-{number}"
+            another = host_layer.another if number == len(layers) - 1 else None
+            volumes = 1 if another is None else guests
             needed = capacity_above(layers, number, capacity // volumes)
-            below, own = target, f"{name}-{number}"
-            target = built.enter_context(BUILDERS[layer.kind](site, below, layer, own, needed))
-            if volumes > 1:
+            target = built.enter_context(host_layer.build(site, below, layer, own, needed))
+            if another is not None and isinstance(target, Device) and volumes > 1:
                 more = [
-                    built.enter_context(
-                        MORE_VOLUMES[layer.kind](site, below, layer, own, size=needed, guest=guest)
-                    )
+                    built.enter_context(another(site, below, layer, own, size=needed, guest=guest))
                     for guest in range(2, volumes + 1)
                 ]
-                target = replace(
-                    below.device(target.path, target.properties), volumes=(target.path, *more)
-                )
+                target = replace(target, volumes=(target.path, *more))
         yield target
 
 
@@ -87,10 +83,9 @@ def _bottom(
         return built.enter_context(whole_devices(site, backing, disks, size))
     if not layers:
         return Directory(site.directory)
-    if layers[0].kind is LayerKind.ZRAM:
-        return built.enter_context(zram(site, size, layers[0]))
-    if in_memory(layers):
-        return built.enter_context(tmpfs(site, f"{name}-tmpfs", size, layers[0]))
+    if layers[0].kind in IN_MEMORY:
+        own = f"{name}-{layers[0].kind}"
+        return built.enter_context(IN_MEMORY[layers[0].kind](site, own, size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
         site.check(lambda: require_room(site.directory, size * disks, what))
@@ -107,17 +102,8 @@ Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Targe
 The target exists while the context is open.
 """
 
-BUILDERS: Mapping[LayerKind, Builder] = {
-    LayerKind.EXT4: filesystem,
-    LayerKind.XFS: filesystem,
-    LayerKind.BTRFS: filesystem,
-    LayerKind.LVM: logical_volume,
-    LayerKind.LVMTHIN: logical_volume,
-    LayerKind.MD: array,
-    LayerKind.LUKS: encrypted_device,
-    LayerKind.ZFS: dataset,
-    LayerKind.ZVOL: volume,
-}
+Bottom = Callable[[Site, str, int, Layer], AbstractContextManager[Target]]
+"""(site, a free name in the site, bytes, layer) -> the lowest target of a stack in memory."""
 
 
 class AnotherVolume(Protocol):
@@ -129,8 +115,37 @@ class AnotherVolume(Protocol):
         """The device, of `size` bytes. `name` is the one that the builder got."""
 
 
-MORE_VOLUMES: Mapping[LayerKind, AnotherVolume] = {
-    LayerKind.LVM: another_logical_volume,
-    LayerKind.LVMTHIN: another_logical_volume,
-    LayerKind.ZVOL: another_volume,
+@dataclass(frozen=True, slots=True)
+class HostLayer:
+    """How a layer is built on what is below.
+
+    `removes` are the kinds of things that only this layer creates; `another` is for layers that
+    divide.
+    """
+
+    build: Builder
+    removes: tuple[Removable, ...] = ()
+    another: AnotherVolume | None = None
+
+
+HOST_LAYERS: Mapping[LayerKind, HostLayer] = {
+    LayerKind.EXT4: HostLayer(filesystem),
+    LayerKind.XFS: HostLayer(filesystem),
+    LayerKind.BTRFS: HostLayer(filesystem),
+    LayerKind.ZFS: HostLayer(zfs.dataset, (zfs.POOL, zfs.ARC)),
+    LayerKind.ZVOL: HostLayer(zfs.volume, (zfs.POOL, zfs.ARC), zfs.another_volume),
+    LayerKind.LVM: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
+    LayerKind.LVMTHIN: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
+    LayerKind.MD: HostLayer(md.array, (md.ARRAY,)),
+    LayerKind.LUKS: HostLayer(encrypted_device),
 }
+
+IN_MEMORY: Mapping[LayerKind, Bottom] = {LayerKind.TMPFS: tmpfs, LayerKind.ZRAM: zram}
+"""The layers with nothing below."""
+
+UNDO: Mapping[str, Undo] = {
+    **SIMPLE_UNDO,
+    **{thing.kind: thing.undo for layer in HOST_LAYERS.values() for thing in layer.removes},
+    **{thing.kind: thing.undo for thing in (ZRAM, DEVICE, CGROUP)},
+}
+"""Removes a thing if it is there, by its kind in the ledger."""

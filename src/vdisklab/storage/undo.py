@@ -1,4 +1,6 @@
-"""Removes each kind of thing that vdisklab creates: for its layer, or for `clean` after a crash.
+"""Removes what vdisklab creates: at the end of a run, or for `clean` after a crash.
+
+Here are the things that several layers create; what only one creates is removed in its file.
 
 Every function is idempotent: it does nothing if the thing no longer exists. It raises HostError,
 OSError or DirtyHostError if the thing cannot be removed; callers name the thing.
@@ -14,27 +16,20 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.blockdevice import is_same, open_device, signatures, usage
+from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at, mount_of, mounts_below, read_mounts, still_mounted
 from vdisklab.host.waiting import wait_until
-from vdisklab.storage.undo_members import (
-    destroy_pool,
-    remove_group,
-    remove_volume,
-    remove_zram,
-    restore_arc,
-    stop_array,
-)
 
 Undo = Callable[[Host, Entry], None]
 """Removes one thing if it is there. Raises VdisklabError or OSError when it cannot."""
 
 _BUSY_SECONDS = 15.0
+_RETRY_SECONDS = 20.0
 _KILL_SECONDS = 10.0
 _BROKEN_FILE_SYSTEM = (errno.EROFS, errno.EIO, errno.EUCLEAN, errno.ESHUTDOWN)
 _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
@@ -202,6 +197,24 @@ def kill_process(_host: Host, entry: Entry) -> None:
     )
 
 
+def retried(host: Host, command: tuple[str, ...]) -> None:
+    """Repeats a command until it succeeds, because udev may briefly hold a device open."""
+    last: list[CommandError] = []
+
+    def done() -> bool:
+        try:
+            host.run(*command, timeout=120)
+        except CommandError as error:
+            last[:] = [error]
+            return False
+        return True
+
+    try:
+        wait_until(done, timeout=_RETRY_SECONDS, what=f"end of `{command[0]}`", interval=0.1)
+    except HostError as error:
+        raise (last[0] if last else error) from None
+
+
 def processes_marked(word: str) -> list[int]:
     """Processes, without zombies, with `word` in an argument or a variable of their environment.
 
@@ -267,30 +280,6 @@ def _process_texts(proc: Path = Path("/proc")) -> Iterator[tuple[int, tuple[byte
         yield int(process.name), texts
 
 
-def wipe_device(host: Host, entry: Entry) -> None:
-    """Removes only vdisklab's signatures from one of the user's devices.
-
-    A device whose size or serial number has changed is left alone.
-    """
-    path = Path(entry.name)
-    if not path.is_block_device():
-        return
-    device = open_device(path)
-    if not is_same(device, entry.detail):
-        return
-    present = signatures(host, path)
-    if not present:
-        return
-    strange = [signature for signature in present if signature.label != entry.detail["label"]]
-    user = usage(device)
-    if strange or user:
-        raise DirtyHostError(
-            f"{path} is not wiped: {user or f'it has {strange[0]}, which vdisklab did not write'}",
-            hint=f"check its contents; `wipefs --all {path}` if you do not need them",
-        )
-    host.run("wipefs", "--all", "--quiet", path)
-
-
 def remove_mapped(host: Host, entry: Entry) -> None:
     """Removes one of vdisklab's device-mapper devices."""
     listed = host.run("dmsetup", "ls", allowed=range(256)).stdout
@@ -299,31 +288,20 @@ def remove_mapped(host: Host, entry: Entry) -> None:
     host.run("dmsetup", "remove", "--retry", entry.name)
 
 
-def remove_cgroup(_host: Host, entry: Entry) -> None:
-    """Moves a control group's processes back to where they came from, and removes it."""
-    group = Path(entry.name)
-    try:
-        if group.is_dir():
-            for pid in (group / "cgroup.procs").read_text().split():
-                (Path(entry.detail["parent"]) / "cgroup.procs").write_text(pid)
-            group.rmdir()
-    except OSError as error:
-        raise DirtyHostError(f"{group} cannot be removed: {error.strerror}") from error
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """A kind of thing that a layer creates, as the ledger names it, and how one is removed."""
+
+    kind: str
+    undo: Undo
 
 
-UNDO: Mapping[str, Undo] = {
+SIMPLE_UNDO: Mapping[str, Undo] = {
     Kind.PROCESS: kill_process,
     Kind.FILE: remove_file,
     Kind.DIRECTORY: remove_directory,
     Kind.LOOP: detach_loop,
-    Kind.ZRAM: remove_zram,
     Kind.MOUNT: unmount,
-    Kind.DEVICE: wipe_device,
-    Kind.GROUP: remove_group,
-    Kind.VOLUME: remove_volume,
-    Kind.ARRAY: stop_array,
-    Kind.POOL: destroy_pool,
     Kind.MAPPED: remove_mapped,
-    Kind.ARC: restore_arc,
-    Kind.CGROUP: remove_cgroup,
 }
+"""The things that belong to no single layer; `storage.stack.UNDO` has all."""

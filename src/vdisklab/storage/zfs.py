@@ -9,19 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vdisklab.errors import CommandError, HostError
-from vdisklab.host.blockdevice import record_devices
+from vdisklab.errors import CommandError, DirtyHostError, HostError
+from vdisklab.host.blockdevice import record_devices, recorded_devices, signatures
 from vdisklab.host.command import Host
 from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.facts import read_text
-from vdisklab.host.ledger import Kind
+from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.syscalls import opened
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import LAYER_OPTIONS, LayerKind
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.filesystem import require_mounted
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory
+from vdisklab.storage.undo import Removable, retried
 from vdisklab.units import format_bytes
 
 DATASET = "disk"
@@ -41,7 +42,7 @@ def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_P
         site.check(_require_volumes)
     supported = known_properties(site.host, layer)
     devices = site.observe(lambda: record_devices(below.members), planned="")
-    with site.tracked(Kind.POOL, pool, devices=devices):
+    with site.tracked(POOL, pool, devices=devices):
         create = pool_command(layer, pool, below.members, supported)
         site.run_uninterrupted(*create, timeout=120)
         yield pool, supported
@@ -101,6 +102,11 @@ def _volume_node(site: Site, layer: Layer, name: str, size: int, supported: froz
     return site.node(Path("/dev/zvol") / name, _NODE_SECONDS)
 
 
+def uses_zfs(layer: Layer) -> bool:
+    """True for a layer that is a pool."""
+    return layer.kind in (LayerKind.ZFS, LayerKind.ZVOL)
+
+
 def pool_command(
     layer: Layer, pool: str, members: Sequence[Path], supported: frozenset[str]
 ) -> tuple[str, ...]:
@@ -140,7 +146,7 @@ def known_properties(host: Host, layer: Layer) -> frozenset[str]:
     Without ZFS, as in a plan for another host: all properties that the layer has options for.
     """
     if host.which("zpool") is None or host.which("zfs") is None:
-        return frozenset(LAYER_OPTIONS[layer.kind])
+        return frozenset(layer.kind.facts.options)
     usages = [host.run(program, "get", allowed=range(1, 3)).stderr for program in ("zpool", "zfs")]
     return parse_properties("\n".join(usages))
 
@@ -167,7 +173,7 @@ def _wanted(layer: Layer, option: str, supported: frozenset[str]) -> bool:
 
 
 def _settings(layer: Layer, supported: frozenset[str]) -> list[str]:
-    schema = LAYER_OPTIONS[layer.kind]
+    schema = layer.kind.facts.options
     arguments: list[str] = []
     for option in _PROPERTIES:
         value = layer.option(option) if option in schema else None
@@ -213,7 +219,7 @@ def _first_line(text: str) -> str:
 
 
 def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -> dict[str, str]:
-    schema, kind = LAYER_OPTIONS[layer.kind], layer.kind.value
+    schema, kind = layer.kind.facts.options, layer.kind.value
     names = [name for name in _PROPERTIES if name in schema and name in supported]
     text = host.run(
         "zfs", "get", "-H", "-p", "-o", "property,value", ",".join(names), f"{pool}/{DATASET}"
@@ -234,7 +240,7 @@ def _read_back(host: Host, layer: Layer, pool: str, supported: frozenset[str]) -
 
 def _canonical(layer: Layer, name: str, value: str) -> str:
     """A property as paths spell it; `zfs get -p` prints bytes."""
-    schema = LAYER_OPTIONS[layer.kind]
+    schema = layer.kind.facts.options
     return schema[name].format(int(value)) if value.isdigit() else value
 
 
@@ -244,7 +250,7 @@ def _version_and_arc() -> Mapping[str, str]:
 
 
 def _require_asked(layer: Layer, properties: Mapping[str, str]) -> None:
-    schema = LAYER_OPTIONS[layer.kind]
+    schema = layer.kind.facts.options
     for option, value in layer.options:
         actual = properties.get(f"{layer.kind}.{option}")
         if actual != schema[option].format(value):
@@ -309,7 +315,7 @@ def limited_arc(site: Site, limit: int) -> Iterator[None]:
     Raises HostError if the limit does not exist or ZFS does not follow it.
     """
     before = site.observe(_arc_setting, planned=("", ""))
-    with site.tracked(Kind.ARC, PARAMETER, parameter=before[0], effective=before[1]):
+    with site.tracked(ARC, PARAMETER, parameter=before[0], effective=before[1]):
         site.check(lambda: _limit_arc(limit))
         yield
 
@@ -339,3 +345,70 @@ def _limit_arc(limit: int) -> None:
         timeout=_SETTLE_SECONDS,
         what=f"limit of {format_bytes(limit)} on ZFS's cache (the kernel's log says why)",
     )
+
+
+def destroy_pool(host: Host, entry: Entry) -> None:
+    """Destroys a pool with its contents, and removes ZFS's labels from its members."""
+    members = recorded_devices(entry.detail["devices"])
+    if entry.name in pools(host) and _stands_on(host, entry.name, members):
+        retried(host, ("zpool", "destroy", "-f", entry.name))
+    for member in members:
+        _remove_labels(host, member, entry.name)
+
+
+def pools(host: Host) -> list[str]:
+    """The imported pools; none if ZFS does not run."""
+    if host.which("zpool") is None:
+        return []
+    listed = host.run("zpool", "list", "-H", "-o", "name", allowed=(0, 1)).stdout
+    return listed.split("\n")
+
+
+def _stands_on(host: Host, pool: str, members: tuple[Path, ...]) -> bool:
+    """True if one of these devices, or a partition of one, is a member of a pool."""
+    status = host.run("zpool", "status", pool).stdout.split()
+    names = {node.name for member in members for node in _with_partitions(member)}
+    return any(Path(word).name in names for word in status)
+
+
+def _remove_labels(host: Host, member: Path, pool: str) -> None:
+    """Removes ZFS's labels, and the partition table that ZFS writes on whole disks.
+
+    One command removes both: after a kill between two commands, the table would remain without the
+    label that identifies its owner.
+    """
+    nodes = _with_partitions(member)
+    for node in nodes:
+        labels = signatures(host, node)
+        if any(label.kind == "zfs_member" and label.label == pool for label in labels):
+            retried(host, ("wipefs", "--all", "--quiet", *map(str, nodes)))
+            return
+
+
+def _with_partitions(member: Path) -> list[Path]:
+    """The partitions of a device, and the device last."""
+    name = member.resolve().name
+    parts = sorted(Path(f"/sys/class/block/{name}").glob("*/partition"))
+    return [*(Path("/dev") / part.parent.name for part in parts), member]
+
+
+def restore_arc(_host: Host, entry: Entry) -> None:
+    """Writes back ZFS's limits; `detail` has the parameter's text and the limit in effect.
+
+    A parameter of 0 means the default, and writing 0 changes nothing by itself, so the limit
+    that was in effect is written first (arc_tuning_update of OpenZFS).
+    """
+    parameter = Path(entry.name)
+    if not parameter.exists():
+        return
+    try:
+        for value in (entry.detail["effective"], entry.detail["parameter"]):
+            parameter.write_text(value)
+    except OSError as error:
+        raise DirtyHostError(f"{parameter} cannot be restored: {error.strerror}") from error
+    if read_text(parameter) != entry.detail["parameter"]:
+        raise DirtyHostError(f"{parameter} is {read_text(parameter)} after it was restored")
+
+
+POOL = Removable("pool", destroy_pool)
+ARC = Removable("limit of ZFS's cache", restore_arc)

@@ -11,15 +11,14 @@ import pytest
 from vdisklab.errors import DirtyHostError, HostError, PlanError
 from vdisklab.host.blockdevice import identity, open_device, signatures
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
-from vdisklab.storage.device import require_usable, whole_devices
+from vdisklab.storage.device import DEVICE, require_usable, whole_devices
 from vdisklab.storage.image import image_file, random_source
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Device
-from vdisklab.storage.undo import UNDO
 
 from .conftest import MIB, Attach
 
@@ -153,18 +152,18 @@ def test_file_systems_stand_on_it(site: Site, attach: Attach, stack: str) -> Non
 def test_clean_wipes_only_what_is_ours(host: LocalHost, attach: Attach) -> None:
     device = attach()
     noted = identity(open_device(device)) | {"label": "vdl-01234567"}
-    entry = Entry(0, Kind.DEVICE, str(device), noted)
+    entry = Entry(0, DEVICE.kind, str(device), noted)
     host.run("mkfs.ext4", "-q", "-L", "precious", device)
     with pytest.raises(DirtyHostError, match=r"has ext4 'precious', which vdisklab did not write"):
-        UNDO[Kind.DEVICE](host, entry)
+        DEVICE.undo(host, entry)
     host.run("mkfs.ext4", "-q", "-F", "-L", "vdl-01234567", device)
-    stranger = Entry(0, Kind.DEVICE, str(device), noted | {"size": "1"})
-    UNDO[Kind.DEVICE](host, stranger)
-    after_boot = Entry(0, Kind.DEVICE, str(device), noted | {"boot": "another"})
-    UNDO[Kind.DEVICE](host, after_boot)
+    stranger = Entry(0, DEVICE.kind, str(device), noted | {"size": "1"})
+    DEVICE.undo(host, stranger)
+    after_boot = Entry(0, DEVICE.kind, str(device), noted | {"boot": "another"})
+    DEVICE.undo(host, after_boot)
     assert signatures(host, device), "a device that may be another one is left alone"
-    UNDO[Kind.DEVICE](host, entry)
-    UNDO[Kind.DEVICE](host, entry)
+    DEVICE.undo(host, entry)
+    DEVICE.undo(host, entry)
     assert signatures(host, device) == ()
 
 

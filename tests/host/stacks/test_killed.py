@@ -20,7 +20,7 @@ from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import loops_of
-from vdisklab.storage.undo_members import ZRAM_CONTROL, zram_devices
+from vdisklab.storage.zram import ZRAM_CONTROL, zram_devices
 
 from .conftest import MIB, Attach
 

@@ -9,10 +9,8 @@ import pytest
 from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import record_devices, signatures
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import Entry, Kind
-from vdisklab.storage.lvm import group_command, volume_command
-from vdisklab.storage.undo import UNDO
-from vdisklab.storage.undo_members import lvm_report
+from vdisklab.host.ledger import Entry
+from vdisklab.storage.lvm import GROUP, group_command, lvm_report, volume_command
 
 from .conftest import MIB, Attach
 
@@ -27,27 +25,27 @@ def members(host: LocalHost, attach: Attach) -> tuple[Path, ...]:
 
 
 def entry(name: str, members: tuple[Path, ...]) -> Entry:
-    return Entry(0, Kind.GROUP, name, {"devices": record_devices(members)})
+    return Entry(0, GROUP.kind, name, {"devices": record_devices(members)})
 
 
 def test_a_group_is_made_and_undone(host: LocalHost, members: tuple[Path, ...]) -> None:
     host.run(*group_command("vdl_test_a", members))
     assert lvm_report(host, "vgs", members, "vg_name") == [{"vg_name": "vdl_test_a"}]
-    UNDO[Kind.GROUP](host, entry("vdl_test_a", members))
-    UNDO[Kind.GROUP](host, entry("vdl_test_a", members))
+    GROUP.undo(host, entry("vdl_test_a", members))
+    GROUP.undo(host, entry("vdl_test_a", members))
     assert [signatures(host, member) for member in members] == [(), ()]
 
 
 def test_a_group_of_another_name_keeps_all(host: LocalHost, members: tuple[Path, ...]) -> None:
     host.run(*group_command("vdl_test_precious", members))
-    UNDO[Kind.GROUP](host, entry("vdl_test", members))
+    GROUP.undo(host, entry("vdl_test", members))
     assert lvm_report(host, "vgs", members, "vg_name") == [{"vg_name": "vdl_test_precious"}]
-    UNDO[Kind.GROUP](host, entry("vdl_test_precious", members))
+    GROUP.undo(host, entry("vdl_test_precious", members))
 
 
 def test_physical_volumes_without_a_group_go(host: LocalHost, members: tuple[Path, ...]) -> None:
     host.run("pvcreate", "--devices", members[0], "--quiet", members[0])
-    UNDO[Kind.GROUP](host, entry("vdl_test", members))
+    GROUP.undo(host, entry("vdl_test", members))
     assert signatures(host, members[0]) == ()
 
 
@@ -60,5 +58,5 @@ def test_a_volume_is_understood_as_far_as_the_kernel_goes(
     except HostError as error:
         assert "device-mapper" in str(error)  # noqa: PT017 - either way is right
     finally:
-        UNDO[Kind.GROUP](host, entry("vdl_test_b", members))
+        GROUP.undo(host, entry("vdl_test_b", members))
     assert signatures(host, members[0]) == ()

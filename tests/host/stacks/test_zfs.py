@@ -11,14 +11,14 @@ from tests.host.test_preview import compare
 from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import record_devices, signatures
 from vdisklab.host.command import LocalHost
-from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.ledger import Entry
 from vdisklab.host.mounts import mount_at
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Directory
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.zfs import POOL
 
 from .conftest import MIB, Attach
 
@@ -84,12 +84,12 @@ def test_a_pool_of_a_similar_name_is_not_touched(
     zfs.run("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", name, other)
     try:
         # the same name even, on devices that the ledger does not name
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([mine])}))
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name[:-1], {"devices": record_devices([other])}))
+        POOL.undo(zfs, Entry(0, POOL.kind, name, {"devices": record_devices([mine])}))
+        POOL.undo(zfs, Entry(0, POOL.kind, name[:-1], {"devices": record_devices([other])}))
         assert name in pools(zfs)
         assert signatures(zfs, other)
     finally:
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([other])}))
+        POOL.undo(zfs, Entry(0, POOL.kind, name, {"devices": record_devices([other])}))
     assert name not in pools(zfs)
     assert signatures(zfs, other) == ()
 
@@ -103,7 +103,7 @@ def test_a_taken_name_is_refused_and_kept(site: Site, zfs: LocalHost, attach: At
             pytest.fail("the name is taken")
         assert name in pools(zfs)
     finally:
-        UNDO[Kind.POOL](zfs, Entry(0, Kind.POOL, name, {"devices": record_devices([other])}))
+        POOL.undo(zfs, Entry(0, POOL.kind, name, {"devices": record_devices([other])}))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.programs import QEMU
+from vdisklab.host.programs import QEMU, layer_programs
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.units import format_bytes
@@ -159,9 +159,9 @@ def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
 
 def test_every_layer_is_looked_for_with_its_programs() -> None:
     inside = {LayerKind.ZVOL: "zfs", LayerKind.LVMTHIN: "lvm"}
-    layers = [layer for layer in probe._LAYERS if layer.name != "loop"]
-    assert {inside.get(kind, kind) for kind in LayerKind} == {layer.name for layer in layers}
-    assert all(layer.programs for layer in layers)
+    layers = {name for name, _ in probe._LAYERS} - {"loop"}
+    assert {inside.get(kind, kind) for kind in LayerKind} == layers
+    assert all(layer_programs(layer) for layer in layers)
 
 
 def test_the_kernels_log_is_found_as_a_power_cut_finds_it(tmp_path: Path) -> None:

@@ -7,17 +7,9 @@ from collections.abc import Mapping
 from hypothesis import strategies as st
 
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options
-from vdisklab.path.rules import impossible
-from vdisklab.path.segments import (
-    BUS_OPTIONS,
-    FORMAT_OPTIONS,
-    LAYER_OPTIONS,
+from vdisklab.path.options import (
     NAME,
-    Bus,
-    CacheMode,
     Choice,
-    ImageFormat,
-    LayerKind,
     MountOptions,
     Name,
     Number,
@@ -27,6 +19,15 @@ from vdisklab.path.segments import (
     Schema,
     Size,
     Switch,
+)
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+    FORMAT_OPTIONS,
+    Bus,
+    CacheMode,
+    ImageFormat,
+    LayerKind,
 )
 from vdisklab.plan.guest import GUESTS, IN_THE_GUEST
 
@@ -63,7 +64,7 @@ def options_of(schema: Schema) -> st.SearchStrategy[Options]:
 
 
 # Strategies are made once, not for each example: making them takes longer than drawing from them.
-layers = st.one_of([st.builds(Layer, st.just(kind), options_of(LAYER_OPTIONS[kind]))
+layers = st.one_of([st.builds(Layer, st.just(kind), options_of(kind.facts.options))
                     for kind in LayerKind])  # fmt: skip
 images = st.one_of([st.builds(Image, st.just(form), options_of(FORMAT_OPTIONS[form]))
                     for form in ImageFormat])  # fmt: skip

@@ -18,15 +18,14 @@ from vdisklab.path.disk_path import (
     PathSyntaxError,
     parse_path,
 )
+from vdisklab.path.options import Schema
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
-    LAYER_OPTIONS,
     Bus,
     CacheMode,
     ImageFormat,
     LayerKind,
-    Schema,
 )
 
 
@@ -60,7 +59,7 @@ def test_canonical_writes_the_cache_mode_and_no_default(path: DiskPath) -> None:
 
 
 def parts_with_schema(path: DiskPath) -> list[tuple[Options, Schema]]:
-    parts = [(layer.options, LAYER_OPTIONS[layer.kind]) for layer in path.layers]
+    parts = [(layer.options, layer.kind.facts.options) for layer in path.layers]
     if path.image is not None:
         parts.append((path.image.options, FORMAT_OPTIONS[path.image.format]))
     return [*parts, (path.attachment.options, BUS_OPTIONS[path.attachment.bus])]
@@ -253,7 +252,11 @@ def test_the_page_of_paths_names_every_segment() -> None:
     head = page.split("## ", 1)[0]
     for word in (*LayerKind, *ImageFormat, *CacheMode, *Bus):
         assert re.search(rf"[`\s]{word}[`\s]", head), word
-    schemas = (*LAYER_OPTIONS.values(), *FORMAT_OPTIONS.values(), *BUS_OPTIONS.values())
+    schemas = (
+        *(kind.facts.options for kind in LayerKind),
+        *FORMAT_OPTIONS.values(),
+        *BUS_OPTIONS.values(),
+    )
     assert [name for schema in schemas for name in schema if f"`{name}" not in page] == []
 
 

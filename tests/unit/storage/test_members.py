@@ -16,13 +16,15 @@ import pytest
 from vdisklab.errors import CommandError, HostError
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.storage import lvm, md, undo_members, zfs
-from vdisklab.storage.lvm import group_command, pool_command, volume_command
-from vdisklab.storage.md import create_command, parse_export
+from vdisklab.storage import lvm, md, undo, zfs
+from vdisklab.storage.lvm import GROUP, LOGICAL_VOLUME, group_command, pool_command, volume_command
+from vdisklab.storage.md import ARRAY, create_command, parse_export
 from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.stack import UNDO
 from vdisklab.storage.targets import Device
-from vdisklab.storage.undo import UNDO
 from vdisklab.storage.zfs import (
+    ARC,
+    POOL,
     dataset_command,
     parse_arcstats,
     parse_properties,
@@ -120,9 +122,9 @@ def test_parsers() -> None:
         "MD_LEVEL": "raid5",
         "MD_DEVICES": "3",
     }
-    assert undo_members.array_name("MD_NAME=host:vdl_1_a") == "vdl_1_a"
-    assert undo_members.array_name("MD_NAME=vdl_1_a") == "vdl_1_a"
-    assert undo_members.array_name("") == ""
+    assert md.array_name("MD_NAME=host:vdl_1_a") == "vdl_1_a"
+    assert md.array_name("MD_NAME=vdl_1_a") == "vdl_1_a"
+    assert md.array_name("") == ""
     arcstats = "13 1 0x01 123 33456 1 2\nname type data\nsize 4 1024\nc_max 4 4096\ntorn 4"
     assert parse_arcstats(arcstats) == {"size": 1024, "c_max": 4096}
 
@@ -164,7 +166,8 @@ class Programs(ScriptedHost):
 
 @pytest.fixture
 def _devices_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo_members, "recorded_devices", lambda text: DEVICES)
+    for layer in (lvm, md, zfs):
+        monkeypatch.setattr(layer, "recorded_devices", lambda text: DEVICES)
     for module in (lvm, md, zfs):
         monkeypatch.setattr(module, "record_devices", lambda paths: "[]")
 
@@ -294,7 +297,7 @@ def test_without_md_one_sentence(
         pytest.fail("not reached")
 
 
-@pytest.mark.parametrize("kind", [Kind.GROUP, Kind.VOLUME, Kind.ARRAY, Kind.POOL])
+@pytest.mark.parametrize("kind", [GROUP.kind, LOGICAL_VOLUME.kind, ARRAY.kind, POOL.kind])
 def test_nothing_is_removed_when_the_devices_are_gone(kind: Kind) -> None:
     host = ScriptedHost()
     UNDO[kind](host, Entry(0, kind, "vdl_1_a/disk", {"devices": "[]"}))
@@ -305,28 +308,28 @@ def test_nothing_is_removed_when_the_devices_are_gone(kind: Kind) -> None:
 def test_a_group_of_another_name_is_not_touched() -> None:
     host = Programs()
     host.group = "vdl_1_a_precious"
-    UNDO[Kind.GROUP](host, Entry(0, Kind.GROUP, "vdl_1_a", {"devices": "[]"}))
-    UNDO[Kind.VOLUME](host, Entry(0, Kind.VOLUME, "vdl_1_a/disk", {"devices": "[]"}))
+    GROUP.undo(host, Entry(0, GROUP.kind, "vdl_1_a", {"devices": "[]"}))
+    LOGICAL_VOLUME.undo(host, Entry(0, LOGICAL_VOLUME.kind, "vdl_1_a/disk", {"devices": "[]"}))
     assert {line.split()[0] for line in host.lines} == {"vgs", "pvs", "lvs"}
 
 
 @pytest.mark.usefixtures("_devices_stay_the_same")
 def test_what_cannot_be_removed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo_members, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(undo, "_RETRY_SECONDS", 0.0)
     host = Programs(fail_on="vgremove")
     host.group = "vdl_1_a"
     with pytest.raises(HostError, match=r"`vgremove .*vdl_1_a` exited with"):
-        UNDO[Kind.GROUP](host, Entry(0, Kind.GROUP, "vdl_1_a", {"devices": "[]"}))
+        GROUP.undo(host, Entry(0, GROUP.kind, "vdl_1_a", {"devices": "[]"}))
 
 
 def test_the_limit_of_the_arc_is_written_back(tmp_path: Path) -> None:
     parameter = tmp_path / "zfs_arc_max"
     parameter.write_text("123")
     detail = {"parameter": "0", "effective": "4096"}
-    UNDO[Kind.ARC](ScriptedHost(), Entry(0, Kind.ARC, str(parameter), detail))
+    ARC.undo(ScriptedHost(), Entry(0, ARC.kind, str(parameter), detail))
     assert parameter.read_text() == "0"
-    missing = Entry(0, Kind.ARC, str(tmp_path / "gone"), detail)
-    UNDO[Kind.ARC](ScriptedHost(), missing)
+    missing = Entry(0, ARC.kind, str(tmp_path / "gone"), detail)
+    ARC.undo(ScriptedHost(), missing)
 
 
 def test_the_scripted_host_can_fail() -> None:

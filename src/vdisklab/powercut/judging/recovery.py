@@ -23,8 +23,8 @@ from vdisklab.host.waiting import wait_until
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.cutting.memory_files import memory_full
 from vdisklab.powercut.recording.trace import NO_FILESYSTEM, Trace
+from vdisklab.storage import zfs
 from vdisklab.storage.site import Site
-from vdisklab.storage.zfs import DATASET
 
 _FSCK_SECONDS = 50.0
 _POOL_SECONDS = 90.0
@@ -173,7 +173,7 @@ class ZfsPool:
         link.symlink_to(device)
         # Recorded before the import: the pool keeps the name that it was created with.
         members = record_devices((Path(device),))
-        entry = self.site.ledger.entry(Kind.POOL, self.pool, devices=members)
+        entry = self.site.ledger.entry(zfs.POOL.kind, self.pool, devices=members)
         self._entry = ExitStack()
         self._entry.enter_context(entry)
         try:
@@ -227,7 +227,7 @@ class ZfsPool:
         try:
             wait_until(self._is_exported, timeout=_POOL_SECONDS, what=f"export of {self.pool}")
         except HostError as error:
-            held = still_mounted(f"the pool {self.pool}", f"{self.pool}/{DATASET}")
+            held = still_mounted(f"the pool {self.pool}", f"{self.pool}/{zfs.DATASET}")
             raise DirtyHostError(
                 f"the pool {self.pool} cannot be exported: {held or error}",
                 hint="run `vdisklab clean`",

@@ -38,7 +38,7 @@ from vdisklab.powercut.judging.outcomes import FutureVersionError, JudgedState
 from vdisklab.powercut.judging.recovery import ALONE
 from vdisklab.powercut.recording.recordings import Recording, open_recording
 from vdisklab.storage.site import open_site
-from vdisklab.storage.undo import UNDO
+from vdisklab.storage.stack import UNDO
 
 STATE_SECONDS = 300.0
 """Deadline for a sign of life while a state is judged, without the time that the judge waits for a

@@ -50,7 +50,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.room import size_for
 from vdisklab.storage.site import Site
-from vdisklab.storage.stack import BUILDERS
+from vdisklab.storage.stack import HOST_LAYERS
 from vdisklab.storage.targets import Directory, Target, shared_directory
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB, SECTOR
@@ -344,7 +344,7 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     capacity = size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
-        BUILDERS[layer.kind](site, disk.device, layer, f"{name}.mnt", spec.size) as target,
+        HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
         _make_durable(file, target.path)

@@ -1,0 +1,174 @@
+"""The types of options in a disk path: each parses, formats and describes its values."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vdisklab.errors import PlanError
+from vdisklab.units import format_size, parse_size
+
+OptionValue = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptionType(ABC):
+    """Parses and formats the values of one option; `expected` describes the valid values.
+
+    `default` is the value of an omitted option; None means that the program below chooses.
+    """
+
+    default: OptionValue | None = field(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """The valid values, for messages."""
+
+    @abstractmethod
+    def _read(self, text: str) -> OptionValue | None:
+        """The typed value; None if the text is not valid."""
+
+    def parse(self, text: str) -> OptionValue:
+        """The typed value; raises ValueError, which describes the valid values."""
+        value = self._read(text)
+        if value is None:
+            raise ValueError(self.expected)
+        return value
+
+    def format(self, value: OptionValue) -> str:
+        """The canonical spelling of a value, which `parse` accepts."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(OptionType):
+    """One of a few words."""
+
+    choices: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        """The words."""
+        return "one of " + ", ".join(self.choices)
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if text in self.choices else None
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(OptionType):
+    """`on` (True) or `off` (False)."""
+
+    default: OptionValue | None = field(default=False, kw_only=True)
+    expected = "on or off"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return {"on": True, "off": False}.get(text)
+
+    def format(self, value: OptionValue) -> str:
+        """`on` or `off`."""
+        return "on" if value else "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Number(OptionType):
+    """A whole number within bounds, and a power of two if `power_of_two`; `zero` is a word for
+    0."""
+
+    low: int
+    high: int
+    power_of_two: bool = field(default=False, kw_only=True)
+    zero: str | None = field(default=None, kw_only=True)
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        kind = "power of two" if self.power_of_two else "whole number"
+        word = "" if self.zero is None else f", where 0 is {self.zero}"
+        return f"a {kind} from {self.low} to {self.high}{word}"
+
+    def _read(self, text: str) -> OptionValue | None:
+        if text == self.zero:
+            return 0
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            return None
+        number = int(text)
+        if not self.low <= number <= self.high or (self.power_of_two and number & (number - 1)):
+            return None
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Size(OptionType):
+    """A number of bytes within bounds, and a power of two unless `power_of_two` is False."""
+
+    low: int
+    high: int
+    power_of_two: bool = field(default=True, kw_only=True)
+
+    @property
+    def expected(self) -> str:
+        """The bounds."""
+        kind = "power of two" if self.power_of_two else "size"
+        return f"a {kind} from {format_size(self.low)} to {format_size(self.high)}"
+
+    def _read(self, text: str) -> OptionValue | None:
+        if any(character.isspace() for character in text):
+            return None
+        try:
+            size = parse_size(text)
+        except PlanError:
+            return None
+        if not self.low <= size <= self.high or (self.power_of_two and size & (size - 1)):
+            return None
+        return size
+
+    def format(self, value: OptionValue) -> str:
+        """The shortest exact spelling."""
+        return format_size(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Percent(OptionType):
+    """A whole number of percent, from 1 to 100, stored without its sign."""
+
+    expected = "a share from 1% to 100%"
+
+    def _read(self, text: str) -> OptionValue | None:
+        match = re.fullmatch(r"([0-9]{1,3})%?", text)
+        return int(match[1]) if match and 1 <= int(match[1]) <= 100 else None
+
+    def format(self, value: OptionValue) -> str:
+        """With the sign: `10%`."""
+        return f"{value}%"
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions(OptionType):
+    """Options of mount(8), joined by `+`: a comma would end an alternative in braces."""
+
+    expected = "options of mount joined by +, such as noatime+commit=60"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if re.fullmatch(r"[a-z0-9_=.-]+(\+[a-z0-9_=.-]+)*", text) else None
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,39}")
+"""A name without characters that are special in disk paths or shells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name(OptionType):
+    """A name that the user gives to something."""
+
+    expected = "a name of letters, digits and . + _ -, of at most 40 characters"
+
+    def _read(self, text: str) -> OptionValue | None:
+        return text if NAME.fullmatch(text) else None
+
+
+Schema = Mapping[str, OptionType]
+"""The options of one segment by name."""
