@@ -60,28 +60,68 @@ def plain_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
 
 def schemas(answers: Iterable[type[Answer]]) -> dict[str, Any]:
     """The JSON schema of each document by its format (JSON Schema draft 2020-12)."""
-    return {answer.FORMAT: _schema(answer) for answer in answers}
+    return {
+        answer.FORMAT: _schema(answer) for answer in sorted(answers, key=lambda one: one.FORMAT)
+    }
 
 
 def _schema(answer: type[Answer]) -> dict[str, Any]:
     schema = TypeAdapter(answer).json_schema(mode="serialization")
-    about = (answer.__doc__ or "").split("\n\n", maxsplit=1)[0]
+    described = {kind.__name__: kind for kind in _objects(answer)}
+    for name, definition in {answer.__name__: schema, **schema.get("$defs", {})}.items():
+        if name in described:
+            _describe(definition, described[name])
     properties = {
         "format": {"const": answer.FORMAT},
         **schema.get("properties", {}),
         "sentences": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "what a terminal shows around the tables, for people",
+            "description": "what a terminal shows around its tables",
         },
     }
-    required = ["format", *schema.get("required", ()), "sentences"]
+    whole = {**schema, "properties": properties, "required": list(properties)}
+    untitled: dict[str, Any] = _untitled(whole)
+    return untitled
+
+
+def _untitled(schema: Any) -> Any:  # noqa: ANN401 - a part of a schema
+    """A schema without pydantic's titles, which repeat the names of keys."""
+    if isinstance(schema, list):
+        return [_untitled(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
     return {
-        **schema,
-        "description": " ".join(about.split()),
-        "properties": properties,
-        "required": required,
+        key: _untitled(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
     }
+
+
+def _describe(definition: dict[str, Any], kind: type) -> None:
+    """Adds what a dataclass's docstring and its fields' `Annotated` texts say."""
+    definition["description"] = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+    fields = _shown_fields(kind)
+    definition["required"] = list(fields)
+    for name, hint in fields.items():
+        texts = [entry for entry in getattr(hint, "__metadata__", ()) if isinstance(entry, str)]
+        if texts:
+            definition["properties"][name]["description"] = texts[0]
+
+
+def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
+    """The dataclasses that stand for objects in a type, with all that they hold."""
+    found: set[type] = set()
+    waiting = [hint]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, type) and dataclasses.is_dataclass(part):
+            if part not in found and not issubclass(part, AsText | Saying):
+                found.add(part)
+                waiting += _shown_fields(part).values()
+        else:
+            waiting += get_args(part)
+    return found
 
 
 def as_csv(rows: Sequence[object], kind: type) -> str:

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.intervals import ORDER_STATISTICS_FROM, median_interval
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 
 
@@ -26,11 +28,11 @@ class IntervalMethod(StrEnum):
 class Summary:
     """Median over rounds in the metric's SI unit; no interval below three rounds."""
 
-    cell: MeasuredCell
-    measure: MeasureKey
+    cell: Annotated[MeasuredCell, HIDDEN]
+    measure: Annotated[MeasureKey, HIDDEN]
     rounds: int
-    median: float
-    low: float | None
+    median: Annotated[float, "in the SI unit"]
+    low: Annotated[float | None, "lower end of the 95 % interval"]
     high: float | None
     method: IntervalMethod | None
 

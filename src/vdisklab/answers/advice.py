@@ -13,14 +13,11 @@ from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, r
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import (
-    FailedCell,
     dropped_by_search,
-    failed_cells,
     ranking_diagnostics,
     slow_diagnostics,
 )
 from vdisklab.analysis.diagnostics.recorded import (
-    FromPageCache,
     ThinImage,
     has_open_load,
     host_diagnostics,
@@ -33,14 +30,11 @@ from vdisklab.analysis.diagnostics.values import (
 )
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.paired_ratios import Comparison, Ratio, against_baseline, compare_cells
-from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.analysis.rank_intervals import rank as rank_cells
+from vdisklab.analysis.paired_ratios import Comparison, Ratio, compare_cells
 from vdisklab.analysis.score import (
     MEAN,
     MIX,
     NoScore,
-    RoleSet,
     Score,
     Scored,
     add_mix,
@@ -57,7 +51,6 @@ from vdisklab.answers.loading import (
     find_measure,
     first_measure,
     load,
-    load_direct_diagnostics,
     load_evidence_diagnostics,
     page_cache_diagnostics,
     require_numbers,
@@ -78,32 +71,6 @@ from vdisklab.units import counted
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
 _QEMU = "qemu="
-
-
-@dataclass(frozen=True, slots=True)
-class RankingAnswer:
-    """A ranking with everything shown next to it. `summaries` has one entry per number column.
-
-    `ratios` are relative to the baseline. `cached` has the ranked measurements whose data came from
-    the page cache. `verdicts` are from power cuts on the same host.
-    """
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    ranking: Ranking
-    baseline: MeasuredCell
-    roles: RoleSet | None
-    summaries: Mapping[MeasureKey, Mapping[MeasuredCell, Summary]]
-    ratios: Mapping[MeasuredCell, Ratio]
-    cached: tuple[FromPageCache, ...]
-    failed: tuple[FailedCell, ...]
-    findings: tuple[Diagnostic, ...]
-    rounds: int
-    verdicts: Verdicts = field(default_factory=Verdicts)
-    rates: tuple[MeasureKey, ...] = ()
-    """The measures whose mean is ranked, for a profile without the score's measurements."""
-    top: int | None = None
-    """How many cells to show; None for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,64 +119,6 @@ class RecommendationAnswer:
         """The qualified cells, best first."""
         ranked = tuple(row.cell for row in self.recommendation.ranking.rows)
         return ranked or (self.recommendation.cell,)
-
-
-def answer_ranking(
-    results: Store,
-    metric: str,
-    names: list[str] | None,
-    baseline: str | None,
-    disk: HostDisk | None = None,
-) -> RankingAnswer:
-    """Ranks the cells of the named campaigns (None: the newest) by a score or a measure.
-
-    Raises PlanError for an unknown metric or baseline, DatabaseError for an unknown campaign.
-    """
-    return ranking_of(results, load(results, names), metric, baseline, disk)
-
-
-def ranking_of(
-    results: Store,
-    loaded: Loaded,
-    metric: str = DEFAULT_METRIC,
-    baseline: str | None = None,
-    disk: HostDisk | None = None,
-) -> RankingAnswer:
-    """Like `answer_ranking`, for loaded campaigns."""
-    require_numbers(loaded)
-    base, base_findings = baseline_of(loaded, baseline)
-    scored = add_scores(loaded.observations, base)
-    measure, shown = _measures(scored, metric)
-    observations = scored.observations
-    ranking = rank_cells(observations, measure)
-    caveats = loaded.caveats
-    evidence = load_evidence_diagnostics(results, loaded)
-    cached = [diagnostic for diagnostic in evidence if isinstance(diagnostic, FromPageCache)]
-    used = measurements_used(scored, measure)
-    return RankingAnswer(
-        campaigns=loaded.campaigns,
-        caveats=caveats,
-        ranking=ranking,
-        baseline=base,
-        roles=scored.roles if measure.name == "score" else None,
-        rates=scored.rates if measure == scored.overall else (),
-        summaries={key: summarise(observations, key) for key in shown},
-        ratios=against_baseline(observations, measure, base),
-        cached=tuple(diagnostic for diagnostic in cached if diagnostic.measurement in used),
-        failed=failed_cells(loaded.outlines),
-        findings=(
-            *caveats.findings,
-            *base_findings,
-            *(diagnostic for diagnostic in evidence if not isinstance(diagnostic, FromPageCache)),
-            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
-            *load_direct_diagnostics(results, loaded),
-            *value_diagnostics(observations, shown, measure, {entry.cell for entry in cached}),
-            *ranking_diagnostics(ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
-            *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
-        ),
-        rounds=loaded.rounds,
-        verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
-    )
 
 
 def value_diagnostics(

@@ -12,15 +12,17 @@ from pydantic import ValidationError
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.score import role_set
-from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer, ranking_of
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.loading import (
     Joining,
     Loaded,
     choose_campaigns,
     load,
     load_chosen,
+    require_numbers,
     stored_verdicts,
 )
+from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.outlines import RunOutline
@@ -124,7 +126,7 @@ def place_of(campaign: Campaign) -> str:
 
 def overview(
     results: Store, campaign: str, metric: str, disk: HostDisk | None = None
-) -> RankingAnswer | Places:
+) -> RankAnswer | Places:
     """The answer to show after a run: a ranking, or all numbers if the profile lacks the score's
     measurements.
 
@@ -134,7 +136,8 @@ def overview(
     observations = loaded.observations
     if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
         return Places({"": loaded}, stored_verdicts(results, loaded.campaigns[0].host, disk))
-    return ranking_of(results, loaded, metric, disk=disk)
+    require_numbers(loaded)
+    return rank_cells(Analysis(results, loaded, disk), metric)
 
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:

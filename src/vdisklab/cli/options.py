@@ -22,6 +22,9 @@ class Format(StrEnum):
 DbOption = Annotated[str | None, setting_option("db")]
 DiskOption = Annotated[HostDisk | None, setting_option("disk")]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
+WhyOption = Annotated[
+    bool, typer.Option("--why", help="Show all notes below the table, not only the first ones.")
+]
 CampaignOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer, answer_recommendation
+from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.places import Places, overview
+from vdisklab.answers.rank import RankAnswer
 from vdisklab.cli.named import NOTHING_NAMED, Named
 from vdisklab.cli.options import Format
+from vdisklab.documents import Answer, document
+from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
 from vdisklab.results.store import Store
+from vdisklab.views import rank
 from vdisklab.views.campaign_tables import places_document, places_tables
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.layout import Table, as_csv
-from vdisklab.views.ranking import ranking_bars, ranking_document, ranking_table
 from vdisklab.views.recommendation import verdict_table
 from vdisklab.views.terminal import show
 
@@ -57,6 +61,50 @@ def emit(
             show(_complete(table, named), screen)
 
 
+def print_answer(
+    answer: Answer,
+    tables: Iterable[Table[Any]],
+    form: Format,
+    named: Named = NOTHING_NAMED,
+    *,
+    why: bool = False,
+    more: str = "--why",
+) -> None:
+    """Prints an answer as tables, as JSON or as CSV; its commands repeat what the user named.
+
+    With `why` all notes are shown below a table, else the first lines, and `more` says how to see
+    the others. In CSV, tables with equal columns share one heading; an empty line separates other
+    tables.
+    """
+    if form is Format.JSON:
+        said = (sentence for table in tables for sentence in table.sentences)
+        print(as_json(document(answer, tuple(said)), named))
+    elif form is Format.CSV:
+        heading = ""
+        for table in tables:
+            if table.kind is None:
+                continue
+            last, (heading, newline, rows) = heading, csv_of(table).partition("\r\n")
+            if heading != last:
+                sys.stdout.write((newline if last else "") + heading + newline)
+            sys.stdout.write(rows)
+    else:
+        screen = console()
+        for table in tables:
+            show(_complete(table, named), screen, more=None if why else more)
+
+
+def csv_of(table: Table[Any]) -> str:
+    """The rows of a table with columns for all their numbers and texts."""
+    assert table.kind is not None  # noqa: S101 - asked by the caller
+    return rows_as_csv(table.rows, table.kind)
+
+
+def as_json(value: object, named: Named = NOTHING_NAMED) -> str:
+    """JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
+    return json.dumps(named.in_json(value), indent=2, ensure_ascii=True, allow_nan=False)
+
+
 def _complete(table: Table[Any], named: Named) -> Table[Any]:
     """The table with complete commands in what stands above and below its rows."""
     return replace(
@@ -68,24 +116,14 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
     )
 
 
-def print_ranking(
-    answer: RankingAnswer, form: Format, named: Named = NOTHING_NAMED, *, bars: bool = False
-) -> None:
-    """Prints a ranking, with `bars` as bars unless the format is for programs."""
-    drawn = bars and form is Format.TABLE
-    table: Table[Any] = ranking_bars(answer) if drawn else ranking_table(answer)
-    emit(form, [table], lambda: ranking_document(answer), named)
-
-
 def print_tables(places: Places, form: Format, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
     emit(form, list(places_tables(places).values()), lambda: places_document(places), named)
 
 
-def dumps(document: object, named: Named = NOTHING_NAMED) -> str:
+def dumps(value: object, named: Named = NOTHING_NAMED) -> str:
     """A document as JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
-    value = named.in_json(to_json(document))
-    return json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False)
+    return as_json(to_json(value), named)
 
 
 def print_overview(
@@ -97,7 +135,7 @@ def print_overview(
     failed: int = 0,
     disk: HostDisk | None = None,
     named: Named = NOTHING_NAMED,
-) -> RankingAnswer | Places | None:
+) -> RankAnswer | Places | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
     If nothing can be ranked, explains it on `messages` and returns None: measuring did not fail.
@@ -114,7 +152,7 @@ def print_overview(
     if isinstance(answer, Places):
         print_tables(answer, form, named)
     else:
-        print_ranking(answer, form, named)
+        print_answer(answer, rank.tables(answer), form, named, more="`vdisklab rank --why`")
     return answer
 
 

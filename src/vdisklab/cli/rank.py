@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.answers.advice import DEFAULT_METRIC, answer_ranking
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.fleet_answers import answer_fleet_ranking
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.pareto_front import answer_pareto
+from vdisklab.answers.rank import rank_cells, the_best
 from vdisklab.cli.named import Named
 from vdisklab.cli.options import (
     CampaignOption,
@@ -20,9 +21,11 @@ from vdisklab.cli.options import (
     Format,
     FormatOption,
     HostsOption,
+    WhyOption,
 )
-from vdisklab.cli.output import emit, print_ranking
+from vdisklab.cli.output import emit, print_answer
 from vdisklab.errors import PlanError
+from vdisklab.views import rank as view
 from vdisklab.views.fleet_tables import fleet_ranking_document, fleet_ranking_table
 from vdisklab.views.pareto_table import pareto_document, pareto_table
 
@@ -64,6 +67,7 @@ def rank(
         ),
     ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
+    why: WhyOption = False,
     disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -105,5 +109,6 @@ def rank(
         emit(form, [pareto_table(front)], lambda: pareto_document(front), named)
         return
     with open_results(db) as results:
-        answer = answer_ranking(results, metric, campaign, baseline, disk)
-    print_ranking(replace(answer, top=top), form, named, bars=bars)
+        analysis = Analysis.of(results, campaign, disk=disk, baseline=baseline)
+        answer = the_best(rank_cells(analysis, metric), top)
+    print_answer(answer, (view.bars if bars else view.tables)(answer), form, named, why=why)

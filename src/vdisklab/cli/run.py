@@ -16,9 +16,10 @@ from vdisklab.actions.find_best import BestSearch, make_search
 from vdisklab.actions.lab_runs import ONLY_MEASURE
 from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.analysis.search import Outcome
-from vdisklab.answers.advice import DEFAULT_METRIC, RankingAnswer
+from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.loading import database_url, stored_verdicts
 from vdisklab.answers.places import load_places
+from vdisklab.answers.rank import RankAnswer
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.named import Named
@@ -149,10 +150,10 @@ def _print_answer(
             store, campaigns[0], form, console, metric, measured[0].failed, request.disk, named
         )
         path = None
-        ranked = isinstance(answer, RankingAnswer) or (answer is not None and answer.has_paths)
+        ranked = isinstance(answer, RankAnswer) or (answer is not None and answer.has_paths)
         if ranked and search is None and not request.here:
             path = print_verdict(store, campaigns[0], form, console, request.disk, named)
-        if outcome is not None and isinstance(answer, RankingAnswer):
+        if outcome is not None and isinstance(answer, RankAnswer):
             why = ranking_after_search(outcome, answer.ranking)
             if why is not None:
                 console.print(why, soft_wrap=True, markup=False, highlight=False)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
 from vdisklab.path.backing import in_memory
+from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 
@@ -143,6 +145,29 @@ class PathVerdict:
     unflushed: Cuts = Cuts()
 
 
+class PowerCutOutcome(StrEnum):
+    """Power-cut results of one path: for clients that flush, and for clients that never do."""
+
+    KEPT_ALL = "kept-all"
+    KEPT_FLUSHED = "kept-flushed"
+    KEPT_FLUSHED_ONLY = "kept-flushed-only"
+    KEPT_UNFLUSHED = "kept-unflushed"
+    LOST_UNFLUSHED = "lost-unflushed"
+    LOST_FLUSHED = "lost-flushed"
+
+    @classmethod
+    def of(cls, verdict: PathVerdict) -> PowerCutOutcome | None:
+        """The outcome of both kinds of clients together; None where too few states were judged."""
+        return {
+            (None, None): None,
+            (None, True): cls.KEPT_UNFLUSHED,
+            (None, False): cls.LOST_UNFLUSHED,
+            (True, None): cls.KEPT_FLUSHED,
+            (True, True): cls.KEPT_ALL,
+            (True, False): cls.KEPT_FLUSHED_ONLY,
+        }.get((verdict.flushed.kept, verdict.unflushed.kept), cls.LOST_FLUSHED)
+
+
 class Keeping(StrEnum):
     """What happens in a power cut to data that the guest has flushed."""
 
@@ -165,12 +190,19 @@ class Durability:
     power-cut results of the path above `disk`.
     """
 
-    keeping: Keeping
-    flush_free: bool
-    reason: str | None = None
+    keeping: Annotated[Keeping, "what happens to flushed data, by rule or as tested here"]
+    flush_free: Annotated[bool, "true when data are safe without a flush"]
+    reason: Annotated[str | None, "what drops flushes"] = None
     cuts: Cuts = Cuts()
     tested: PathVerdict | None = None
     disk: HostDisk = HostDisk.VOLATILE
+    outcome: Annotated[
+        PowerCutOutcome | None,
+        "what `vdisklab powercut` found on this host: `kept-flushed`: clients that never flush "
+        "were not tested; `kept-flushed-only`: unflushed data were lost; `kept-unflushed`, "
+        "`lost-unflushed`: flushing clients were not tested; null: not tested, or fewer than 20 "
+        "states without judging all",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +229,22 @@ def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
     disk = verdicts.disk
     flush_free = needs_no_flush(path, disk)
     tested = verdicts.get(path.canonical)
+    outcome = None if tested is None else PowerCutOutcome.of(tested)
     reasons = [drop.reason for drop in dropped_flushes(path, disk)]
     if verdicts.zfs_fuse and is_cut_short(path):
         reasons.append(CUT_SHORT)
     if reasons:
         lost = Keeping.LOST_BY_CONSTRUCTION
-        return Durability(lost, False, reasons[0], tested=tested, disk=disk)
+        return Durability(lost, False, reasons[0], tested=tested, disk=disk, outcome=outcome)
     verdict = tested or PathVerdict(path.canonical)
     cuts = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested, disk)
+    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested, disk, outcome)
+
+
+def known_durability(cell: MeasuredCell, verdicts: Verdicts) -> Durability | None:
+    """What is known about a cell's path; None on the host and for a free name."""
+    path = cell.path
+    return None if path is None or path.on_host else durability(path, verdicts)
 
 
 _TESTED = {

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 
@@ -350,8 +351,8 @@ class Campaign:
     """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
 
     id: str
-    fingerprint: str
-    plan: Mapping[str, Any]
+    fingerprint: Annotated[str, HIDDEN]
+    plan: Annotated[Mapping[str, Any], HIDDEN]
     host: HostFacts
     started: datetime
     label: str = ""

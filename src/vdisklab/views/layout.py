@@ -64,6 +64,11 @@ class Table(Generic[Row]):
     record: Callable[[Row], Any] = lambda row: row
 
     @property
+    def sentences(self) -> tuple[str, ...]:
+        """All that is said around the rows."""
+        return (self.title, *self.intro, *self.notes, *(c.note for c in self.columns if c.note))
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The keys of a row in CSV."""
         if self.rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, assert_never
 
 from vdisklab import numbers
@@ -14,12 +14,12 @@ from vdisklab.path.durability import (
     HostDisk,
     Keeping,
     PathVerdict,
+    PowerCutOutcome,
     Verdicts,
-    durability,
+    known_durability,
 )
 from vdisklab.path.segments import Bus
 from vdisklab.units import counted, named
-from vdisklab.views.documents.rankings import PowerCutOutcome
 
 _WORDS = {
     None: "untested",
@@ -41,7 +41,7 @@ _VERBS = {
 
 def power_cut_word(durability: Durability) -> str:
     """What a power cut does to a path, in two words: as tested here, otherwise by rule."""
-    outcome = outcome_of(durability.tested or PathVerdict(""))
+    outcome = durability.outcome
     match durability.keeping:
         case Keeping.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
             return "loses data"
@@ -51,30 +51,22 @@ def power_cut_word(durability: Durability) -> str:
             return "too few" if outcome is None and durability.cuts.judged else _WORDS[outcome]
 
 
-def power_cut_of(cell: MeasuredCell, verdicts: Verdicts) -> str:
+def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
     """The word for a cell's path; blank on the host, where no guest depends on it."""
-    path = cell.path
-    if path is None:
-        return numbers.MISSING
-    return "" if path.on_host else power_cut_word(durability(path, verdicts))
+    if durability is None:
+        return numbers.MISSING if cell.path is None else ""
+    return power_cut_word(durability)
+
+
+def power_cut_of(cell: MeasuredCell, verdicts: Verdicts) -> str:
+    """The same from the verdicts."""
+    return power_cut_text(cell, known_durability(cell, verdicts))
 
 
 def keeping_of(cell: MeasuredCell, verdicts: Verdicts) -> Keeping | None:
     """What happens to flushed data, for documents; None on the host and for a free name."""
-    path = cell.path
-    return None if path is None or path.on_host else durability(path, verdicts).keeping
-
-
-def outcome_of(verdict: PathVerdict) -> PowerCutOutcome | None:
-    """The outcome of both kinds of clients together; None where too few states were judged."""
-    return {
-        (None, None): None,
-        (None, True): PowerCutOutcome.KEPT_UNFLUSHED,
-        (None, False): PowerCutOutcome.LOST_UNFLUSHED,
-        (True, None): PowerCutOutcome.KEPT_FLUSHED,
-        (True, True): PowerCutOutcome.KEPT_ALL,
-        (True, False): PowerCutOutcome.KEPT_FLUSHED_ONLY,
-    }.get((verdict.flushed.kept, verdict.unflushed.kept), PowerCutOutcome.LOST_FLUSHED)
+    known = known_durability(cell, verdicts)
+    return None if known is None else known.keeping
 
 
 def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
@@ -82,7 +74,7 @@ def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
     verdict = verdict or PathVerdict("")
     cuts = verdict.flushed + verdict.unflushed
     return {
-        "power_cut": outcome_of(verdict),
+        "power_cut": PowerCutOutcome.of(verdict),
         "power_cut_states": cuts.judged or None,
         "power_cut_broken": cuts.broken if cuts.judged else None,
     }
@@ -143,17 +135,24 @@ def disk_note(disk: HostDisk) -> Iterator[str]:
 
 def loss_sentences(cells: Iterable[MeasuredCell], verdicts: Verdicts) -> tuple[str, ...]:
     """Which of these cells lose flushed data in a power cut: a sentence for each reason."""
+    cells = tuple(cells)
+    return losses({cell: known_durability(cell, verdicts) for cell in cells}, cells)
+
+
+def losses(
+    known: Mapping[MeasuredCell, Durability | None], cells: Iterable[MeasuredCell]
+) -> tuple[str, ...]:
+    """The same of cells whose durability is known."""
     paths: dict[tuple[bool, str], dict[str, None]] = {}
     for cell in cells:
-        path = cell.path
-        if path is not None and path.is_guest_storage:
-            kept = durability(path, verdicts)
-            if not kept.keeping.acceptable:
-                known = kept.keeping is Keeping.LOST_BY_CONSTRUCTION
-                paths.setdefault((known, _loss(kept)), {})[cell.name] = None
+        kept, path = known.get(cell), cell.path
+        if kept is None or path is None or not path.is_guest_storage or kept.keeping.acceptable:
+            continue
+        by_rule = kept.keeping is Keeping.LOST_BY_CONSTRUCTION
+        paths.setdefault((by_rule, _loss(kept)), {})[cell.name] = None
     return tuple(
-        f"{named(tuple(names))} {_VERBS[known, len(names) > 1]} {loss}."
-        for (known, loss), names in paths.items()
+        f"{named(tuple(names))} {_VERBS[by_rule, len(names) > 1]} {loss}."
+        for (by_rule, loss), names in paths.items()
     )
 
 

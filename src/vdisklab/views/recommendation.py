@@ -15,7 +15,7 @@ from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.reports import Alternative, AlternativeRow, RecommendDocument
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.power_cuts import power_cut_word
-from vdisklab.views.ranking import summary_columns
+from vdisklab.views.rank import summary_columns
 from vdisklab.views.verdict import reasons, verdict_sentences
 from vdisklab.views.wording import mean_sentence, measure_name
 
@@ -86,7 +86,7 @@ def _metric_columns(
     name = measure_name(key).removeprefix("weighted ")
 
     return summary_columns(
-        f"{name}\n{scale.suffix.strip()}",
+        name,
         scale,
         lambda row: summaries.get(row.path),
         spare=(0 if key == answer.recommendation.measure else 1, 2),

@@ -7,6 +7,7 @@ that it can be copied.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,20 +18,39 @@ from rich.text import Text
 
 from vdisklab import numbers
 from vdisklab.sanitise import sanitise, sanitise_line
+from vdisklab.units import counted
 from vdisklab.views.layout import Column, Table
 
 _GAP = "  "
+MOST_NOTE_LINES = 5
+"""Maximum number of lines of notes below a table, unless all are asked for."""
 _NOTHING = ("", numbers.MISSING)
 
 
-def show(table: Table[Any], console: Console) -> None:
-    """Prints the table, its notes and its verbatim lines."""
+def show(table: Table[Any], console: Console, more: str | None = None) -> None:
+    """Prints the table, its notes and its verbatim lines.
+
+    Unless `more` is None, only the first notes are shown, and it says how to see the others.
+    """
     lines = list(table_lines(table, console.width))
-    for note in (*table.notes, *_column_notes(table, console.width)):
-        lines += map(Text, wrap(f"* {sanitise_line(note)}", console.width))
+    lines += map(Text, _note_lines(table, console.width, more))
     if table.verbatim:
         lines += [*(Text(sanitise(command)) for command in table.verbatim), Text()]
     console.print(Text("\n").join(lines), soft_wrap=True)
+
+
+def _note_lines(table: Table[Any], width: int, more: str | None) -> Iterator[str]:
+    notes = [
+        wrap(f"* {sanitise_line(note)}", width)
+        for note in (*table.notes, *_column_notes(table, width))
+    ]
+    shown = len(notes)
+    if more is not None:
+        room = itertools.accumulate(map(len, notes))
+        shown = max(1, sum(lines <= MOST_NOTE_LINES for lines in room))
+    yield from itertools.chain.from_iterable(notes[:shown])
+    if notes[shown:]:
+        yield f"* {counted(len(notes[shown:]), 'more note')}: {more}"
 
 
 def _column_notes(table: Table[Any], width: int) -> Iterator[str]:

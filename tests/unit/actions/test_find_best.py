@@ -20,8 +20,9 @@ from vdisklab.actions.find_best import (
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Ended, Rules
-from vdisklab.answers.advice import answer_ranking
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.planning import load_profile
+from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
@@ -129,7 +130,7 @@ def test_the_rounds_limit_the_runs(plan: CampaignPlan, measured: Measured) -> No
 def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> None:
     store = measured(4)
     outcome = search().outcome(store, CAMPAIGN.id)
-    ranking = answer_ranking(store, "overall", [CAMPAIGN.id], None).ranking
+    ranking = rank_cells(Analysis.of(store, [CAMPAIGN.id])).ranking
     assert outcome is not None
     best_set = ranking.best
     assert best_set is not None

@@ -86,7 +86,7 @@ def test_a_null_disk_has_no_device() -> None:
 def test_failures_are_counted_until_they_are_made_good() -> None:
     runs = list(campaign_runs(rounds=3))
     (failed,) = failed_cells(runs)
-    assert (failed.cell, failed.rounds, failed.kind) == (cell("qcow2/none"), 3, "state")
+    assert (failed.cell, failed.rounds, failed.failure) == (cell("qcow2/none"), 3, "state")
     bad = [run for run in runs if run.failure]
     repaired = [dataclasses.replace(bad[0], id="again", failure=None)]
     (failed,) = failed_cells([*runs, *repaired])

@@ -20,7 +20,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Run
 from vdisklab.results.power_cut import PowerCut
-from vdisklab.views.ranking import bar
+from vdisklab.views.rank import _bar as bar
 
 SPEEDS = {
     "host": 1.0,

@@ -101,8 +101,8 @@ ELSEWHERE = {
 FOR_PROGRAMS = {"contents.long_table", "stored_runs.samples_table"}
 """Tables without columns: only CSV and Parquet have them."""
 BUILDERS = {
-    "rank": "ranking.ranking_table ranking._headed",
-    "rank as bars": "ranking.ranking_bars",
+    "rank": "rank.tables rank._headed",
+    "rank as bars": "rank.bars",
     "rank by several": "pareto_table.pareto_table",
     "advise": "advised_disks.advice_table",
     "recommend": "recommendation.recommendation_table recommendation.verdict_table",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.plan.guest import RanUnder
@@ -51,9 +52,19 @@ class Caveats:
     everything ran in the lab's virtual machine.
     """
 
-    emulated: bool
-    lab: bool
-    emulated_host: bool = False
+    emulated: Annotated[
+        bool,
+        "true when a measured guest ran under TCG: good for comparing host-side choices, not for "
+        "the speed of a KVM guest",
+    ]
+    lab: Annotated[
+        bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, no speed"
+    ]
+    emulated_host: Annotated[
+        bool,
+        "true when a measured guest ran under KVM in a host that is emulated itself: proof that "
+        "code works under KVM, not a speed",
+    ] = False
 
     @property
     def warning(self) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from vdisklab.analysis.best import BestSet
@@ -17,10 +16,9 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict
 from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
-from vdisklab.analysis.rank_intervals import Unranked
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import HostDisk, Keeping
+from vdisklab.path.durability import HostDisk, Keeping, PowerCutOutcome
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.views.documents.conversion import (
@@ -62,17 +60,6 @@ class CaveatKeys:
 MeasuredUnder = Annotated[CaveatKeys, Key.INLINE]
 
 
-class PowerCutOutcome(StrEnum):
-    """Power-cut results of one path: for clients that flush, and for clients that never do."""
-
-    KEPT_ALL = "kept-all"
-    KEPT_FLUSHED = "kept-flushed"
-    KEPT_FLUSHED_ONLY = "kept-flushed-only"
-    KEPT_UNFLUSHED = "kept-unflushed"
-    LOST_UNFLUSHED = "lost-unflushed"
-    LOST_FLUSHED = "lost-flushed"
-
-
 AssumedDisk = Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
 
 PowerCutAnswer = Annotated[
@@ -87,37 +74,6 @@ PathKeeping = Annotated[
     Keeping | None,
     "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankedCell:
-    """One cell of a ranking."""
-
-    rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
-    path: Annotated[str, "disk path"]
-    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
-    metrics: Annotated[
-        Mapping[str, float | str | None],
-        "METRIC: the median over rounds (scores: `weighted_read`, `weighted_write`, "
-        "`weighted_overall`; else the metric's name). METRIC_low, METRIC_high: its 95 % interval. "
-        "METRIC_interval_method: `log-t` or `order-statistics`",
-        Key.INLINE,
-    ]
-    ratio: Annotated[Number, "to the baseline, within rounds; the baseline itself is 1"]
-    ratio_low: Number
-    ratio_high: Number
-    from_page_cache: Annotated[
-        Literal["read", "write", "read+write"] | None,
-        "directions in which less than half of the bytes reached the device",
-    ]
-    keeping: PathKeeping
-    power_cut: PowerCutAnswer
-    power_cut_states: Annotated[int | None, "judged states; null: not tested"]
-    power_cut_broken: Annotated[int | None, "judged states that broke a promise"]
-    rounds: Annotated[int, "rounds in which the cell has the ranked measure"]
-    rank_best: int | None
-    rank_worst: int | None
-    unranked: Annotated[Unranked | None, "why there is no rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,35 +118,6 @@ class PairKeys:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankDocument:
-    """`vdisklab rank`: all cells, best first, then those without a rank."""
-
-    format: Literal["vdisklab.rank/1"] = "vdisklab.rank/1"
-    campaigns: Annotated[tuple[CampaignEntry, ...], "what was ranked"]
-    caveats: MeasuredUnder
-    ranked: Annotated[RankedKeys, Key.INLINE, At("ranking")]
-    baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
-    host_disk: Annotated[AssumedDisk, At("verdicts.disk")]
-    roles: Annotated[Mapping[str, str], "for scores: which measure played which role"]
-    rates: Annotated[tuple[MeasureKey, ...], "for `overall_ratio`: the measures whose mean it is"]
-    pairs: Annotated[PairKeys, Key.INLINE, At("ranking")]
-    inconclusive: Annotated[
-        bool,
-        "true when cells were ranked and no pair is shown to differ",
-        At("ranking.inconclusive"),
-    ]
-    best: Annotated[
-        BestEntry | None,
-        "null without ranked cells, or if they differ in their number of guests",
-        At("ranking.best"),
-    ]
-    cells: tuple[RankedCell, ...]
-    findings: Annotated[
-        tuple[DiagnosticEntry, ...], "failed cells, page cache, missing scores and more"
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParetoRow:
     """One path of `rank --pareto`."""
 
@@ -229,15 +156,6 @@ class ParetoDocument:
     alpha: Annotated[float, "the error of calling a path beaten", At("front.alpha")]
     cells: tuple[ParetoRow, ...]
     left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure", At("front.left_out")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BarRow:
-    """One bar of `rank --bars`, in CSV."""
-
-    rank: str | None
-    cell: MeasuredCell
-    value: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,6 @@ DOCUMENTS: Mapping[str, type] = {
     "profile": records.ProfileDocument,
     "profiles": records.ProfilesDocument,
     "published": rankings.PublishedDocument,
-    "rank": rankings.RankDocument,
     "recommend": reports.RecommendDocument,
     "report": reports.ReportDocument,
     "run": records.RunDocument,

@@ -1,0 +1,211 @@
+"""The answer of `rank` in words and columns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+
+from vdisklab import numbers
+from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
+from vdisklab.analysis.diagnostics.diagnostic import grouped_sentences
+from vdisklab.analysis.diagnostics.ranked import FailedCell
+from vdisklab.analysis.diagnostics.recorded import FromPageCache
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.analysis.score import MEAN, Score
+from vdisklab.analysis.summary import Summary
+from vdisklab.answers.rank import RankAnswer, RankedCell
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.units import counted
+from vdisklab.views.layout import NAMES, Column, Row, Table
+from vdisklab.views.power_cuts import disk_note, losses, power_cut_text
+from vdisklab.views.wording import (
+    OTHER_VERB,
+    WITH_STEP,
+    best_sentence,
+    mean_sentence,
+    measure_name,
+    reach_sentence,
+)
+
+_RAM = (
+    "RAM: less than half of the bytes read (r) or written (w) reached the device; the number is "
+    "the host's page cache's."
+)
+_TITLES = {
+    Score.READ.key: "read",
+    Score.WRITE.key: "write",
+    Score.OVERALL.key: "overall",
+    MEAN: "ratio",
+}
+_NOT_AMONG_NOTES = (Emulated, InEmulatedHost, InLab, FromPageCache, FailedCell)
+"""Said in the title, in a column, or last."""
+
+BAR_WIDTH = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
+    """One row per cell, best first; cells without a rank come last."""
+    base, cached = answer.baseline, any(row.from_page_cache for row in answer.cells)
+    columns: tuple[Column[RankedCell], ...] = (
+        Column("rank", rank_text),
+        Column("path", lambda row: row.cell.name, folds=NAMES),
+        Column("page\ncache", lambda row: row.cell.known_page_cache or numbers.MISSING),
+        *(column for key in _shown(answer) for column in _medians(answer, key)),
+        Column(
+            "vs\nbase",
+            lambda row: "base" if row.cell == base else numbers.ratio(row.ratio.ratio),
+            right=True,
+            spare=1,
+        ),
+        Column(
+            "vs base\n95 %",
+            lambda row: (
+                "" if row.cell == base else numbers.ratio_interval(row.ratio.low, row.ratio.high)
+            ),
+            right=True,
+            spare=2,
+        ),
+        Column(
+            "RAM",
+            lambda row: "".join(way[0] for way in row.from_page_cache),
+            spare=1,
+            note=_RAM if cached else "",
+        ),
+        Column("power cut", lambda row: power_cut_text(row.cell, row.power_cut), spare=1),
+        Column("n", lambda row: str(row.place.rounds), right=True, spare=1),
+    )
+    yield _headed(answer, columns, answer.cells)
+
+
+def bars(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
+    """The ranked measure as bars from zero, best first, with the interval as numbers."""
+    key = answer.ranking.measure
+    rows = [row for row in answer.cells if key in row.medians]
+    longest = max((row.medians[key].median for row in rows), default=0.0)
+    scale = _scale(answer, key)
+    numbers_shown: tuple[Column[RankedCell], ...] = summary_columns(
+        "", scale, lambda row: row.medians.get(key), (0, 0)
+    )
+    columns: tuple[Column[RankedCell], ...] = (
+        Column("rank", rank_text),
+        Column("cell", lambda row: row.cell.label, folds=NAMES),
+        Column("", lambda row: _bar(row.medians[key].median, longest)),
+        *numbers_shown,
+    )
+    yield _headed(answer, columns, rows)
+
+
+def rank_text(row: RankedCell) -> str:
+    """`1`, `2–4` for a tie, or a dash."""
+    place = row.place
+    return numbers.place(place.best, place.worst) if isinstance(place, Ranked) else numbers.MISSING
+
+
+def summary_columns(
+    title: str,
+    scale: numbers.Scale,
+    summary_of: Callable[[Row], Summary | None],
+    spare: tuple[int, int],
+) -> tuple[Column[Row], Column[Row]]:
+    """A column of medians, and one of their intervals."""
+
+    def interval(row: Row) -> str:
+        summary = summary_of(row)
+        return numbers.MISSING if summary is None else scale.interval(summary.low, summary.high)
+
+    def median(row: Row) -> str:
+        summary = summary_of(row)
+        return scale.value(None if summary is None else summary.median)
+
+    return (
+        Column(f"{title}\n{scale.suffix.strip()}".strip(), median, right=True, spare=spare[0]),
+        Column(f"{title}\n95 %".strip(), interval, right=True, spare=spare[1]),
+    )
+
+
+def _headed(
+    answer: RankAnswer, columns: Sequence[Column[RankedCell]], rows: Sequence[RankedCell]
+) -> Table[RankedCell]:
+    """The table below the answer to "which is the best"."""
+    best, title = answer.ranking.best, _title(answer)
+    cells = () if best is None else best.cells
+    notes = tuple(_notes(answer, cells))
+    if best is None:
+        return Table(title, columns, rows, notes, kind=RankedCell)
+    headline = " ".join((best_sentence(best), *_losses(answer, cells)))
+    return Table(headline, columns, rows, notes, intro=(title,), kind=RankedCell)
+
+
+def _shown(answer: RankAnswer) -> list[MeasureKey]:
+    """The measures with a column."""
+    return list(dict.fromkeys(key for row in answer.cells for key in row.medians))
+
+
+def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], ...]:
+    spare = 0 if key == answer.ranking.measure else 2
+    title = _TITLES.get(key, key.metric)
+    return summary_columns(
+        title, _scale(answer, key), lambda row: row.medians.get(key), (spare, spare)
+    )
+
+
+def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:
+    """One scale for a column: that of its median cell."""
+    medians = [row.medians[key].median for row in answer.cells if key in row.medians]
+    return numbers.scale(statistics.median_low(medians) if medians else None, key.quantity.unit)
+
+
+def _bar(value: float, longest: float) -> str:
+    """A bar whose length is the value's share of the longest, to an eighth of a character."""
+    eighths = round(BAR_WIDTH * 8 * value / longest) if longest > 0 else 0
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (_EIGHTHS[rest] if rest else "")
+
+
+def _cells(answer: RankAnswer) -> int:
+    return len(answer.ranking.rows) + len(answer.ranking.unranked)
+
+
+def _title(answer: RankAnswer) -> str:
+    cells = _cells(answer)
+    size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
+    text = f"Ranking by {measure_name(answer.ranking.measure)}: {size}"
+    warning = answer.caveats.warning
+    return f"{text}, {warning}" if warning else text
+
+
+def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
+    """Which of these cells lose flushed data in a power cut."""
+    return losses({row.cell: row.power_cut for row in answer.cells}, cells)
+
+
+def _notes(answer: RankAnswer, best: tuple[MeasuredCell, ...]) -> Iterator[str]:
+    ranking = answer.ranking
+    hidden = _cells(answer) - len(answer.cells)
+    if hidden:
+        yield f"{counted(hidden, 'more cell')} without --top."
+    failed = [one for one in answer.findings if isinstance(one, FailedCell)]
+    yield from (f"Failed: {sentence}" for sentence in grouped_sentences(failed))
+    yield from grouped_sentences(
+        one for one in answer.findings if not isinstance(one, _NOT_AMONG_NOTES)
+    )
+    yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in best])
+    if ranking.best is not None and (reach := reach_sentence(ranking.best)):
+        yield reach
+    if ranking.rows:
+        yield (
+            f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
+            f"differ, at {ranking.alpha:.0%} family-wise error. {OTHER_VERB}"
+        )
+    if ranking.measure.quantity.step is not None:
+        yield WITH_STEP
+    if answer.roles is not None and not answer.rates and ranking.rows:
+        yield (
+            f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
+            f"weighted by the baseline {answer.baseline}."
+        )
+    if answer.rates:
+        yield mean_sentence(answer.rates, answer.baseline)
+    yield from disk_note(answer.host_disk)

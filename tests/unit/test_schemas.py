@@ -1,0 +1,91 @@
+"""Every answer is its own document: what a verb prints is what its schema says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.unit.stored import Database
+from tests.unit.views.large import shapely_runs
+from vdisklab.answers import documents
+from vdisklab.cli.main import main
+from vdisklab.documents import schemas
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = schemas(documents())
+CASES: dict[str, tuple[str, ...]] = {
+    "rank": ("rank",),
+    "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
+}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    database = Database(tmp_path_factory.mktemp("database") / "shapely.sqlite")
+    database.write(shapely_runs())
+    return database.file
+
+
+@pytest.fixture(autouse=True)
+def _store(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_DB", str(database))
+
+
+def closed(schema: Any) -> Any:  # noqa: ANN401
+    """The schema with no other keys than its own, except for values that say themselves."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(value) for key, value in schema.items()}
+    if set(found.get("properties", ())) > {"kind", "text"} or "format" in found.get("required", ()):
+        found["additionalProperties"] = False
+    return found
+
+
+def test_the_committed_schemas_are_those_of_the_answers() -> None:
+    committed = json.loads((ROOT / "docs" / "schemas.json").read_text())
+    assert committed == json.loads(json.dumps(SCHEMAS)), "run script/schemas"
+
+
+@pytest.mark.parametrize("form", SCHEMAS)
+def test_a_schema_is_one(form: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[form])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_verb_prints_what_its_schema_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CASES[name], "--format", "json"]) in (0, 9, 10), capsys.readouterr().err
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, closed(SCHEMAS[found["format"]]))
+    assert found["sentences"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_columns_of_csv_are_the_paths_of_json(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*CASES[name], "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    main([*CASES[name], "--format", "csv"])
+    columns = next(csv.reader(io.StringIO(capsys.readouterr().out)))
+    paths = {path.partition(".")[2].partition(".")[0] for path in paths_of(found)}
+    assert {column.partition(".")[0] for column in columns} <= paths
+
+
+def paths_of(value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401
+    """All paths of a JSON value, those of lists without the place."""
+    yield path
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from paths_of(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from paths_of(item, path)
