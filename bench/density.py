@@ -41,8 +41,7 @@ from vdisklab.results.model import Direction, Member, Run
 from vdisklab.results.store import open_store
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
-from vdisklab.workload.common_window import common_window, window_numbers
-from vdisklab.workload.open_load import GuestRequests, LoggedRequest
+from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_window, window_numbers
 
 RESULTS = Path(__file__).parent / "results" / "density.json"
 CAPACITIES = (2, 3, 4, 5, 6)

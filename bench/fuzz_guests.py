@@ -16,13 +16,13 @@ from vdisklab.errors import VdisklabError
 from vdisklab.export.libvirt import QEMU_NAMESPACE
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import Machine, detect_os
-from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.qemu.qmp_models import (
+from vdisklab.guest.qemu.probe import (
     device_statistics,
     inserted_node,
     iothreads,
     running_version,
 )
+from vdisklab.guest.qemu.qmp import Channel
 
 
 def guest_parsers() -> Iterable[Parser]:

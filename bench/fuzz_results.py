@@ -15,7 +15,7 @@ from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.exchange import is_export, read_export
 from vdisklab.results.model import Direction
 from vdisklab.workload import bandwidth_series
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Output
 from vdisklab.workload.registry import WORKLOADS
 

@@ -12,7 +12,7 @@ from tests.guest.rig import Agent, disk, running
 from vdisklab.errors import GuestError
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
 from vdisklab.guest.image.kernel import Flavour, find_kernel
-from vdisklab.guest.system.guest_system import STDERR_LOG
+from vdisklab.guest.systems import STDERR_LOG
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_machine import boot_lab_kernel
 from vdisklab.path.segments import Bus

@@ -10,7 +10,7 @@ import pytest
 
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import LocalHost
-from vdisklab.host.probes import try_o_direct
+from vdisklab.host.pagecache import try_o_direct
 
 pytestmark = pytest.mark.host
 

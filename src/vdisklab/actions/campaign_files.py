@@ -14,7 +14,7 @@ from vdisklab.actions.input_file import unreadable
 from vdisklab.actions.measure import Publish
 from vdisklab.actions.output_file import output_file
 from vdisklab.errors import HostError, PlanError
-from vdisklab.host.visible import is_visible_file
+from vdisklab.host.mounts import is_visible_file
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,

@@ -14,7 +14,7 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
-from vdisklab.host.visible import require_work_directory
+from vdisklab.host.mounts import require_work_directory
 from vdisklab.path.durability import FailureModel, Verdicts
 from vdisklab.path.needs import Need
 from vdisklab.path.segments import LayerKind

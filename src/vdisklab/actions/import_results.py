@@ -18,7 +18,7 @@ from vdisklab.results.database import SQLITE
 from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.store import open_store
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report, printable
 
 _LARGEST_FILE = 64 << 20

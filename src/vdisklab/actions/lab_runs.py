@@ -20,14 +20,16 @@ from vdisklab.host.programs import QEMU
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (
+    CARRIED,
     KVM_TRIAL_SECONDS,
     LabConfig,
     boot_lab_kernel,
+    carried_files,
     lab_files,
+    payload_disk,
     require_lab_room,
     run_shell,
 )
-from vdisklab.lab.payload import CARRIED, carried_files, payload_disk
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.progress import Event, Note, Progress, Step
 from vdisklab.results.exchange import read_export, write_json

@@ -38,7 +38,7 @@ from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
-from vdisklab.host.visible import is_visible_device, is_visible_file
+from vdisklab.host.mounts import is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from vdisklab.audit.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
 from vdisklab.host.blockdevice import device_of
-from vdisklab.host.mounts import free_bytes, mount_of
-from vdisklab.host.visible import header_format, is_visible_file
+from vdisklab.host.mounts import free_bytes, header_format, is_visible_file, mount_of
 from vdisklab.path.disk_path import Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import (

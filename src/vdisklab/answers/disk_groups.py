@@ -24,7 +24,7 @@ from vdisklab.audit.configured_disk import (
 from vdisklab.audit.drive_arguments import names_device
 from vdisklab.errors import PlanError
 from vdisklab.host.facts import read_text
-from vdisklab.host.visible import is_visible_directory
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.neighbours import neighbours

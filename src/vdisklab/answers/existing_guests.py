@@ -20,10 +20,9 @@ from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
 from vdisklab.audit.running_disk import as_running, monitor_of
 from vdisklab.errors import CommandError, GuestError, HostError, PlanError
 from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
-from vdisklab.guest.qemu.process import event_loop
-from vdisklab.guest.qemu.qmp import open_channel
+from vdisklab.guest.qemu.qmp import event_loop, open_channel
 from vdisklab.host.command import Host
-from vdisklab.host.visible import header_format, is_visible_directory, is_visible_file
+from vdisklab.host.mounts import header_format, is_visible_directory, is_visible_file
 from vdisklab.path.disk_path import Image
 from vdisklab.path.managers import Manager
 from vdisklab.path.segments import ImageFormat

@@ -24,7 +24,7 @@ from vdisklab.host.command import Host
 from vdisklab.host.facts import SYSTEM, available_memory, is_emulated, memory_bytes, program_version
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.probes import KernelParts, try_device, try_io_uring, try_o_direct
+from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes

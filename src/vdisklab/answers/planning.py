@@ -29,7 +29,7 @@ from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
-from vdisklab.host.visible import require_work_directory
+from vdisklab.host.mounts import require_work_directory
 from vdisklab.path.cell import Cell
 from vdisklab.plan.build import Draft, backing_of, beside, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan

@@ -27,7 +27,7 @@ from vdisklab.guest.qemu.plugging import (
     virtiofsd_arguments,
 )
 from vdisklab.guest.qemu.read_back import check_share, check_state
-from vdisklab.guest.system.guest_system import Family, GuestSystem
+from vdisklab.guest.systems import Family, GuestSystem
 from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
 from vdisklab.path.cell import Cell

@@ -11,11 +11,10 @@ from pathlib import Path
 from vdisklab.campaign.estimate import memory_needed, planned_script, room_needed
 from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
 from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
-from vdisklab.guest.factory import GuestContext, prepare_guests
+from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
 from vdisklab.guest.guest_filesystem import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.pool import GuestPool, StartGuest
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import Host

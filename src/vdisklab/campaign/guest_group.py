@@ -38,14 +38,15 @@ from vdisklab.results.model import (
     Measurement,
     Member,
 )
-from vdisklab.workload.common_window import (
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.open_load import (
     CommonWindow,
+    GroupStart,
+    GuestRequests,
     common_window,
     shifted,
     window_numbers,
 )
-from vdisklab.workload.fio import Fio
-from vdisklab.workload.open_load import GroupStart, GuestRequests
 from vdisklab.workload.program import Script, Timing
 
 _FIO = Fio()

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import GuestContext, binary_of, files_of, kernel_for
-from vdisklab.guest.image.boot_disk import DiskSystem, disk_system, write_disk
-from vdisklab.guest.image.guest_image import build_guest_image
+from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk_system, write_disk
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.system.windows import read_diskspd
+from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.programs import install_hint

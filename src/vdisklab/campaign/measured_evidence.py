@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
-from vdisklab.guest.qemu.qmp_models import device_statistics
+from vdisklab.guest.qemu.probe import device_statistics
 from vdisklab.host.command import Host
 from vdisklab.host.counters import (
     children_cpu_seconds,

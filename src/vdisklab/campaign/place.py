@@ -22,7 +22,7 @@ from vdisklab.errors import (
 )
 from vdisklab.guest.guest_filesystem import guest_filesystem
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.system.guest_system import Family
+from vdisklab.guest.systems import Family
 from vdisklab.host.ledger import Kind
 from vdisklab.host.pagecache import evict
 from vdisklab.results.model import Check

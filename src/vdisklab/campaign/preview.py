@@ -17,12 +17,10 @@ from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
-from vdisklab.guest.image.boot_disk import DiskSystem, write_disk
+from vdisklab.guest.image.guest_image import DiskSystem, write_disk
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.plugging import spell_arguments
-from vdisklab.guest.system.guest_system import MicroGuest, expected_device
-from vdisklab.guest.system.linux import LinuxGuest
-from vdisklab.guest.system.windows import WindowsGuest
+from vdisklab.guest.systems import LinuxGuest, MicroGuest, WindowsGuest, expected_device
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
+from vdisklab.guest.qemu.daemons import find_virtiofsd
 from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
-from vdisklab.guest.qemu.virtiofsd import find_virtiofsd
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
-from vdisklab.host.probes import try_io_uring
+from vdisklab.host.pagecache import try_io_uring
 from vdisklab.host.programs import QEMU, install_hint
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer

@@ -30,10 +30,9 @@ from vdisklab.cli.output import print_overview
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
-from vdisklab.host.visible import is_visible_file
+from vdisklab.host.mounts import is_visible_file
 from vdisklab.lab.lab_image import build_lab_image
-from vdisklab.lab.lab_machine import LabConfig, usable_cpus
-from vdisklab.lab.payload import CARRIED
+from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.store import open_store

@@ -25,8 +25,7 @@ from vdisklab.errors import EXIT_INTERRUPTED, DatabaseError, HostError, Vdisklab
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
-from vdisklab.host.mounts import free_bytes
-from vdisklab.host.visible import require_work_directory
+from vdisklab.host.mounts import free_bytes, require_work_directory
 from vdisklab.results.store import open_store
 
 LAST_LINES = 5

@@ -11,11 +11,10 @@ from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
 from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
+from vdisklab.guest.qemu.daemons import VirtiofsDaemon, start_storage_daemon, start_virtiofsd
 from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD, attach_commands, detach_commands
 from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
-from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
-from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon, start_virtiofsd
-from vdisklab.guest.system.guest_system import Family, GuestDisk
+from vdisklab.guest.systems import Family, GuestDisk
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus

@@ -17,17 +17,16 @@ from typing import Any
 from vdisklab.errors import GuestError, WrongClockError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
-from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
-from vdisklab.guest.qemu.qmp import Channel, open_channel
-from vdisklab.guest.system.guest_system import (
+from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
+from vdisklab.guest.systems import (
     Family,
     GuestDisk,
     GuestSystem,
+    LinuxGuest,
     MicroGuest,
     UnfitGuestError,
+    WindowsGuest,
 )
-from vdisklab.guest.system.linux import LinuxGuest
-from vdisklab.guest.system.windows import WindowsGuest
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import clock_of, patience
 from vdisklab.plan.guest import Accelerator

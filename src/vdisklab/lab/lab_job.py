@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.qemu.process import event_loop, qemu_process, socket_pair
-from vdisklab.guest.qemu.qmp import Channel, open_channel
+from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
 from vdisklab.host.ledger import Kind, state_directory
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.waiting import clock_of, patience, wait_until

@@ -14,8 +14,8 @@ from functools import partial
 
 from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.storage_daemon import start_storage_daemon
-from vdisklab.host.seccomp import forgetful_syncs
+from vdisklab.guest.qemu.daemons import start_storage_daemon
+from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.clients.block_operations import MidRunOperation

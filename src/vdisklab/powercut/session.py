@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from vdisklab.errors import HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon
+from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.command import Host
 from vdisklab.host.facts import available_memory
 from vdisklab.host.ledger import Ledger

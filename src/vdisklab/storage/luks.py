@@ -10,7 +10,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Kind
-from vdisklab.host.probes import mapper_target
+from vdisklab.host.pagecache import mapper_target
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site

@@ -22,7 +22,7 @@ from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import describe_device, medium_of
 from vdisklab.host.counters import device_below
 from vdisklab.host.ledger import Kind
-from vdisklab.host.probes import try_o_direct
+from vdisklab.host.pagecache import try_o_direct
 from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site

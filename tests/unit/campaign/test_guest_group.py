@@ -8,8 +8,7 @@ from vdisklab.campaign.guest_group import require_together
 from vdisklab.campaign.state import StateError
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
-from vdisklab.workload.common_window import common_window
-from vdisklab.workload.open_load import GuestRequests, LoggedRequest
+from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_window
 
 RAMP, RUNTIME = 1.0, 3.0
 

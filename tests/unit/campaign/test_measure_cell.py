@@ -25,8 +25,8 @@ from vdisklab.campaign.measure_cell import measure_cell
 from vdisklab.campaign.runner import RunTag, campaign_runs
 from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError
+from vdisklab.guest.factory import GuestPool
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.pool import GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

@@ -29,7 +29,7 @@ from vdisklab.campaign.time_series import TimeSeries, Watch
 from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine, detect_os
-from vdisklab.guest.system.guest_system import GuestSystem, MicroGuest
+from vdisklab.guest.systems import GuestSystem, MicroGuest
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.plan.profile import MeasurementPlan

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.guest.fake_qemu import RECORDED, recorded
 from vdisklab.campaign.preview import CellCommands, GuestFiles, preview_cell
 from vdisklab.errors import PlanError
-from vdisklab.guest.image.boot_disk import DiskSystem
 from vdisklab.guest.image.debian_packages import PackageSet
+from vdisklab.guest.image.guest_image import DiskSystem
 from vdisklab.guest.qemu.command_line import BootFiles
-from vdisklab.guest.system.guest_system import Family, expected_device
+from vdisklab.guest.systems import Family, expected_device
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path

@@ -124,7 +124,7 @@ def test_virtiofs_needs_its_daemon_and_root(
     programs.prints("apt-get", "")
     assert infeasible(path, found(tmp_path, "virtiofs")) is None
     monkeypatch.setattr("os.geteuid", lambda: user)
-    monkeypatch.setattr("vdisklab.guest.qemu.virtiofsd._PLACES", ("nowhere",))
+    monkeypatch.setattr("vdisklab.guest.qemu.daemons._PLACES", ("nowhere",))
     verdict = infeasible(path, found(tmp_path, "virtiofs"))
     assert verdict is not None
     assert ("virtiofsd needs root" if user else "virtiofsd is not installed") in verdict.reason

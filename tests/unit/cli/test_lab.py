@@ -17,7 +17,7 @@ from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError, Vdi
 from vdisklab.host import waiting
 from vdisklab.host.command import LocalHost
 from vdisklab.lab import lab_image as image
-from vdisklab.lab import lab_job, payload
+from vdisklab.lab import lab_job
 from vdisklab.lab import lab_machine as machine
 from vdisklab.results.exchange import read_export, write_run
 from vdisklab.results.model import Campaign, Origin
@@ -112,7 +112,7 @@ def lab(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """
     carried = tmp_path / "carried"
     carried.mkdir()
-    monkeypatch.setattr(payload, "needed_distributions", tuple)
+    monkeypatch.setattr(machine, "needed_distributions", tuple)
     monkeypatch.setattr("vdisklab.__file__", str(carried / "__init__.py"))
 
     def run(does: str, *words: str) -> int:

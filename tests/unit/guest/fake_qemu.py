@@ -22,7 +22,7 @@ from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
-from vdisklab.guest.system.guest_system import FIND_DISK, MicroGuest
+from vdisklab.guest.systems import FIND_DISK, MicroGuest
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.guest import Accelerator, GuestPlan
 

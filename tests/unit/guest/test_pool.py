@@ -12,10 +12,10 @@ import pytest
 
 from vdisklab.errors import GuestError, SilentGuestError, WrongClockError
 from vdisklab.guest.agent import Agent, CompletedInGuest
+from vdisklab.guest.factory import GuestKey, GuestPool
 from vdisklab.guest.machine import Machine, require_steady_clock, require_steady_rate
-from vdisklab.guest.pool import GuestKey, GuestPool
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.system.guest_system import MicroGuest, UnfitGuestError
+from vdisklab.guest.systems import MicroGuest, UnfitGuestError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Aio
 from vdisklab.progress import Note, silent

@@ -12,7 +12,7 @@ from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.hotplug import guest_queue_checks, with_scheduler
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.system.guest_system import Family, GuestDisk, GuestSystem, MicroGuest
+from vdisklab.guest.systems import Family, GuestDisk, GuestSystem, MicroGuest
 from vdisklab.path.disk_path import parse_path
 
 

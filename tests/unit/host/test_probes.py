@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.host.files import write
-from vdisklab.host.probes import KernelParts, try_o_direct
+from vdisklab.host.pagecache import KernelParts, try_o_direct
 
 
 def test_kernel_parts_built_in_loadable_and_absent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.guest.image.host_programs import PROGRAMS as GUEST_PROGRAMS
+from vdisklab.guest.image.content import PROGRAMS as GUEST_PROGRAMS
 from vdisklab.host.command import LocalHost, require_programs
 from vdisklab.host.programs import PROGRAMS, install_hint
 from vdisklab.lab.lab_image import PACKAGES as LAB_PACKAGES

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
-from vdisklab.host.visible import require_work_directory
+from vdisklab.host.mounts import require_work_directory
 
 
 @pytest.mark.parametrize(

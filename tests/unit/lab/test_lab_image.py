@@ -22,8 +22,15 @@ from vdisklab.lab.lab_image import (
     source_lines,
     suite_of,
 )
-from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv, usable_cpus
-from vdisklab.lab.payload import carried_files, needed_distributions, required_names
+from vdisklab.lab.lab_machine import (
+    LabConfig,
+    LabFiles,
+    carried_files,
+    lab_argv,
+    needed_distributions,
+    required_names,
+    usable_cpus,
+)
 from vdisklab.plan.guest import Accelerator
 
 LISTING = """\

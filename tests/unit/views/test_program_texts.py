@@ -18,7 +18,7 @@ from vdisklab.views.program_texts import (
     bonnie_text,
     crystaldiskmark_text,
 )
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 
 READ, WRITE = Direction.READ, Direction.WRITE
 

@@ -12,15 +12,17 @@ from tests.unit.workload.recorded import recorded
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import Direction
-from vdisklab.workload.common_window import common_window, shifted, window_numbers
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import (
     GroupStart,
     GuestRequests,
     LoggedRequest,
     arrivals,
+    common_window,
     read_requests,
+    shifted,
     thread_rates,
+    window_numbers,
 )
 from vdisklab.workload.program import Subject, Timing
 

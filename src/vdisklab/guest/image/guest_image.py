@@ -1,7 +1,7 @@
 """Builds the micro guest from files of the host, and rebuilds it only when they change.
 
 It has two parts. The initial RAM file system holds what the agent needs to answer: busybox, the
-agent, fio, their libraries and the modules of the agent's port. Everything else (mkfs, sysbench,
+agent, their libraries and the modules of the agent's port. Everything else (fio, mkfs, sysbench,
 drivers, file systems) is in a read-only ext4 image that the guest mounts on /extra while the agent
 already answers; links in the RAM file system point there. The cache holds:
 
@@ -9,6 +9,12 @@ already answers; links in the RAM file system point there. The cache holds:
                             initrd       the RAM file system
                             root.ext4    the image, for a read-only virtio disk
                             manifest.json
+
+A guest that boots from the measured disk has all its files there. Then the RAM file system holds
+only what is needed to find that disk, the drivers of all buses:
+
+    CACHE/boot/FINGERPRINT/initrd        the RAM file system
+                           tree/         the files of the disk
 """
 
 from __future__ import annotations
@@ -24,15 +30,17 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.guest.image.cache import building, keep, kept_or_built
-from vdisklab.guest.image.content import GuestContent, guest_content, guest_scripts
-from vdisklab.guest.image.filetree import write_root
-from vdisklab.guest.image.host_programs import (
+from vdisklab.guest.image.content import (
     PROGRAMS,
+    GuestContent,
     InstalledProgram,
     Program,
     find_programs,
+    guest_content,
+    guest_scripts,
     version,
 )
+from vdisklab.guest.image.filetree import FileTree, write_root
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.host.command import Host
 
@@ -192,3 +200,93 @@ def _prune(directory: Path) -> None:
     for manifest in manifests[_KEPT_IMAGES:]:
         if time.time() - manifest.stat().st_mtime > _KEPT_SECONDS:
             shutil.rmtree(manifest.parent, ignore_errors=True)
+
+
+# /dev, /proc, /sys and /run come mounted from the RAM file system.
+_FSTAB = b"tmp /tmp tmpfs mode=1777 0 0\n"
+
+# An arbitrary fixed number, so that equal files make equal disks.
+_UUID = "0f4a7a9e-7c55-4a8b-8f0d-2f7a3a1f6b52"
+
+_SCRIPTS = ("init-disk.sh", "prepare-disk.sh", "shutdown.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSystem:
+    """The files to boot from a disk: the RAM file system, and the directory of the disk's files."""
+
+    initrd: Path
+    tree: Path
+
+
+def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> DiskSystem:
+    """The system in `image` in a form for a disk, from the cache or newly built.
+
+    Raises HostError.
+    """
+    directory = cache / "boot"
+    final = directory / _disk_fingerprint(image)
+    system = DiskSystem(final / "initrd", final / "tree")
+
+    def build() -> DiskSystem:
+        with building(directory) as work:
+            _build_disk(host, kernel, image, work)
+            keep(work, final)
+        return system
+
+    return kept_or_built(
+        directory, lambda: system if final.exists() else None, build, "the system on the boot disk"
+    )
+
+
+def _disk_fingerprint(image: GuestImage) -> str:
+    scripts = guest_scripts()
+    parts = [image.fingerprint, *(scripts[name].decode() for name in _SCRIPTS)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _build_disk(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:
+    content = guest_content(host, kernel, find_programs(host, PROGRAMS))
+    more = work / "more"
+    _drivers(content).write_archive(more)
+    # The kernel unpacks one archive after the other; later files replace earlier ones.
+    (work / "initrd").write_bytes(image.initrd.read_bytes() + more.read_bytes())
+    more.unlink()
+    tree = work / "tree"
+    tree.mkdir()
+    _on_disk(content).write_directory(tree)
+
+
+def _drivers(content: GuestContent) -> FileTree:
+    """The additions to the RAM file system: the drivers, and another first process."""
+    drivers = FileTree()
+    drivers.file("init", guest_scripts()["init-disk.sh"], executable=True)
+    for path, node in content.late.files():
+        if path.endswith(".ko"):
+            drivers.file(path, node.read())
+    return drivers
+
+
+def _on_disk(content: GuestContent) -> FileTree:
+    scripts = guest_scripts()
+    tree = FileTree()
+    tree.graft("", content.early)
+    tree.graft("extra", content.late)
+    tree.file("usr/sbin/init", scripts["init.sh"], executable=True)
+    tree.file("usr/lib/vdisklab/prepare", scripts["prepare-disk.sh"], executable=True)
+    tree.file("usr/lib/vdisklab/shutdown", scripts["shutdown.sh"], executable=True)
+    tree.file("etc/fstab", _FSTAB)
+    return tree
+
+
+def write_disk(host: Host, system: DiskSystem, file: Path) -> None:
+    """Writes the system to the file as ext4 over its whole size, without a partition table.
+
+    Blocks that the file system does not use stay unchanged. Raises HostError when it is too small.
+    """
+    host.run(
+        "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", "-U", _UUID,
+        "-E", f"nodiscard,lazy_itable_init=0,lazy_journal_init=0,hash_seed={_UUID},root_owner=0:0",
+        "-d", system.tree, file,
+        timeout=600,
+    )  # fmt: skip

@@ -1,6 +1,7 @@
-"""A synchronous interface to qemu.qmp, for QEMU's machine protocol and the guest agent's.
+"""A process of QEMU or its storage daemon, and a synchronous interface to its monitor.
 
-A guest decides what its agent sends, so each answer has a budget of bytes, values and depth.
+The library qemu.qmp speaks the machine protocol, and the guest agent's too. A guest decides what
+its agent sends, so each answer has a budget of bytes, values and depth.
 """
 
 from __future__ import annotations
@@ -8,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
 from qemu.qmp.error import ProtocolError
 
-from vdisklab.errors import GuestError, RefusedError, SilentGuestError
+from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import QmpCommand
+from vdisklab.host.command import environment
+from vdisklab.host.syscalls import die_with_parent
 from vdisklab.host.waiting import patience
 
 T = TypeVar("T")
@@ -79,7 +85,7 @@ class BoundedClient(QMPClient):
         if opened > _MOST_DEPTH and _is_deep(dict(message)):
             raise self._refused(f"values nested more than {_MOST_DEPTH} deep")
         # The library looks both up in a table.
-        if not all(isinstance(message.get(key, ""), str | int) for key in ("event", "id")):
+        if not all(isinstance(message.get(key), str | int | None) for key in ("event", "id")):
             raise self._refused("a message without a proper name")
         return message
 
@@ -260,3 +266,98 @@ def open_channel(
     finally:
         with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
             loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))
+
+
+_KILL_SECONDS = 30.0
+_ATTEMPTS = 8
+
+
+@contextmanager
+def qemu_process(
+    argv: tuple[str, ...],
+    inherited: tuple[socket.socket, ...],
+    errors: Path,
+    *,
+    before: Callable[[], None] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs one of QEMU's programs, and kills it at the end. Its output goes to `errors`.
+
+    The program inherits the given sockets. `before` runs in the process just before the program.
+    """
+
+    def prepare() -> None:
+        die_with_parent(signal.SIGKILL)
+        if before is not None:
+            before()
+
+    descriptors = tuple(end.fileno() for end in inherited)
+    with errors.open("wb") as sink:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                pass_fds=descriptors,
+                env=environment(),
+                start_new_session=True,  # Ctrl-C must not reach it: disks must be detached first
+                preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
+            )
+        except FileNotFoundError as error:
+            raise HostError(
+                f"{argv[0]} is not installed", hint="`vdisklab doctor` names its package"
+            ) from error
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    try:
+        process.wait(_KILL_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise DirtyHostError(
+            f"QEMU (process {process.pid}) did not end when killed: it waits for the host's disk",
+            hint="see `dmesg`, then run `vdisklab clean`",
+        ) from error
+
+
+@contextmanager
+def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Two connected sockets, closed at the end."""
+    near, far = socket.socketpair()
+    with near, far:
+        yield near, far
+
+
+@contextmanager
+def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A new event loop, whose tasks are cancelled at the end."""
+    loop = asyncio.new_event_loop()
+    try:
+        yield loop
+    finally:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        _finish_tasks(loop)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # or asyncio prints a Ctrl-C that a task raised again
+        loop.close()
+
+
+def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Lets cancelled tasks end.
+
+    A Ctrl-C inside a task is raised again by each task that waits for it, so this may take several
+    attempts. Otherwise asyncio would print warnings about unfinished tasks.
+    """
+    with contextlib.suppress(RuntimeError):
+        closing = loop.create_task(loop.shutdown_asyncgens())
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(KeyboardInterrupt):
+                loop.run_until_complete(closing)
+                return

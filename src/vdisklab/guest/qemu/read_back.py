@@ -18,17 +18,16 @@ from vdisklab.guest.qemu.block_nodes import (
     iothread_settings,
     throttle_limits,
 )
+from vdisklab.guest.qemu.daemons import StorageDaemon, VirtiofsDaemon
 from vdisklab.guest.qemu.plugging import DAEMON
-from vdisklab.guest.qemu.qmp_models import (
+from vdisklab.guest.qemu.probe import (
     BlockLayer,
     inserted_node,
     iothreads,
     named_node,
     running_version,
 )
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon
-from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon
-from vdisklab.guest.system.guest_system import GuestDisk
+from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from vdisklab.errors import PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
+from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon
 from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible

@@ -20,7 +20,7 @@ import numpy as np
 
 from vdisklab.errors import GuestError, GuestTimeoutError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.powercut.judging.image_reader import BadImageError

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon
+from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.powercut.clients.nbd import nbd_disk, read_through
 from vdisklab.powercut.judging.image_reader import read_image
 from vdisklab.powercut.judging.outcomes import DueVersions, JudgedState, broken_promise

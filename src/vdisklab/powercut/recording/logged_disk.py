@@ -23,7 +23,7 @@ from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import Host, environment, require_programs
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import still_mounted
-from vdisklab.host.probes import mapper_target, try_device
+from vdisklab.host.pagecache import mapper_target, try_device
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.host.waiting import patience
 from vdisklab.powercut.cutting.memory_files import memory_full

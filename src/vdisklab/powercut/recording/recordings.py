@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError, PowercutError
 from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon
+from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
 from vdisklab.path.backing import in_memory

@@ -16,8 +16,8 @@ import pytest
 from tests.unit.guest.conftest import FakeMachine
 from tests.unit.guest.synthetic import bzimage, write_kernel
 from vdisklab.errors import HostError
+from vdisklab.guest.image.content import Program
 from vdisklab.guest.image.guest_image import GuestImage, build_guest_image
-from vdisklab.guest.image.host_programs import Program
 from vdisklab.guest.image.kernel import Flavour, Kernel
 from vdisklab.host.command import Completed, LocalHost, PathArg
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.guest.synthetic import module, write_kernel, zstd
 from vdisklab.errors import HostError
-from vdisklab.guest.image.modules import ModuleTree, module_content
+from vdisklab.guest.image.kernel import ModuleTree, module_content
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any, cast
 import pytest
 
 from vdisklab.errors import SilentGuestError
-from vdisklab.guest.qemu.process import event_loop
-from vdisklab.guest.qemu.qmp import BoundedClient, Channel
+from vdisklab.guest.qemu.qmp import BoundedClient, Channel, event_loop
 
 
 class SilentClient:

@@ -20,8 +20,7 @@ from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.block_nodes import QmpCommand
-from vdisklab.guest.qemu.process import event_loop
-from vdisklab.guest.qemu.qmp import Channel, open_channel
+from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel
 
 Message = dict[str, Any]
 

@@ -15,7 +15,7 @@ from tests.unit.guest.fake_qemu import SERIAL, SIZE, refusing
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu import plugging
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.storage_daemon import StorageDaemon, start_storage_daemon
+from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.disk_path import parse_path
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from vdisklab.guest.qemu.virtiofsd import VirtiofsDaemon
+from vdisklab.guest.qemu.daemons import VirtiofsDaemon
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.unit.workload.recorded import DATA, recorded
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report
 from vdisklab.workload.sysbench import parse_text as parse_sysbench
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.workload.importers.test_formats import NONE, READ, WRITE, samples_of
 from tests.unit.workload.recorded import recorded
+from tests.unit.workload.test_formats import NONE, READ, WRITE, samples_of
 from vdisklab.errors import WorkloadError
 from vdisklab.units import KIB, MIB
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 
 _SMALL_FILES = """\
 Version  1.96       ------Sequential Create------ --------Random Create--------

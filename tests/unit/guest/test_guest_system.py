@@ -14,9 +14,7 @@ from tests.unit.guest.fake_far_side import channel_to
 from vdisklab.errors import GuestError, HostError, RefusedError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import detect_os
-from vdisklab.guest.system.guest_system import Family, UnfitGuestError
-from vdisklab.guest.system.linux import LinuxGuest
-from vdisklab.guest.system.windows import WindowsGuest
+from vdisklab.guest.systems import Family, LinuxGuest, UnfitGuestError, WindowsGuest
 
 LINUX_DISK = "device=/dev/vdb\nsize_bytes=33554432\nwrite_cache=write back\nnr_hw_queues=2\n"
 WINDOWS_DISK = (

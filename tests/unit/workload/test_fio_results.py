@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.workload.importers.test_formats import NONE, READ, samples_of
 from tests.unit.workload.recorded import recorded
+from tests.unit.workload.test_formats import NONE, READ, samples_of
 from vdisklab.errors import WorkloadError
-from vdisklab.workload.importers.formats import recognise
+from vdisklab.workload.importing import recognise
 
 
 @pytest.mark.parametrize(
