@@ -9,11 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from fuzz_inputs import Parser, recorded
-from vdisklab.audit.configured_disk import disk_path, risks
-from vdisklab.audit.domain import read_domain
-from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.errors import VdisklabError
-from vdisklab.export.libvirt import QEMU_NAMESPACE
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import Machine, detect_os
 from vdisklab.guest.qemu.probe import (
@@ -23,6 +19,10 @@ from vdisklab.guest.qemu.probe import (
     running_version,
 )
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.platforms.configured_disk import disk_path, risks
+from vdisklab.platforms.libvirt import QEMU_NAMESPACE, read_domain
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
 
 
 def guest_parsers() -> Iterable[Parser]:

@@ -15,13 +15,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vdisklab.audit.configured_disk import disk_path
-from vdisklab.audit.domain import read_domain
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
-from vdisklab.export.qemu import arguments
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
+from vdisklab.platforms.configured_disk import disk_path
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.qemu import arguments
+from vdisklab.platforms.registry import forms
 from vdisklab.views.documents.schemas import document_schema
 
 pytestmark = pytest.mark.guest
@@ -82,7 +82,7 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
     files = []
     for number, wish in enumerate(wishes):
         files.append(tmp_path / f"{number}.xml")
-        files[-1].write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
+        files[-1].write_text(forms()["libvirt"].write(wish).text)
         validated = subprocess.run(
             ("virt-xml-validate", str(files[-1]), "domain"),
             capture_output=True, text=True, timeout=60, check=False,
@@ -120,7 +120,7 @@ def test_bare_disks_are_attached_to_a_running_guest(
     wishes = [wish_for(text, images, number) for number, text in enumerate(ATTACHED)]
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes))]
     for file, wish in zip(files, wishes, strict=True):
-        file.write_text(EXPORTERS[Platform.LIBVIRT_DISK](wish).text)
+        file.write_text(forms()["libvirt-disk"].write(wish).text)
     running = tmp_path / "running.xml"
     running.write_text(RUNNING)
     argv = (*UNSHARE, sys.executable, str(SESSION), "--attach", str(running), *map(str, files))
@@ -149,7 +149,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     wishes = [wish_for(text, images, number) for number, text in enumerate(PATHS)]
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes) + 1)]
     for file, wish in zip(files, wishes, strict=False):
-        file.write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
+        file.write_text(forms()["libvirt"].write(wish).text)
     files[-1].write_text(FOREIGN.format(image=images["qcow2"]))
     argv = (*UNSHARE, sys.executable, str(SESSION), "--audit", *map(str, files))
     done = subprocess.run(
@@ -215,7 +215,7 @@ def test_qemu_starts_with_the_arguments(text: str, images: Mapping[str, Path]) -
 def test_the_printed_command_is_these_arguments(images: Mapping[str, Path]) -> None:
     for text in PATHS:
         wish = wish_for(text, images, 0)
-        lines = EXPORTERS[Platform.QEMU](wish).text.splitlines()
+        lines = forms()["qemu"].write(wish).text.splitlines()
         command = "\n".join(line for line in lines if not line.startswith("#"))
         words = shlex.split(command.replace("\\\n", ""))  # shlex does not join lines, shells do
         expected = arguments(wish, str(wish.source))

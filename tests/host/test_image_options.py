@@ -12,12 +12,12 @@ import pytest
 
 from vdisklab.answers.disk_context import read_contexts
 from vdisklab.answers.existing_guests import read_disks
-from vdisklab.audit.configured_disk import ConfiguredDisk, DiskContext, disk_path
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
+from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import configure
 
 HOST = LocalHost()
 SIZE = 8 << 20
@@ -107,7 +107,7 @@ def test_an_encrypted_raw_image_stays_one(tmp_path: Path) -> None:
     assert read.image.encrypted
 
 
-@pytest.mark.parametrize("platform", [Platform.QEMU, Platform.PROXMOX])
+@pytest.mark.parametrize("platform", ["qemu", "proxmox"])
 @pytest.mark.parametrize(
     "path",
     [
@@ -118,20 +118,20 @@ def test_an_encrypted_raw_image_stays_one(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_image_made_as_exported_is_audited_to_its_path(
-    path: str, platform: Platform, tmp_path: Path
+    path: str, platform: str, tmp_path: Path
 ) -> None:
     """The commands in the comments are run; the guest opens the last image of a chain."""
     wanted = parse_path(path)
     image = tmp_path / f"images/100/vm-100-disk-0.{wanted.image.driver if wanted.image else 'raw'}"
     image.parent.mkdir(parents=True)
-    source = str(image) if platform is Platform.QEMU else f"local:100/{image.name}"
+    source = str(image) if platform == "qemu" else f"local:100/{image.name}"
     made = configure(ExportRequest(wanted, source, size=SIZE), platform)
     for line in made.text.splitlines():
         if line.startswith("# qemu-img "):
             words = shlex.split(line.removeprefix("# "))
             HOST.run(*(word.replace("FILE", str(image)) for word in words))
     (tmp_path / "storage.cfg").write_text(f"dir: local\n\tpath {tmp_path}\n\tcontent images\n")
-    (tmp_path / ("run.cmdline" if platform is Platform.QEMU else "100.conf")).write_text(made.text)
+    (tmp_path / ("run.cmdline" if platform == "qemu" else "100.conf")).write_text(made.text)
     (disk,) = read_disks(HOST, [tmp_path], None).disks
     (seen,) = read_contexts([disk])
     audited = disk_path(disk, seen)

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from vdisklab.answers.existing_guests import read_disks
-from vdisklab.audit.changes import change_of
-from vdisklab.audit.domain import read_domain
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.registry import change_of
 
 pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")
 

@@ -53,22 +53,21 @@ ALLOWED = {
     # A store of what was seen; it knows neither host nor campaign.
     "results":  VOCABULARY | {"analysis.observations"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
-    "export":   VOCABULARY | {"guest.qemu.block_nodes", "guest.qemu.plugging",
-                              "storage.image_commands"},
-    "audit":    VOCABULARY | {"export", "guest.qemu.block_nodes"},
+    "platforms": VOCABULARY | {"guest.qemu.block_nodes", "guest.qemu.plugging",
+                               "storage.image_commands"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
     # Campaigns on many hosts, with an optional dependency: only its verbs import it.
     "fleet":    VOCABULARY | {"host", "results"},
     # An answer is a value that says all that is shown of it: loaded, computed, never printed.
     "answers":  VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "export", "audit", "actions"},
+                              "results", "analysis", "platforms", "actions"},
     # What changes something: measures, cuts power, imports, deletes.
     "actions":  VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "export", "audit", "answers"},
+                              "results", "analysis", "platforms", "answers"},
     # The columns and sentences of answers.
-    "views":    VOCABULARY | {"analysis", "results", "export", "audit", "answers", "actions"},
+    "views":    VOCABULARY | {"analysis", "results", "platforms", "answers", "actions"},
     "cli":      VOCABULARY | {"host", "storage", "guest", "workload", "campaign", "powercut", "lab",
-                              "results", "analysis", "views", "export", "audit", "answers",
+                              "results", "analysis", "views", "platforms", "answers",
                               "actions", "fleet"},
     "__init__": set(),
     "__main__": {"cli", "errors"},

@@ -12,9 +12,9 @@ import pytest
 import typer
 
 from vdisklab.cli.main import build_app
-from vdisklab.export.platforms import Platform
 from vdisklab.path.braces import expand
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.registry import forms
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"
@@ -92,8 +92,8 @@ def test_paths_in_the_examples_can_be_read() -> None:
 
 
 def test_every_export_is_documented() -> None:
-    text = (ROOT / "docs" / "report.md").read_text()
-    for form in Platform:
+    text = (ROOT / "docs" / "platforms.md").read_text()
+    for form in forms():
         assert f"| `{form}` |" in text
 
 

@@ -60,8 +60,8 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import HostDisk, Verdicts
-from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
 from vdisklab.path.needs import Need, example_of, unmet
+from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
@@ -106,7 +106,7 @@ class RecommendationAnswer:
     lead: Ratio | None = None
     rates: tuple[MeasureKey, ...] = ()
     """The measures whose mean decides, for a profile without the score's measurements."""
-    over_platforms: Mapping[Manager, Ratio | None] = field(default_factory=dict)
+    over_platforms: Mapping[Platform, Ratio | None] = field(default_factory=dict)
     verdicts: Verdicts = field(default_factory=Verdicts)
 
     @property
@@ -332,19 +332,19 @@ def _grown(results: Store, loaded: Loaded, cell: MeasuredCell) -> Iterator[ThinI
 
 def _over_platforms(
     observations: Observations, measure: MeasureKey, chosen: MeasuredCell
-) -> Iterator[tuple[Manager, Ratio | None]]:
+) -> Iterator[tuple[Platform, Ratio | None]]:
     """The ratio of the chosen cell to each platform's default disk; None if they are the same.
 
     A default that was measured on several host layers is taken on those of the chosen cell.
     """
     paths = candidates(observations.cells)
-    for manager, disk in NEW_GUEST_DISKS.items():
+    for platform, disk in NEW_GUEST_DISKS.items():
         default = parse_path(disk.path)
         alike = [cell for cell, path in paths.items() if replace(path, layers=()) == default]
         alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
         for cell in alike[:1]:
             own = cell == chosen
-            yield manager, None if own else ratio_of(observations, measure, chosen, cell)
+            yield platform, None if own else ratio_of(observations, measure, chosen, cell)
 
 
 def weighted(

@@ -32,8 +32,6 @@ from vdisklab.answers.loading import (
     stored_verdicts,
 )
 from vdisklab.answers.planning import describe_plan, load_profile
-from vdisklab.audit.changes import Change, can_change, change_of, same_image_and_bus
-from vdisklab.audit.configured_disk import LimitsBeyondPath
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
@@ -46,6 +44,9 @@ from vdisklab.path.neighbours import neighbours
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.platforms.configured_disk import LimitsBeyondPath
+from vdisklab.platforms.dialect import Change
+from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 
@@ -69,7 +70,7 @@ class DiskAdvice:
     another format or bus that is shown to be better still, `over_rebuilt` its ratio to the present
     one. `reason` explains MEASURE and CANNOT. `elsewhere` is where the answer was measured, if that
     is on another file system than the disk. `over_default` is the ratio of the advised path to
-    the manager's default.
+    the platform's default.
     """
 
     group: DiskGroup
@@ -340,7 +341,7 @@ def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -
 def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
     """Why no setting can be changed in one line, so that no measurement would decide anything."""
     refusal = None
-    for other in neighbours(path, group.manager):
+    for other in neighbours(path, dialect_of(group.platform).aio_of):
         if same_image_and_bus(path, other):
             try:
                 change_of(group.disks[0], other)
@@ -361,7 +362,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
 
     What it costs was not measured. MEASURE if no single line makes them safe.
     """
-    for other in neighbours(path, group.manager):
+    for other in neighbours(path, dialect_of(group.platform).aio_of):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
         if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
             return DiskAdvice(

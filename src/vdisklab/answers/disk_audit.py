@@ -26,14 +26,6 @@ from vdisklab.answers.loading import (
     open_results,
     stored_verdicts,
 )
-from vdisklab.audit.configured_disk import (
-    ConfiguredDisk,
-    DiskContext,
-    Risk,
-    disk_path,
-    risks,
-    unknown_layers,
-)
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
@@ -50,6 +42,14 @@ from vdisklab.path.needs import (
     undecided,
     unmet,
     with_default,
+)
+from vdisklab.platforms.configured_disk import (
+    ConfiguredDisk,
+    DiskContext,
+    Risk,
+    disk_path,
+    risks,
+    unknown_layers,
 )
 from vdisklab.results.store import Store
 

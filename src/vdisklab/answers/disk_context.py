@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from vdisklab.audit.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.mounts import free_bytes, header_format, is_visible_file, mount_of
 from vdisklab.path.disk_path import Image, Layer
@@ -22,6 +21,7 @@ from vdisklab.path.segments import (
     ImageFormat,
     LayerKind,
 )
+from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
 from vdisklab.powercut.judging.image_reader import (
     HEAD,
     BadImageError,

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.errors import HostError, NoDatabaseError, PlanError
-from vdisklab.export.configuration import Configuration, ExportRequest, require_configurable
-from vdisklab.export.platforms import Platform, configure
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
+from vdisklab.platforms.dialect import Configuration, ExportRequest
+from vdisklab.platforms.registry import configure
+from vdisklab.platforms.writing import require_configurable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ..
 
 def answer_export(
     request: ExportRequest,
-    platform: Platform,
+    form: str,
     needs: tuple[Need, ...],
     disk: HostDisk,
     db: str | None,
@@ -58,7 +59,7 @@ def answer_export(
     verdicts = _verdicts_here(db, disk) if tested else Verdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
-    return ExportAnswer(path, configure(request, platform), durability(path, verdicts))
+    return ExportAnswer(path, configure(request, form), durability(path, verdicts))
 
 
 def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> None:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.answers.disk_context import read_contexts
-from vdisklab.audit.configured_disk import (
+from vdisklab.errors import PlanError
+from vdisklab.host.facts import read_text
+from vdisklab.host.mounts import is_visible_directory
+from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
+from vdisklab.path.neighbours import neighbours
+from vdisklab.path.platforms import Platform
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import LayerKind
+from vdisklab.platforms.configured_disk import (
     AioConflict,
     ConfiguredDisk,
     DiskContext,
@@ -21,15 +29,8 @@ from vdisklab.audit.configured_disk import (
     Risk,
     risks,
 )
-from vdisklab.audit.drive_arguments import names_device
-from vdisklab.errors import PlanError
-from vdisklab.host.facts import read_text
-from vdisklab.host.mounts import is_visible_directory
-from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.managers import NEW_GUEST_DISKS, Manager
-from vdisklab.path.neighbours import neighbours
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import LayerKind
+from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.registry import dialect_of
 
 _MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
 """Architectures that a host of another name runs."""
@@ -50,9 +51,9 @@ class DiskGroup:
     risks: tuple[Risk, ...] = ()
 
     @property
-    def manager(self) -> Manager:
-        """The program that manages the group's guests."""
-        return self.disks[0].manager
+    def platform(self) -> Platform:
+        """The platform that runs the group's guests."""
+        return self.disks[0].platform
 
 
 _SHARE = "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
@@ -73,7 +74,7 @@ def group_disks(
     for disk, context in zip(disks, read_contexts(disks), strict=True):
         group = _group_of(disk, context, machine, directory)
         place = device_of(group.directory)
-        key = (disk.manager, group.path, place, group.problem, disk.limits)
+        key = (disk.platform, group.path, place, group.problem, disk.limits)
         groups.setdefault(key, []).append(group)
     together = (
         replace(alike[0], disks=tuple(group.disks[0] for group in alike))
@@ -169,17 +170,17 @@ def device_of(directory: Path | None) -> int | None:
 
 
 def paths_to_measure(group: DiskGroup) -> tuple[DiskPath, ...]:
-    """The group's path, its neighbours, and what its manager gives a new guest."""
+    """The group's path, its neighbours, and what its platform gives a new guest."""
     if group.path is None:
         return ()
     default = default_path(group)
-    others = neighbours(group.path, group.manager)
+    others = neighbours(group.path, dialect_of(group.platform).aio_of)
     return tuple(dict.fromkeys((group.path, *others, *(() if default is None else (default,)))))
 
 
 def default_path(group: DiskGroup) -> DiskPath | None:
-    """The manager's default on the group's host layers."""
-    disk = NEW_GUEST_DISKS.get(group.manager)
+    """The platform's default on the group's host layers."""
+    disk = group.platform.new_guest
     if disk is None or group.path is None:
         return None
     path = parse_path(disk.path)

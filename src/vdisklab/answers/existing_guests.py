@@ -7,46 +7,33 @@ one command, `query-block`, which changes nothing.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.guest_texts import STORAGES, GuestText, read_guests
-from vdisklab.audit.running_disk import as_running, monitor_of
-from vdisklab.errors import CommandError, GuestError, HostError, PlanError
+from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.qmp import event_loop, open_channel
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import header_format, is_visible_directory, is_visible_file
 from vdisklab.path.disk_path import Image
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import NEW_GUEST_DISKS, PRINTED, Platform
 from vdisklab.path.segments import ImageFormat
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import Location
+from vdisklab.platforms.libvirt import domains_of
+from vdisklab.platforms.qemu import as_running, monitor_of
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import dialects, read_guests
 
 LARGEST = 32 << 20
 """Maximum number of characters of one file."""
 
 _ENDINGS = (".xml", ".conf", ".yaml", ".yml", ".json", ".cmdline")
-_DUMPED_TOGETHER = 500
-"""Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
-
-_WHAT = (
-    "`virsh dumpxml`, VMID.conf of Proxmox VE, `kubectl get vm,pvc -o yaml`, `incus list "
-    "--format yaml`"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Roots:
-    """Where this host keeps the configurations of its guests."""
-
-    proxmox: Path = Path("/etc/pve")
-    libvirt: Path = Path("/etc/libvirt/qemu")
-    processes: Path = Path("/proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,50 +54,84 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
     notes: list[str] = []
     for file in files:
         if is_visible_directory(file):
-            texts += _directory(file, notes)
+            found = _directory(file, notes)
+            texts += found
+            if all(text.required for text in found):  # no guest's
+                known = ", ".join(_ENDINGS)
+                notes.append(f"{file} holds no configuration of a guest ({known}).")
         else:
             texts.append(_text(file))
     if uri is not None:
-        texts += _libvirt_domains(host, uri)
+        texts += domains_of(partial(_output, host), uri)
     elif not texts and not notes:
-        raise PlanError("no guest is named", hint=f"name files: {_WHAT}; or --libvirt URI")
+        raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
     disks = tuple(as_probed(disk) for disk in read_guests(texts, notes))
     if not disks:
         why = f" ({notes[0].rstrip('.')})" if notes else ""
         raise PlanError(
-            f"there is no guest with a hard disk{why}", hint=f"name other guests: {_WHAT}"
+            f"there is no guest with a hard disk{why}", hint=f"name other guests: {PRINTED}"
         )
     return ExistingGuests(disks, tuple(notes))
 
 
-def read_host(host: Host, roots: Roots | None = None) -> ExistingGuests:
-    """The disks of this host's guests: Proxmox VE, libvirt, Incus, and other running QEMUs.
+def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
+    """The disks of this host's guests: of each platform, and of other running QEMUs.
 
-    Raises PlanError if there is none.
+    `root` has the platforms' directories and /proc. Raises PlanError if there is no guest.
     """
-    where = roots or Roots()
     notes: list[str] = []
     disks: list[ConfiguredDisk] = []
-    if is_visible_directory(where.proxmox / "qemu-server"):
-        disks += read_guests(_directory(where.proxmox / "qemu-server", notes), notes)
-    disks += _libvirt_guests(host, where.libvirt, notes)
-    if host.which("incus") is not None:
-        disks += _incus_guests(host, notes)
+    for platform, dialect in dialects().items():
+        disks += _guests_of(host, platform, dialect.location, root, notes)
     known = {name for disk in disks for name in (disk.domain, disk.guest)}
-    disks += [disk for disk in running_disks(where.processes) if disk.guest not in known]
+    disks += [disk for disk in running_disks(root / "proc") if disk.guest not in known]
     if not disks:
+        why = f" ({notes[0].rstrip('.')})" if notes else ""
         raise PlanError(
-            "no guest was found on this host",
-            hint=f"name the configurations of guests: {_WHAT}. To see which disk path is best "
-            "for a first guest: `vdisklab run proxmox libvirt raw/none`",
+            f"no guest was found on this host{why}",
+            hint=f"name the configurations of guests: {PRINTED}. To see which disk path is best "
+            f"for a first guest: `vdisklab run {_FIRST} raw/none`",
         )
     return ExistingGuests(tuple(disks), tuple(notes))
 
 
+_FIRST = " ".join(tuple(NEW_GUEST_DISKS)[:2])
+
+
+def _guests_of(
+    host: Host, platform: Platform, location: Location, root: Path, notes: list[str]
+) -> Iterable[ConfiguredDisk]:
+    """A platform's guests as its program prints them; as its files say if that fails."""
+    directory = root / location.directory.lstrip("/")
+    has_files = bool(location.directory) and is_visible_directory(directory)
+    if location.printed is not None and host.which(location.program) is not None:
+        try:
+            return read_guests(tuple(location.printed(partial(_output, host))))
+        except (HostError, PlanError) as error:
+            if has_files:
+                notes.append(f"{error}; its files in {directory} are read instead.")
+            elif not location.directory:
+                notes.append(f"{platform.full_name} does not answer: {error}.")
+    try:
+        return read_guests(_directory(directory, notes), notes) if has_files else ()
+    except PlanError as error:
+        notes.append(f"{error}: skipped.")
+        return ()
+
+
+def _output(host: Host, *words: str) -> str:
+    return host.run(*words).stdout
+
+
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
-    """The guests' texts of a directory, and Proxmox's storages beside or above it."""
-    storages = (directory / STORAGES, directory.parent / STORAGES)
-    texts = [_text(file) for file in storages if is_visible_file(file)][:1]
+    """The guests' texts of a directory, and what belongs to them there or in the one above."""
+    beside = [name for dialect in dialects().values() for name in dialect.beside]
+    texts: list[GuestText] = []
+    for name in beside:
+        found = (
+            file for file in (directory / name, directory.parent / name) if is_visible_file(file)
+        )
+        texts += [_text(file) for file in found][:1]
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
     except OSError as error:
@@ -122,8 +143,6 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
             texts.append(replace(_text(file), required=False))
         except PlanError as error:
             notes.append(f"{error}: skipped.")
-    if not files:
-        notes.append(f"{directory} holds no configuration of a guest ({', '.join(_ENDINGS)}).")
     return texts
 
 
@@ -136,53 +155,13 @@ def _text(file: Path) -> GuestText:
                 text = stream.read(LARGEST + 1)
     except OSError as error:
         raise PlanError(
-            f"{file} cannot be read: {error.strerror}", hint=f"name other files: {_WHAT}"
+            f"{file} cannot be read: {error.strerror}", hint=f"name other files: {PRINTED}"
         ) from error
     except UnicodeDecodeError as error:
-        raise PlanError(f"{file} is not UTF-8 text", hint=f"name text: {_WHAT}") from error
+        raise PlanError(f"{file} is not UTF-8 text", hint=f"name text: {PRINTED}") from error
     if len(text) > LARGEST:
         raise PlanError(f"{file} is larger than any guest's configuration", hint="name another")
     return GuestText(text, "stdin" if str(file) == "-" else str(file))
-
-
-def _libvirt_domains(host: Host, uri: str) -> Iterator[GuestText]:
-    try:
-        listed = host.run("virsh", "-q", "-c", uri, "list", "--all", "--uuid")
-    except CommandError as error:
-        raise HostError(
-            f"libvirt at {uri} does not answer: {error}",
-            hint=f"check that `virsh -c {uri} list --all` works: libvirtd must run, and you need "
-            "access to it",
-        ) from error
-    uuids = listed.stdout.split()
-    for start in range(0, len(uuids), _DUMPED_TOGETHER):
-        together = uuids[start : start + _DUMPED_TOGETHER]
-        commands = "; ".join(f"dumpxml --inactive {uuid}" for uuid in together)
-        yield GuestText(host.run("virsh", "-q", "-c", uri, commands).stdout, uri)
-
-
-def _libvirt_guests(host: Host, directory: Path, notes: list[str]) -> Iterable[ConfiguredDisk]:
-    """The guests of the system's libvirt; from its files if it does not run."""
-    try:
-        if host.which("virsh") is not None:
-            return read_guests(tuple(_libvirt_domains(host, "qemu:///system")))
-    except (HostError, PlanError) as error:
-        if is_visible_directory(directory):
-            notes.append(f"{error}; its files in {directory} are read instead.")
-    has_files = is_visible_directory(directory) and any(directory.glob("*.xml"))
-    return read_guests(_directory(directory, notes), notes) if has_files else ()
-
-
-def _incus_guests(host: Host, notes: list[str]) -> Iterable[ConfiguredDisk]:
-    try:
-        texts = [
-            GuestText(host.run("incus", *words, "--format", "json", timeout=60).stdout, name)
-            for name, *words in (("pools", "storage", "list"), ("instances", "list"))
-        ]
-        return read_guests([text for text in texts if json.loads(text.text)])
-    except (HostError, PlanError, ValueError) as error:
-        notes.append(f"Incus does not answer: {error}.")
-        return ()
 
 
 DEADLINE = 2.0
@@ -206,7 +185,7 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
         if own or not re.fullmatch(r"qemu-system-\w+|qemu-kvm|kvm", programs[file]):
             continue
         disks = read_guests([GuestText(text, f"process {file.parent.name}"), *daemons])
-        of_qemu = [disk for disk in disks if disk.manager is Manager.QEMU]
+        of_qemu = [disk for disk in disks if disk.platform is Platform.QEMU]
         monitor = monitor_of(text.split("\0")) if of_qemu else None
         answer = None if monitor is None else query_block(file.parent / "cwd" / monitor)
         for disk in of_qemu:

@@ -30,6 +30,7 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
+from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.settings import Request, merge
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.advised_disks import advice_document, advice_table
@@ -58,9 +59,7 @@ def advise(
         list[Path] | None,
         typer.Argument(
             metavar="GUEST...",
-            help="Guests' configurations, or directories of them: `virsh dumpxml`, VMID.conf of "
-            "Proxmox VE (with its storage.cfg), KubeVirt's and Incus's YAML, a QEMU command line; "
-            "- is a pipe.",
+            help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
             show_default="all guests of this host",
         ),
     ] = None,

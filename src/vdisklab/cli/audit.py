@@ -16,6 +16,7 @@ from vdisklab.cli.output import emit
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
+from vdisklab.path.platforms import PRINTED
 from vdisklab.views.audited_disks import audit_document, audit_table
 
 
@@ -24,9 +25,7 @@ def audit(
         list[Path] | None,
         typer.Argument(
             metavar="GUEST...",
-            help="Guests' configurations, or directories of them: `virsh dumpxml`, VMID.conf of "
-            "Proxmox VE (with its storage.cfg), KubeVirt's and Incus's YAML, a QEMU command line; "
-            "- is a pipe.",
+            help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
         ),
     ] = None,
     libvirt: Annotated[

@@ -9,11 +9,11 @@ import typer
 
 from vdisklab.answers.disk_export import answer_export, libvirt_version
 from vdisklab.cli.options import DbOption, DiskOption
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import DOMAIN_TYPES, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
+from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
+from vdisklab.platforms.registry import forms
 from vdisklab.units import parse_size
 from vdisklab.views.power_cuts import durability_sentence
 
@@ -23,8 +23,13 @@ def export(
         str, typer.Argument(metavar="PATH", help=("A disk path, such as ext4/qcow2/none."))
     ],
     to: Annotated[
-        Platform, typer.Option("--to", help="The platform that runs the guest.")
-    ] = Platform.LIBVIRT,
+        str,
+        typer.Option(
+            "--to",
+            metavar=f"[{'|'.join(forms())}]",
+            help="The platform that runs the guest.",
+        ),
+    ] = "libvirt",
     source: Annotated[
         str | None,
         typer.Option(

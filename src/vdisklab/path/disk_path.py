@@ -3,7 +3,7 @@
     HOST LAYERS (bottom first) / IMAGE FORMAT / CACHE MODE / BUS        zvol/ext4/qcow2/writeback
     HOST LAYERS / SHARE                                                  ext4/virtiofs
     HOST LAYERS / host                                                   ext4/host
-    HOST LAYERS / MANAGER                                                proxmox, ext4/libvirt
+    HOST LAYERS / PLATFORM                                               libvirt, ext4/libvirt
 
 No name belongs to two kinds, so any segment may be omitted. The canonical spelling always has the
 cache mode (but for a share, which has none), omits `virtio` without options and options at their
@@ -22,8 +22,8 @@ from functools import cached_property
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
-from vdisklab.path.managers import spell_out
 from vdisklab.path.options import OptionValue, Schema
+from vdisklab.path.platforms import spell_out
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     FORMAT_OPTIONS,
@@ -414,7 +414,7 @@ class _Token:
 
 
 def parse_path(text: str) -> DiskPath:
-    """The disk path that `text` spells, or that of the manager that it names.
+    """The disk path that `text` spells, or that of the platform that it names.
 
     Raises PathSyntaxError with the position and a hint.
     """

@@ -3,29 +3,30 @@ is recommended where measurements show no difference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
-from vdisklab.path.managers import Manager, incus_aio
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 
 
-def neighbours(path: DiskPath, manager: Manager | None = None) -> tuple[DiskPath, ...]:
+def neighbours(
+    path: DiskPath, aio_of: Callable[[CacheMode], Aio] | None = None
+) -> tuple[DiskPath, ...]:
     """The possible paths that keep flushed data and differ in one segment, without the path itself.
 
     A shared directory has none: no setting makes a disk of it.
 
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
     A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads. QEMU's default is
-    writeback, so neither is the other's neighbour. With Incus the aio mode follows the cache mode,
-    and there is no I/O thread to set.
+    writeback, so neither is the other's neighbour. With `aio_of`, the platform chooses the aio mode
+    by the cache mode, and the threads: only the cache mode is a setting.
     """
-    settings = _settings_of_incus(path) if manager is Manager.INCUS else _settings(path)
+    settings = _settings(path) if aio_of is None else _cache_settings(path, aio_of)
     varied = () if path.shares_directory else (*settings, *_rebuilt(path))
     return tuple(
         other
@@ -34,9 +35,9 @@ def neighbours(path: DiskPath, manager: Manager | None = None) -> tuple[DiskPath
     )
 
 
-def _settings_of_incus(path: DiskPath) -> Iterator[DiskPath]:
+def _cache_settings(path: DiskPath, aio_of: Callable[[CacheMode], Aio]) -> Iterator[DiskPath]:
     for cache in _CACHES:
-        attachment = _with(path.attachment, aio=incus_aio(cache).value)
+        attachment = _with(path.attachment, aio=aio_of(cache).value)
         yield replace(path, cache=cache, attachment=attachment)
 
 

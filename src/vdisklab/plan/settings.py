@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.managers import PLATFORMS, Manager, parse_platform
+from vdisklab.path.platforms import PLATFORMS, Platform, parse_platform
 from vdisklab.plan.age import Age, parse_age
 from vdisklab.plan.guest import (
     USUAL_GUEST,
@@ -145,7 +145,7 @@ class Request:
         flag="",
         metavar="PATHS...",
     )
-    platform: tuple[Manager, ...] = setting(
+    platform: tuple[Platform, ...] = setting(
         several(parse_platform, str),
         "Also measure the disk that this platform gives a new guest today: "
         f"{PLATFORMS}; can be repeated.",

@@ -9,11 +9,11 @@ from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.disk_advice import AdviceAnswer, DiskAction, DiskAdvice, grouped_by_verdict
 from vdisklab.answers.disk_groups import DiskGroup
-from vdisklab.audit.configured_disk import FileVolume
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Keeping
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import Platform
 from vdisklab.plan.settings import Request, command_words
+from vdisklab.platforms.configured_disk import FileVolume
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views.audited_disks import risk_sentence
@@ -148,9 +148,9 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
                 "configuration."
             )
         if entry.over_default is not None:
-            manager = entry.group.manager
+            platform = entry.group.platform
             yield (
-                f"{name}: compared with the disk of a new guest of {manager.full_name} it is "
+                f"{name}: compared with the disk of a new guest of {platform.full_name} it is "
                 f"{gain_text(entry.over_default)}."
             )
         for risk in entry.group.risks:
@@ -182,7 +182,7 @@ def _lines(answer: AdviceAnswer) -> Iterator[str]:
     for entry in answer.advice:
         shown = list(zip(entry.group.disks, entry.changes, strict=False))[: max(left, 0)]
         for disk, change in shown:
-            instead = ", instead of its arguments" if disk.manager is Manager.QEMU else ""
+            instead = ", instead of its arguments" if disk.platform is Platform.QEMU else ""
             name = sanitise_line(f"{disk.domain} {disk.target}")
             yield f"# {name}, from its next start on{instead}"
             yield change.paste

@@ -9,7 +9,12 @@ from typing import assert_never
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
-from vdisklab.audit.configured_disk import (
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.needs import DURABLE, Need, lack
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import CacheMode
+from vdisklab.platforms.configured_disk import (
     AioConflict,
     FileVolume,
     FlushAfterEachWrite,
@@ -26,11 +31,6 @@ from vdisklab.audit.configured_disk import (
     StaleNote,
     backing_of,
 )
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import HostDisk, Verdicts
-from vdisklab.path.needs import DURABLE, Need, lack
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted, format_bytes
 from vdisklab.views.documents.conversion import copy_fields, kind_of, to_json
 from vdisklab.views.documents.reports import (

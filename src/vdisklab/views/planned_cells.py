@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vdisklab.answers.planning import EXAMPLE_PATH, PlanDescription
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.managers import NEW_GUEST_DISKS
+from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.plan.profile import Profile
 from vdisklab.units import counted, format_bytes, format_duration
 from vdisklab.views.documents.conversion import copy_fields
@@ -92,10 +92,10 @@ def _notes(description: PlanDescription) -> Iterator[str]:
         f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"
     )
     guests_own = {replace(cell.path, layers=()) for cell in plan.cells}
-    for manager, disk in NEW_GUEST_DISKS.items():
+    for platform, disk in NEW_GUEST_DISKS.items():
         if parse_path(disk.path) in guests_own:
             yield (
-                f"{disk.path} is the disk of a new guest in {manager.full_name} {disk.version} "
+                f"{disk.path} is the disk of a new guest in {platform.full_name} {disk.version} "
                 f"({disk.source}): {disk.note}"
             )
 

@@ -14,8 +14,8 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.advice import RecommendationAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.managers import NEW_GUEST_DISKS
 from vdisklab.path.needs import DURABLE
+from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, named
 from vdisklab.views.power_cuts import basis_sentence, durability_sentence, loss_sentences
 from vdisklab.views.wording import chance_sentence, measure_name, tie_advice
@@ -217,9 +217,9 @@ def _over_default(recommendation: Recommendation) -> Iterator[str]:
 def _over_platforms(answer: RecommendationAnswer) -> Iterator[str]:
     """The recommended path against what each platform gives a new guest, in one sentence."""
     compared = [
-        f"{manager.full_name} {NEW_GUEST_DISKS[manager].version}: "
+        f"{platform.full_name} {NEW_GUEST_DISKS[platform].version}: "
         + ("the same disk" if ratio is None else _times(ratio))
-        for manager, ratio in answer.over_platforms.items()
+        for platform, ratio in answer.over_platforms.items()
         if ratio is None or ratio.ratio is not None
     ]
     if compared:

@@ -15,15 +15,15 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
-from vdisklab.answers.existing_guests import Roots, read_disks, read_host
+from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.cli import advise
 from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import forms
 
 SPEEDS = {
     "host": 1.0,
@@ -58,7 +58,7 @@ def guest(tmp_path: Path, path: str, name: str = "web", image: str | None = None
     request = ExportRequest(parse_path(path), source, name)
     file = tmp_path / f"{name}.xml"
     # Without its note: the configuration alone counts.
-    text = EXPORTERS[Platform.LIBVIRT](request).text.replace("urn:vdisklab:disk-path:1", "urn:x")
+    text = forms()["libvirt"].write(request).text.replace("urn:vdisklab:disk-path:1", "urn:x")
     file.write_text(text)
     return str(file)
 
@@ -312,18 +312,17 @@ def test_a_directory_skips_what_is_no_guest(
 
 
 def test_a_host_without_guests_says_what_to_do(tmp_path: Path) -> None:
-    nowhere = Roots(tmp_path / "pve", tmp_path / "libvirt", tmp_path / "proc")
     with pytest.raises(PlanError, match="no guest was found on this host"):
-        read_host(LocalHost(), nowhere)
+        read_host(LocalHost(), tmp_path)
 
 
 def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
-    roots = Roots(tmp_path / "pve", tmp_path / "libvirt", tmp_path / "proc")
-    (tmp_path / "pve/qemu-server").mkdir(parents=True)
-    (tmp_path / "pve/storage.cfg").write_text("dir: local\n\tpath /srv\n")
-    (tmp_path / "pve/qemu-server/7.conf").write_text("name: mail\nvirtio0: local:7/a.qcow2\n")
-    (tmp_path / "libvirt").mkdir()
-    guest(tmp_path / "libvirt", "raw/none", "web")
+    proxmox, libvirt = tmp_path / "etc/pve", tmp_path / "etc/libvirt/qemu"
+    (proxmox / "qemu-server").mkdir(parents=True)
+    (proxmox / "storage.cfg").write_text("dir: local\n\tpath /srv\n")
+    (proxmox / "qemu-server/7.conf").write_text("name: mail\nvirtio0: local:7/a.qcow2\n")
+    libvirt.mkdir(parents=True)
+    guest(libvirt, "raw/none", "web")
     (tmp_path / "a.img").touch()
     for number, name in enumerate(("web", "hand", "vdlTest", "vdisklab-4ca7c6d3-5,debug=on")):
         process = tmp_path / "proc" / f"{number + 10}"
@@ -331,8 +330,8 @@ def test_this_hosts_guests_are_found(tmp_path: Path) -> None:
         words = ("/usr/bin/qemu-system-x86_64", "-name", f"guest={name}", "-hda", "a.img")
         (process / "cmdline").write_text("\0".join(words))
         (process / "cwd").symlink_to(tmp_path)
-    found = read_host(LocalHost(), roots)
-    assert sorted((disk.domain, disk.manager.value) for disk in found.disks) == [
+    found = read_host(LocalHost(), tmp_path)
+    assert sorted((disk.domain, disk.platform.value) for disk in found.disks) == [
         ("hand", "qemu"), ("mail", "proxmox"), ("web", "libvirt"),
     ]  # fmt: skip
     (hand,) = [disk for disk in found.disks if disk.domain == "hand"]

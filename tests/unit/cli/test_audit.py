@@ -16,14 +16,14 @@ from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
-from vdisklab.audit.configured_disk import ConfiguredDisk
 from vdisklab.cli.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.host.blockdevice import device_of
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
 from vdisklab.views.audited_disks import audit_table
 
@@ -37,7 +37,7 @@ def domains(tmp_path: Path) -> list[str]:
     for text in ("ext4/qcow2/none", "raw/unsafe"):
         file = tmp_path / f"{len(files)}.xml"
         wish = ExportRequest(parse_path(text), "/nonexistent/a.img", "web")
-        file.write_text(EXPORTERS[Platform.LIBVIRT](wish).text)
+        file.write_text(forms()["libvirt"].write(wish).text)
         files.append(str(file))
     (tmp_path / "far.xml").write_text(NETWORK)
     return [*files, str(tmp_path / "far.xml"), "--db", str(tmp_path / "results.sqlite")]
@@ -100,7 +100,7 @@ def test_unknown_layers_leave_a_need_open(
 ) -> None:
     file = tmp_path / "far.xml"
     wish = ExportRequest(parse_path("ext4/raw/none"), "/nonexistent/a.img", "web")
-    noted = EXPORTERS[Platform.LIBVIRT](wish).text
+    noted = forms()["libvirt"].write(wish).text
     file.write_text(re.sub(r"<metadata>.*</metadata>", "", noted, flags=re.DOTALL))
     words = (str(file), "--need", "layer=lvm", "--need", "snapshots", "--need", "durable")
     with open_store(str(tmp_path / "results.sqlite")):
@@ -156,7 +156,7 @@ def store(database: Database) -> Database:
 def exported(tmp_path: Path, text: str) -> str:
     file = tmp_path / f"{text.replace('/', '_')}.xml"
     file.write_text(
-        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), "/srv/none.img", "web")).text
+        forms()["libvirt"].write(ExportRequest(parse_path(text), "/srv/none.img", "web")).text
     )
     return str(file)
 
@@ -347,7 +347,7 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
     image = tmp_path / "a.img"
     image.write_bytes(bytes(4096))
     (tmp_path / "a.xml").write_text(
-        EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path("raw/none"), str(image), "web")).text
+        forms()["libvirt"].write(ExportRequest(parse_path("raw/none"), str(image), "web")).text
     )
     (disk,) = audited(capsys, str(tmp_path / "a.xml"))
     device = device_of(tmp_path)

@@ -13,8 +13,6 @@ from vdisklab.actions.cut_power import PowerCutRequest, plan_questions
 from vdisklab.actions.find_best import make_search
 from vdisklab.cli.main import main
 from vdisklab.errors import PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Verdicts
 from vdisklab.path.needs import Need, NeedKind, meets, parse_need
@@ -24,6 +22,8 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import forms
 from vdisklab.progress import silent
 
 VALUES = {
@@ -95,7 +95,7 @@ def test_audit_answers_it_for_a_disk(
 ) -> None:
     file = tmp_path / "web.xml"
     path = parse_path("qcow2/none")
-    file.write_text(EXPORTERS[Platform.LIBVIRT](ExportRequest(path, "/x/a.img", "web")).text)
+    file.write_text(forms()["libvirt"].write(ExportRequest(path, "/x/a.img", "web")).text)
     needs = [word for name in WORDS for word in ("--need", name)]
     assert main(["audit", str(file), "--db", database.url, "--format", "json", *needs]) == 0
     (disk,) = json.loads(capsys.readouterr().out)["disks"]

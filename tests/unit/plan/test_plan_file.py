@@ -12,7 +12,7 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import Platform
 from vdisklab.plan.age import Age
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import parse_plan_file, plan_file_schema
@@ -49,7 +49,7 @@ kernel = "/boot/vmlinuz"
 """
 FULL_REQUEST = Request(
     paths=("{ext4,xfs}/qcow2/{none,writeback}", "ext4/host"),
-    platform=(Manager.PROXMOX,),
+    platform=(Platform.PROXMOX,),
     profile="quick",
     rounds=7,
     runtime=0.5,

@@ -70,7 +70,7 @@ import json, sys
 from pathlib import Path
 from tests.unit.storage.scripted_host import ScriptedHost
 from vdisklab.answers import host_inspection
-from vdisklab.export.configuration import ExportRequest
+from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.host.ledger import open_ledger, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.cell import PageCacheChoice

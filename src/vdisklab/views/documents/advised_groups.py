@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from vdisklab.answers.disk_advice import DiskAction
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import Platform
 from vdisklab.views.documents.conversion import At, DiagnosticEntry
 from vdisklab.views.documents.rankings import MeasuredUnder, Number
 
@@ -33,7 +33,7 @@ class AdvisedGroupEntry:
     advice: Annotated[DiskAction, At("verdict")]
     sentence: str
     path: Annotated[DiskPath | None, "null if no disk path can express them", At("group.path")]
-    manager: Annotated[Manager, At("group.manager")]
+    manager: Annotated[Platform, At("group.platform")]
     directory: Annotated[
         Path | None, "where they can be measured; null if not on this host", At("group.directory")
     ]

@@ -11,8 +11,8 @@ from vdisklab.analysis.summary import IntervalMethod
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping
-from vdisklab.path.managers import Manager
 from vdisklab.path.needs import Need
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import PageCache
 from vdisklab.views.documents.conversion import At, CampaignEntry, DiagnosticEntry, Key
 from vdisklab.views.documents.rankings import (
@@ -85,7 +85,7 @@ class RecommendDocument:
         Number, "ratio to that default", At("recommendation.over_default.ratio")
     ]
     over_platforms: Annotated[
-        Mapping[Manager, Number],
+        Mapping[Platform, Number],
         "ratio to a new guest's disk by platform, as far as measured; null for the same path",
     ]
     sentences: tuple[str, ...]

@@ -14,9 +14,9 @@ from vdisklab.analysis.score import Score
 from vdisklab.answers.claim_answers import status
 from vdisklab.answers.report_contents import FEATURED, Contents
 from vdisklab.errors import PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import configure, forms
 from vdisklab.units import counted, named
 from vdisklab.views import verdict
 from vdisklab.views.claim_results import claims_counts, stated, verdict_text
@@ -97,14 +97,6 @@ def explanation(contents: Contents) -> tuple[str, ...]:
     return () if answer is None else verdict.explanation(answer)
 
 
-_SHOWN_PLATFORMS = {
-    Platform.LIBVIRT_DISK: "libvirt: the disk",
-    Platform.PROXMOX: "Proxmox VE",
-    Platform.KUBEVIRT: "KubeVirt",
-    Platform.QEMU: "QEMU",
-}
-
-
 def configurations(contents: Contents) -> tuple[tuple[str, str], ...]:
     """The recommended path as configuration by platform, without comments.
 
@@ -114,12 +106,13 @@ def configurations(contents: Contents) -> tuple[tuple[str, str], ...]:
     path = None if answer is None else answer.recommendation.cell.path
     texts: list[tuple[str, str]] = []
     if path is not None:
-        for platform, name in _SHOWN_PLATFORMS.items():
+        titled = [form for form in forms().values() if form.title]
+        for form in sorted(titled, key=lambda form: not form.leads):
             with suppress(PlanError):
-                text = configure(ExportRequest(path), platform).text
+                text = configure(ExportRequest(path), form.name).text
                 lines = text.splitlines(keepends=True)
                 plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
-                texts.append((name, plain.strip("\n")))
+                texts.append((form.title, plain.strip("\n")))
     return tuple(texts)
 
 

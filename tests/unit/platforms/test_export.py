@@ -13,32 +13,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.unit.path.made import configurable_paths
-from vdisklab.audit.domain import read_domain
-from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.errors import PlanError
-from vdisklab.export.configuration import Configuration, ExportRequest, NotExpressibleError
-from vdisklab.export.platforms import EXPORTERS, Platform, configure
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.platforms.dialect import Configuration, ExportRequest, NotExpressibleError
+from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import configure, forms, read_guests
 from vdisklab.storage.image_commands import data_path, key_path
 
 ODD = """/srv/a b/<&>"'--$(id)/%s.img"""
 
 
-def exported(text: str, platform: Platform, source: str | None = None) -> Configuration:
-    return EXPORTERS[platform](ExportRequest(parse_path(text), source))
+def exported(text: str, platform: str, source: str | None = None) -> Configuration:
+    return configure(ExportRequest(parse_path(text), source), platform)
 
 
 @pytest.mark.parametrize("dashes", ["--", "---", "----", "-"])
 def test_comments_of_libvirt_hold_no_two_dashes(dashes: str) -> None:
-    text = exported("qcow2:backing=1/none", Platform.LIBVIRT, f"/srv/a{dashes}.img{dashes}").text
+    text = exported("qcow2:backing=1/none", "libvirt", f"/srv/a{dashes}.img{dashes}").text
     ET.fromstring(text)  # noqa: S314 - our own text
-    exported("qcow2:backing=1/none", Platform.LIBVIRT, "/srv/a?>--.img")
+    exported("qcow2:backing=1/none", "libvirt", "/srv/a?>--.img")
 
 
 def test_a_command_in_libvirts_xml_is_a_comment() -> None:
     domain, disk = (
         exported("qcow2/none", platform, "/srv/a--b.qcow2").text
-        for platform in (Platform.LIBVIRT, Platform.LIBVIRT_DISK)
+        for platform in ("libvirt", "libvirt-disk")
     )
     for text in (domain, disk):
         assert "<?" not in text
@@ -49,7 +49,7 @@ def test_a_command_in_libvirts_xml_is_a_comment() -> None:
 
 
 def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
-    text = exported("qcow2/default", Platform.PROXMOX).text
+    text = exported("qcow2/default", "proxmox").text
     volume = "STORAGE:VMID/vm-VMID-disk-0.qcow2"
     assert f"virtio0: {volume},cache=writeback,aio=threads,format=qcow2" in text
     assert "without cache=, Proxmox VE uses none" in text
@@ -66,20 +66,20 @@ def test_proxmox_is_told_what_it_would_choose_otherwise() -> None:
         ("lvmthin/none", "/dev/vg/web"),
     ],
 )
-@pytest.mark.parametrize("form", [Platform.LIBVIRT, Platform.QEMU])
+@pytest.mark.parametrize("form", ["libvirt", "qemu"])
 def test_a_block_device_has_the_name_that_its_layer_gives(
-    path: str, device: str, form: Platform
+    path: str, device: str, form: str
 ) -> None:
     assert device in configure(ExportRequest(parse_path(path), None, "web"), form).text
 
 
 def test_how_a_storage_allocates_is_said_for_formats_that_it_allocates() -> None:
-    full = exported("qcow2:preallocation=full/none", Platform.PROXMOX).text
+    full = exported("qcow2:preallocation=full/none", "proxmox").text
     assert "pvesm set STORAGE --preallocation full\n" in full
-    assert "pvesm" not in exported("vmdk/none", Platform.PROXMOX).text
-    allocated = exported("raw/none", Platform.KUBEVIRT).text
+    assert "pvesm" not in exported("vmdk/none", "proxmox").text
+    allocated = exported("raw/none", "kubevirt").text
     assert "preallocation: true: falloc, or full where the file system lacks it\n" in allocated
-    sparse = exported("raw:preallocation=off/none", Platform.KUBEVIRT).text
+    sparse = exported("raw:preallocation=off/none", "kubevirt").text
     assert "DataVolume with preallocation: false\n" in sparse
 
 
@@ -96,7 +96,7 @@ def test_how_a_storage_allocates_is_said_for_formats_that_it_allocates() -> None
     ],
 )
 def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
-    text = exported(path, Platform.PROXMOX).text
+    text = exported(path, "proxmox").text
     *comments, line = text.splitlines()
     assert line.startswith(f"virtio0: {volume},cache=none,aio=threads")
     commands = [comment.partition(": ")[2] for comment in comments if "qm set" in comment]
@@ -110,7 +110,7 @@ def test_proxmox_names_a_volume_by_its_storage(path: str, volume: str) -> None:
     [("local:105/vm-105-disk-1.raw", "105"), ("local:105/a.raw", "105"), ("/dev/sdb", "VMID")],
 )
 def test_qm_set_names_the_volumes_owner(source: str, vmid: str) -> None:
-    text = exported("raw/none/scsi:iothread=on", Platform.PROXMOX, source).text
+    text = exported("raw/none/scsi:iothread=on", "proxmox", source).text
     assert f": qm set {vmid} --scsihw virtio-scsi-single --scsi0 {source},cache=none" in text
     assert "to create" not in text
 
@@ -118,7 +118,7 @@ def test_qm_set_names_the_volumes_owner(source: str, vmid: str) -> None:
 @pytest.mark.parametrize(("version", "native"), [(None, False), ((11, 4), False), ((11, 5), True)])
 def test_libvirt_has_nvme_disks_since_11_5(version: tuple[int, ...] | None, native: bool) -> None:
     request = ExportRequest(parse_path("qcow2/none/nvme:queues=3"), "/srv/a.img", libvirt=version)
-    made = EXPORTERS[Platform.LIBVIRT](request)
+    made = forms()["libvirt"].write(request)
     assert ('bus="nvme"' in made.text) is native
     assert ("qemu:arg" in made.text) is not native
     if native:
@@ -132,7 +132,7 @@ def test_libvirt_has_nvme_disks_since_11_5(version: tuple[int, ...] | None, nati
 
 
 def test_a_block_device_in_arguments_needs_qemus_own_dev_off() -> None:
-    made = exported("lvm/none/nvme", Platform.LIBVIRT, "/dev/vg/a")
+    made = exported("lvm/none/nvme", "libvirt", "/dev/vg/a")
     assert "namespaces = []" in made.requirements[-1]
     assert all(sentence in made.text for sentence in made.requirements)
 
@@ -148,7 +148,7 @@ def test_a_block_device_in_arguments_needs_qemus_own_dev_off() -> None:
     ],
 )
 def test_a_bare_disk_says_what_its_guest_needs(path: str, target: str, said: str) -> None:
-    made = exported(path, Platform.LIBVIRT_DISK, "/srv/a.img")
+    made = exported(path, "libvirt-disk", "/srv/a.img")
     assert ET.fromstring(made.text).tag == "disk"  # noqa: S314 - our own
     assert f'<target dev="{target}"' in made.text
     assert "alias" not in made.text
@@ -156,38 +156,38 @@ def test_a_bare_disk_says_what_its_guest_needs(path: str, target: str, said: str
 
 
 def test_a_bare_disk_has_no_override() -> None:
-    made = exported("raw/none/virtio:write_cache=off", Platform.LIBVIRT_DISK)
+    made = exported("raw/none/virtio:write_cache=off", "libvirt-disk")
     assert [gap.option for gap in made.gaps] == ["write_cache=off"]
     for path in ("raw/none/nvme", "vhdx/none"):
         with pytest.raises(NotExpressibleError, match="no form for this disk"):
-            exported(path, Platform.LIBVIRT_DISK)
+            exported(path, "libvirt-disk")
     nvme = ExportRequest(parse_path("raw/none/nvme"), libvirt=(12, 0, 1))
-    assert 'dev="nvme0n2"' in EXPORTERS[Platform.LIBVIRT_DISK](nvme).text
+    assert 'dev="nvme0n2"' in forms()["libvirt-disk"].write(nvme).text
 
 
 def test_proxmox_needs_its_own_controller_for_threads() -> None:
-    text = exported("raw/none/scsi:aio=native:discard=unmap:iothread=on:queues=4", Platform.PROXMOX)
+    text = exported("raw/none/scsi:aio=native:discard=unmap:iothread=on:queues=4", "proxmox")
     assert text.text.endswith(
         "scsihw: virtio-scsi-single\nscsi0: STORAGE:VMID/vm-VMID-disk-0.raw,cache=none,aio=native,"
         "format=raw,discard=on,iothread=1,queues=4,detect_zeroes=0\n"
     )
     assert not text.gaps
-    single = exported("raw/none/scsi:queues=1", Platform.PROXMOX)
+    single = exported("raw/none/scsi:queues=1", "proxmox")
     assert "queues" not in single.text.splitlines()[-1]
     assert [gap.option for gap in single.gaps] == ["queues=1"]
 
 
 def test_incus_names_the_bus_in_its_own_words() -> None:
-    text = exported("lvm/none/nvme:discard=unmap", Platform.INCUS, "/dev/vg/web").text
+    text = exported("lvm/none/nvme:discard=unmap", "incus", "/dev/vg/web").text
     assert text.endswith(
-        'devices:\n  disk0:\n    type: "disk"\n    source: "/dev/vg/web"\n'
-        '    io.cache: "none"\n    io.bus: "nvme"\n'
+        "devices:\n  disk0:\n    type: disk\n    source: /dev/vg/web\n"
+        "    io.cache: none\n    io.bus: nvme\n"
     )
 
 
 def test_kubevirt_says_each_option_or_a_gap() -> None:
-    text = exported("raw/none/virtio:aio=native:iothread=on:queues=4", Platform.KUBEVIRT)
-    for line in ('cache: "none"', 'io: "native"', "dedicatedIOThread: true",
+    text = exported("raw/none/virtio:aio=native:iothread=on:queues=4", "kubevirt")
+    for line in ("cache: none", "io: native", "dedicatedIOThread: true",
                  "blockMultiQueue: true", "cores: 4"):  # fmt: skip
         assert line in text.text
     assert [gap.option for gap in text.gaps] == ["discard=ignore", "a number of queues"]
@@ -195,69 +195,69 @@ def test_kubevirt_says_each_option_or_a_gap() -> None:
 
 def test_several_threads_are_said_where_the_platform_has_them() -> None:
     path = parse_path("raw/none/virtio:block_size=4096:discard=unmap:iothreads=3")
-    machine = configure(ExportRequest(path, "web"), Platform.KUBEVIRT)
+    machine = configure(ExportRequest(path, "web"), "kubevirt")
     claim = "---\nkind: PersistentVolumeClaim\napiVersion: v1\nmetadata: {name: web}\n"
     (disk,) = read_guests([GuestText(machine.text + claim, "web.yaml")])
     assert (disk.path, machine.gaps) == (path, ())
-    domain = configure(ExportRequest(path, "/srv/a.raw", libvirt=(10, 0)), Platform.LIBVIRT).text
+    domain = configure(ExportRequest(path, "/srv/a.raw", libvirt=(10, 0)), "libvirt").text
     (disk,) = read_domain(domain.replace(" path=", " of="), "web.xml")
     assert disk.path == path
     assert "<iothreads>3</iothreads>" in domain
-    older = configure(ExportRequest(path, "/srv/a.raw", libvirt=(9, 10)), Platform.LIBVIRT)
+    older = configure(ExportRequest(path, "/srv/a.raw", libvirt=(9, 10)), "libvirt")
     assert "libvirt 9.10 has no iothreads on virtio (10.0 and later have)" in str(older.gaps[0])
 
 
 @pytest.mark.parametrize("source", ["/srv/a.img", "Web", "-web", "web.", "a" * 254])
 def test_kubernetes_does_not_take_every_name(source: str) -> None:
     with pytest.raises(PlanError, match="cannot be the name of a claim"):
-        exported("raw/none", Platform.KUBEVIRT, source)
-    assert 'claimName: "web-1.data"' in exported("raw/none", Platform.KUBEVIRT, "web-1.data").text
+        exported("raw/none", "kubevirt", source)
+    assert "claimName: web-1.data" in exported("raw/none", "kubevirt", "web-1.data").text
     with pytest.raises(PlanError, match="cannot be the name of a virtual machine"):
-        EXPORTERS[Platform.KUBEVIRT](ExportRequest(parse_path("raw/none"), "web", name="Web 1"))
+        forms()["kubevirt"].write(ExportRequest(parse_path("raw/none"), "web", name="Web 1"))
 
 
 def test_a_comma_would_end_proxmoxs_volume() -> None:
     with pytest.raises(PlanError, match="commas separate its options"):
-        exported("raw/none", Platform.PROXMOX, "/srv/a,cache=unsafe.img")
+        exported("raw/none", "proxmox", "/srv/a,cache=unsafe.img")
 
 
 @pytest.mark.parametrize(
     ("form", "path", "what"),
     [
-        (Platform.PROXMOX, "raw/none/nvme", "bus nvme"),
-        (Platform.PROXMOX, "vdi/none", "format vdi"),
-        (Platform.KUBEVIRT, "raw/unsafe", "cache mode unsafe"),
-        (Platform.KUBEVIRT, "qcow2/none", "format qcow2"),
-        (Platform.KUBEVIRT, "raw/none/ide", "bus ide"),
-        (Platform.INCUS, "raw/directsync", "cache mode directsync"),
-        (Platform.INCUS, "raw/none/sata", "bus sata"),
-        (Platform.INCUS, "qcow2/none", "format qcow2"),
-        (Platform.INCUS, "raw:encrypt=luks/none", "images that QEMU encrypts"),
-        (Platform.PROXMOX, "qcow2:encrypt=luks/none", "images that QEMU encrypts"),
+        ("proxmox", "raw/none/nvme", "bus nvme"),
+        ("proxmox", "vdi/none", "format vdi"),
+        ("kubevirt", "raw/unsafe", "cache mode unsafe"),
+        ("kubevirt", "qcow2/none", "format qcow2"),
+        ("kubevirt", "raw/none/ide", "bus ide"),
+        ("incus", "raw/directsync", "cache mode directsync"),
+        ("incus", "raw/none/sata", "bus sata"),
+        ("incus", "qcow2/none", "format qcow2"),
+        ("incus", "raw:encrypt=luks/none", "images that QEMU encrypts"),
+        ("proxmox", "qcow2:encrypt=luks/none", "images that QEMU encrypts"),
     ],
 )
-def test_what_a_platform_lacks_is_refused(form: Platform, path: str, what: str) -> None:
+def test_what_a_platform_lacks_is_refused(form: str, path: str, what: str) -> None:
     with pytest.raises(NotExpressibleError, match=what) as caught:
         exported(path, form)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("path", ["host", "ext4/host", "null", "ext4/none"])
-@pytest.mark.parametrize("form", Platform)
-def test_what_is_not_a_guests_disk_is_refused(form: Platform, path: str) -> None:
+@pytest.mark.parametrize("form", sorted(forms()))
+def test_what_is_not_a_guests_disk_is_refused(form: str, path: str) -> None:
     with pytest.raises(PlanError):
         exported(path, form)
 
 
 @given(configurable_paths)
 def test_every_path_can_be_said_in_libvirt_and_qemu(path: DiskPath) -> None:
-    for form in (Platform.LIBVIRT, Platform.QEMU):
-        assert EXPORTERS[form](ExportRequest(path, ODD)).text
+    for form in ("libvirt", "qemu"):
+        assert forms()[form].write(ExportRequest(path, ODD)).text
 
 
 @given(configurable_paths)
 def test_a_shell_reads_the_sources_name_back(path: DiskPath) -> None:
-    text = EXPORTERS[Platform.QEMU](ExportRequest(path, ODD)).text
+    text = forms()["qemu"].write(ExportRequest(path, ODD)).text
     command = [line for line in text.splitlines() if not line.startswith("#")]
     words = shlex.split("\n".join(command))
     assert any(json_name(ODD) in word for word in words)
@@ -278,7 +278,7 @@ def json_name(name: str) -> str:
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(configurable_paths)
 def test_libvirts_schema_accepts_it(path: DiskPath) -> None:
-    text = EXPORTERS[Platform.LIBVIRT](ExportRequest(path, ODD)).text
+    text = forms()["libvirt"].write(ExportRequest(path, ODD)).text
     checked = subprocess.run(
         ("xmllint", "--noout", "--relaxng", "/usr/share/libvirt/schemas/domain.rng", "-"),
         input=text, text=True, capture_output=True, timeout=60, check=False,
@@ -288,21 +288,21 @@ def test_libvirts_schema_accepts_it(path: DiskPath) -> None:
 
 def test_a_served_disk_needs_its_daemon_and_shared_memory() -> None:
     request = ExportRequest(parse_path("qcow2/none/vhostuser"), "/srv/a.qcow2")
-    by_hand = EXPORTERS[Platform.QEMU](request).text
+    by_hand = forms()["qemu"].write(request).text
     assert "# run this first: qemu-storage-daemon" in by_hand
     assert "memory-backend-memfd,id=shared,share=on" in by_hand
-    domain = EXPORTERS[Platform.LIBVIRT](request)
+    domain = forms()["libvirt"].write(request)
     assert '<access mode="shared" />' in domain.text
     assert domain.requirements[0].startswith("run this first: qemu-storage-daemon")
     with pytest.raises(NotExpressibleError, match="Proxmox VE has no bus vhostuser"):
-        EXPORTERS[Platform.PROXMOX](request)
+        forms()["proxmox"].write(request)
     (read,) = read_domain(domain.text, "here")
     assert "another process serves it" in (read.problem or "")
 
 
 def test_what_is_set_inside_the_guest_is_a_gap() -> None:
     path = parse_path("raw/none/virtio:guest_scheduler=none:guest_mount=noatime")
-    configuration = configure(ExportRequest(path), Platform.QEMU)
+    configuration = configure(ExportRequest(path), "qemu")
     assert [gap.option for gap in configuration.gaps] == [
         "guest_scheduler=none", "guest_mount=noatime",
     ]  # fmt: skip

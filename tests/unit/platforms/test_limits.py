@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
-from vdisklab.audit.changes import NotChangeableError, change_of
-from vdisklab.audit.configured_disk import ConfiguredDisk, LimitsBeyondPath, risks
-from vdisklab.audit.guest_texts import GuestText, read_guests
-from vdisklab.audit.running_disk import as_running
 from vdisklab.cli.main import main
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk, LimitsBeyondPath, risks
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.qemu import as_running
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
 from vdisklab.results.store import open_store
 
 DOMAIN = """<domain type='kvm'><name>g</name>{above}<devices>

@@ -20,7 +20,7 @@ from vdisklab.path.durability import (
     needs_no_flush,
     writes_in_place,
 )
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import Impossible, impossible, native_without_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat
 
@@ -34,7 +34,7 @@ class ConfiguredDisk:
     empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
     `read_only` disk, so it loses nothing in a power cut.
 
-    `manager` is the program whose configuration it is, and `guest` that program's name for the
+    `platform` is the one whose configuration it is, and `guest` that program's name for the
     guest (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of
     its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
@@ -50,7 +50,7 @@ class ConfiguredDisk:
     noted: DiskPath | None = None
     problem: str | None = None
     read_only: bool = False
-    manager: Manager = Manager.LIBVIRT
+    platform: Platform = Platform.LIBVIRT
     guest: str = ""
     text: str = ""
     controller: str = ""

@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.path.made import configurable_paths
-from vdisklab.audit.configured_disk import (
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
     FlushesDropped,
@@ -20,15 +23,11 @@ from vdisklab.audit.configured_disk import (
     disk_path,
     risks,
 )
-from vdisklab.audit.domain import read_domain
-from vdisklab.audit.qemu_arguments import disks_of_arguments
-from vdisklab.errors import PlanError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.libvirt import QEMU_NAMESPACE
-from vdisklab.export.platforms import EXPORTERS, Platform
-from vdisklab.export.qemu import arguments
-from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.libvirt import QEMU_NAMESPACE, read_domain
+from vdisklab.platforms.qemu import arguments
+from vdisklab.platforms.qemu_arguments import disks_of_arguments
+from vdisklab.platforms.registry import forms
 
 KEYS = st.sampled_from(
     ["driver", "node-name", "drive", "id", "file", "filename", "cache", "direct", "no-flush", "aio",
@@ -38,14 +37,12 @@ SOURCES = st.sampled_from(["/srv/disk.img", "/srv/a b/<&>\"'--.img", "/srv/ä,b=
 
 
 def domain_of(text: str, source: str = "/srv/x.img") -> str:
-    return EXPORTERS[Platform.LIBVIRT](ExportRequest(parse_path(text), source)).text
+    return forms()["libvirt"].write(ExportRequest(parse_path(text), source)).text
 
 
 @given(configurable_paths, SOURCES)
 def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> None:
-    (disk,) = read_domain(
-        EXPORTERS[Platform.LIBVIRT](ExportRequest(path, source)).text, "domain.xml"
-    )
+    (disk,) = read_domain(forms()["libvirt"].write(ExportRequest(path, source)).text, "domain.xml")
     assert disk_path(disk) == path
     assert disk.source == source
     assert disk.stale_note is None
@@ -53,7 +50,7 @@ def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> No
 
 @given(configurable_paths)
 def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPath) -> None:
-    text = EXPORTERS[Platform.LIBVIRT](ExportRequest(path, "/srv/x.img")).text
+    text = forms()["libvirt"].write(ExportRequest(path, "/srv/x.img")).text
     (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "domain.xml")
     assert disk.noted is None
     layers, image = path.layers, path.image
@@ -194,7 +191,7 @@ def test_a_read_only_disk_has_no_risk_of_writing(cache: CacheMode) -> None:
 def test_libvirts_own_nvme_disk_is_read() -> None:
     """The form of libvirt 11.5; QEMU's num_queues counts the admin queue."""
     path = parse_path("qcow2/none/nvme:queues=4:write_cache=off")
-    text = EXPORTERS[Platform.LIBVIRT](ExportRequest(path, "/srv/a", libvirt=(11, 5))).text
+    text = forms()["libvirt"].write(ExportRequest(path, "/srv/a", libvirt=(11, 5))).text
     assert "qemu:arg" not in text
     (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "x")
     assert disk.path == path

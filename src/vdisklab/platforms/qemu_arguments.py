@@ -1,4 +1,4 @@
-"""Reads QEMU's arguments: each disk as a disk path. The opposite of `export.qemu`.
+"""Reads QEMU's arguments: each disk as a disk path. The opposite of `platforms.qemu.arguments`.
 
 `-blockdev`, `-object` and `-device` may be JSON or `key=value,…`; a `-drive` is read as the nodes
 that QEMU makes of it.
@@ -12,69 +12,51 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from vdisklab.audit.drive_arguments import drives_of_arguments, keyed_settings
-from vdisklab.audit.limit_words import QEMU, shared_group
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import (
     BUS_OPTIONS,
-    FORMAT_OPTIONS,
     Aio,
     Bus,
     CacheMode,
     ImageFormat,
     WriteCache,
 )
+from vdisklab.platforms.drive_arguments import drives_of_arguments, keyed_settings
+from vdisklab.platforms.reading import (
+    MAP_IT,
+    SERVED_ELSEWHERE,
+    attachment_of,
+    image_of,
+    joined,
+    limit_words,
+    one_of,
+    parsed_options,
+    queues_of,
+    shared_group,
+)
 
 Settings = Mapping[str, Any]
 """One argument in JSON, or a member of it."""
 
 
-def image_of(form: ImageFormat, *, on_device: bool) -> Image | None:
-    """The image of a disk; None for raw on a block device, which is the device itself."""
-    return None if on_device and form is ImageFormat.RAW else Image(form)
+_PREFIXES = ("", "limits.", "throttling.", "x-")
+_WAYS = ("-total", "-read", "-write")
+_OLD_WAYS = ("", "_rd", "_wr")
 
-
-def queues_of(text: str, admin: int = 0) -> OptionValue:
-    """How many of a device's queues carry data: all but `admin`, which carry other commands."""
-    number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
-    try:
-        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
-    except ValueError as error:
-        raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
-
-
-def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[str, OptionValue]:
-    """The values of options that the bus or format has; None and an empty or zero limit are not
-    set.
-
-    Raises ValueError for a value that no path can have.
-    """
-    schema = BUS_OPTIONS[bus] if isinstance(bus, Bus) else FORMAT_OPTIONS[bus]
-    options: dict[str, OptionValue] = {}
-    for option, word in words.items():
-        if option not in schema or word in (None, "", "0", 0):
-            continue
-        try:
-            options[option] = schema[option].parse(str(word).strip())
-        except ValueError as error:
-            raise ValueError(f"its {option} is {word!r}, but must be {error}") from None
-    return options
-
-
-def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
-    """The attachment, limited to options that the bus has."""
-    schema = BUS_OPTIONS[bus]
-    return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
-
-
-def one_of(word: str, words: tuple[str, ...], what: str) -> str:
-    """The word. Raises ValueError if it is not one of `words`."""
-    if word not in words:
-        known = ", ".join(words)
-        raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {known}")
-    return word
+LIMITS = limit_words(
+    {
+        "throttle_iops": (*joined(_PREFIXES, ("iops-total",)), "iops"),
+        "throttle_bps": (*joined(_PREFIXES, ("bps-total",)), "bps"),
+    },
+    joined(_PREFIXES, ("iops", "bps"), _WAYS, ("", "-max", "-max-length")),
+    joined(_PREFIXES, ("iops-size",)),
+    joined(("iops", "bps"), _OLD_WAYS, ("", "_max", "_max_length")),
+    ("iops_size",),
+)
+"""ThrottleLimits of a throttle-group, also with `x-`; the options of -drive and -fsdev, and the
+old ones that drive_new() renames (blockdev.c); BlockDeviceInfo of `query-block`."""
 
 
 _SERVED = "vhost-user-blk"
@@ -98,21 +80,6 @@ class DiskArguments:
     read_only: bool
     probed: bool = False
     limits: tuple[str, ...] = ()
-
-
-SERVED_ELSEWHERE = (
-    "another process serves it (vhost-user), so its image and cache mode are not in this "
-    "configuration: give that process's command line, too"
-)
-SCSI_PASSED = (
-    "the guest's SCSI commands go straight to the device (lun), which is not measured; a spare one "
-    "as a disk is: `vdisklab run none/scsi --on DEVICE`"
-)
-MAP_IT = (
-    "vdisklab measures local files and block devices; map one of its kind on this host and measure "
-    "that: `vdisklab run none --on DEVICE`"
-)
-"""The way out for a disk on the network."""
 
 
 Served = Mapping[str, DiskArguments]
@@ -263,7 +230,7 @@ def _disk(
         problem,
         top.get("read-only") is True,
         top.get("probed") is True,
-        (*QEMU.beyond(limits), *beyond),
+        (*LIMITS.beyond(limits), *beyond),
     )
 
 
@@ -295,7 +262,7 @@ def _shares(
 def _share(name: str, export: Settings) -> DiskArguments:
     path = DiskPath(attachment=Attachment(Bus.P9))
     read_only = export.get("readonly") in (True, "on")
-    limits = QEMU.all(export)
+    limits = LIMITS.all(export)
     return DiskArguments(name, str(export.get("path", "?")), path, None, read_only, limits=limits)
 
 
@@ -403,7 +370,7 @@ def _settings(value: object) -> Settings:
 
 def throttled(path: DiskPath, limits: Settings) -> DiskPath:
     """The path with the limits that it can say, and no others. Raises ValueError."""
-    bus, words = path.attachment.bus, QEMU.of_path(limits)
+    bus, words = path.attachment.bus, LIMITS.of_path(limits)
     others = {key: value for key, value in path.attachment.options if key not in words}
     options = tuple((others | parsed_options(bus, words)).items())
     return replace(path, attachment=Attachment(bus, options))

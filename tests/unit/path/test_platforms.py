@@ -9,21 +9,21 @@ import pytest
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import Verdicts
-from vdisklab.path.managers import NEW_GUEST_DISKS, PLATFORMS, Manager, parse_platform
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
+from vdisklab.path.platforms import NEW_GUEST_DISKS, PLATFORMS, Platform, parse_platform
 from vdisklab.path.rules import impossible
 from vdisklab.plan.matrix import expand_paths
 
 
 @pytest.mark.parametrize("manager", NEW_GUEST_DISKS)
-def test_a_managers_name_stands_for_its_disk(manager: Manager) -> None:
+def test_a_managers_name_stands_for_its_disk(manager: Platform) -> None:
     disk = NEW_GUEST_DISKS[manager]
     path = parse_path(manager.value)
     assert path == parse_path(disk.path)
     assert path.canonical == disk.path
     assert impossible(path) is None
-    page = (Path(__file__).parents[3] / "docs" / "paths.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "platforms.md").read_text()
     row = (f"`{manager}`", f"`{disk.path}`", disk.version, disk.source, disk.note)
     assert f"| {' | '.join(row)} |" in page
 

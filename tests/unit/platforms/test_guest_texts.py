@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vdisklab.audit.changes import change_of
-from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.guest_texts import GuestText, read_guests
-from vdisklab.audit.yaml_documents import read_documents
 from vdisklab.errors import PlanError, VdisklabError
-from vdisklab.export.configuration import ExportRequest
-from vdisklab.export.platforms import EXPORTERS, Platform
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.managers import Manager
+from vdisklab.path.platforms import Platform
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.reading import GuestText, read_documents
+from vdisklab.platforms.registry import change_of, forms, read_guests
 
 GUESTS = Path(__file__).parents[2] / "data" / "guests"
 
@@ -120,7 +118,7 @@ def test_command_lines_are_read(words: str, path: str) -> None:
                             *words.split()])):  # fmt: skip
         (disk,) = read_guests([GuestText(text, "run.sh")])
         assert str(disk.path) == path
-        assert (disk.domain, disk.manager) == ("web", Manager.QEMU)
+        assert (disk.domain, disk.platform) == ("web", Platform.QEMU)
 
 
 def test_a_cdrom_is_no_disk_and_a_far_disk_has_no_path() -> None:
@@ -135,7 +133,7 @@ def test_a_cdrom_is_no_disk_and_a_far_disk_has_no_path() -> None:
 )
 def test_exported_command_lines_are_read_back(path: str) -> None:
     request = ExportRequest(parse_path(path), "/srv/a.img")
-    (disk,) = read_guests([GuestText(EXPORTERS[Platform.QEMU](request).text, "run.sh")])
+    (disk,) = read_guests([GuestText(forms()["qemu"].write(request).text, "run.sh")])
     assert str(disk.path) == path
 
 
@@ -229,7 +227,7 @@ def test_an_io_thread_of_proxmox_changes_the_controller_and_back() -> None:
 
 def test_the_lines_of_libvirt_save_the_definition_first() -> None:
     request = ExportRequest(parse_path("raw/unsafe"), "/a.img", "a b")
-    (disk,) = read_guests([GuestText(EXPORTERS[Platform.LIBVIRT](request).text, "d.xml")])
+    (disk,) = read_guests([GuestText(forms()["libvirt"].write(request).text, "d.xml")])
     assert changed(disk, "raw/none/virtio:aio=native:iothread=on") == (
         "virsh dumpxml --inactive 'a b' > 'a b.before.xml' && virt-xml 'a b' --edit --xml "
         "./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "

@@ -5,40 +5,37 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.answers.disk_groups import group_disks
-from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.domain import read_domain
-from vdisklab.audit.incus_instance import read_incus
-from vdisklab.audit.kubevirt_machine import read_kubevirt
-from vdisklab.audit.proxmox_guest import read_proxmox
-from vdisklab.audit.qemu_arguments import disks_of_arguments
-from vdisklab.audit.yaml_documents import read_documents
 from vdisklab.errors import PlanError
-from vdisklab.export.configuration import ExportRequest, NotExpressibleError
-from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
+from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.qemu_arguments import disks_of_arguments
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import configure, read_guests
 
 
-def exported(path: str, form: Platform, source: str | None = None) -> str:
+def exported(path: str, form: str, source: str | None = None) -> str:
     return configure(ExportRequest(parse_path(path), source), form).text
 
 
 @pytest.mark.parametrize("path", ["virtiofs", "virtiofs:cache=none", "virtiofs:cache=always", "9p"])
 def test_libvirt_reads_back_as_the_same_path(path: str) -> None:
-    (disk,) = read_domain(exported(f"ext4/{path}", Platform.LIBVIRT, "/srv/web"), "here")
+    (disk,) = read_domain(exported(f"ext4/{path}", "libvirt", "/srv/web"), "here")
     assert (disk.path, disk.source) == (parse_path(path), "/srv/web")
     assert disk.valid_note == parse_path(f"ext4/{path}")
 
 
 def test_libvirt_gives_virtiofs_memory_that_can_be_mapped() -> None:
-    assert '<access mode="shared" />' in exported("virtiofs", Platform.LIBVIRT)
-    assert "memoryBacking" not in exported("9p", Platform.LIBVIRT)
-    element = exported("virtiofs", Platform.LIBVIRT_DISK)
+    assert '<access mode="shared" />' in exported("virtiofs", "libvirt")
+    assert "memoryBacking" not in exported("9p", "libvirt")
+    element = exported("virtiofs", "libvirt-disk")
     assert "<filesystem" in element
     assert "<domain" not in element
 
 
 def test_the_options_of_9ps_mount_are_in_a_comment() -> None:
-    text = exported("9p:msize=256k:guest_mount=noatime", Platform.QEMU, "/srv/a,b")
+    text = exported("9p:msize=256k:guest_mount=noatime", "qemu", "/srv/a,b")
     assert "# in the guest: mount -t 9p -o trans=virtio,msize=262144,noatime share0 /mnt" in text
     words = text.replace("\\\n", " ").split()
     (found,) = disks_of_arguments(words)
@@ -46,7 +43,7 @@ def test_the_options_of_9ps_mount_are_in_a_comment() -> None:
 
 
 def test_virtiofsd_is_started_first() -> None:
-    text = exported("virtiofs:cache=none", Platform.QEMU, "/srv/web")
+    text = exported("virtiofs:cache=none", "qemu", "/srv/web")
     daemon = "# run this first: virtiofsd --socket-path=/run/share0-vhost.sock -o source=/srv/web"
     assert daemon in text
     assert "memory-backend-memfd" in text
@@ -63,38 +60,38 @@ def test_qemus_short_form_of_9p_is_read() -> None:
 
 @pytest.mark.parametrize("cache", ["auto", "always", "none"])
 def test_proxmox_has_virtiofs_only(cache: str) -> None:
-    text = exported(f"virtiofs:cache={cache}", Platform.PROXMOX)
-    (disk,) = read_proxmox(text.splitlines()[-1], "100", {})
+    text = exported(f"virtiofs:cache={cache}", "proxmox")
+    (disk,) = read_guests([GuestText(text, "100.conf")])
     assert (disk.path, disk.source) == (parse_path(f"virtiofs:cache={cache}"), "share0")
     with pytest.raises(NotExpressibleError, match="Proxmox VE has no 9p"):
-        exported("9p", Platform.PROXMOX)
+        exported("9p", "proxmox")
 
 
 def test_kubevirt_names_its_gate() -> None:
-    configuration = configure(ExportRequest(parse_path("virtiofs:cache=none")), Platform.KUBEVIRT)
+    configuration = configure(ExportRequest(parse_path("virtiofs:cache=none")), "kubevirt")
     assert "EnableVirtioFsStorageVolumes" in configuration.requirements[0]
     assert [gap.option for gap in configuration.gaps] == ["cache=none"]
-    (disk,) = read_kubevirt(read_documents(configuration.text, "here"))
+    (disk,) = read_guests([GuestText(configuration.text, "here")])
     assert (disk.path, disk.source) == (parse_path("virtiofs"), "guest")
     with pytest.raises(PlanError):
-        exported("9p", Platform.KUBEVIRT)
+        exported("9p", "kubevirt")
 
 
 @pytest.mark.parametrize("path", ["virtiofs:cache=none", "virtiofs:cache=always", "9p"])
 def test_incus_reads_back_as_the_same_path(path: str) -> None:
-    text = f"config: {{}}\n{exported(path, Platform.INCUS, '/srv/web')}"
-    (disk,) = read_incus(read_documents(text, "here"), "here")
+    text = f"config: {{}}\n{exported(path, 'incus', '/srv/web')}"
+    (disk,) = read_guests([GuestText(text, "here")])
     assert (disk.path, disk.source) == (parse_path(path), "/srv/web")
     undecided = text.replace("io.bus", "io.other")
-    (disk,) = read_incus(read_documents(undecided, "here"), "here")
+    (disk,) = read_guests([GuestText(undecided, "here")])
     assert disk.path is None
     assert "by virtiofs and by 9p" in (disk.problem or "")
 
 
 def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
-    text = exported("virtiofs:cache=none", Platform.INCUS, "/srv/web")
-    changed = text.replace('io.cache: "none"', 'io.cache: "metadata"')
-    (disk,) = read_incus(read_documents(changed, "here"), "here")
+    text = exported("virtiofs:cache=none", "incus", "/srv/web")
+    changed = text.replace("io.cache: none", "io.cache: metadata")
+    (disk,) = read_guests([GuestText(changed, "here")])
     assert disk.path is None
     assert "cache of a directory 'metadata'" in (disk.problem or "")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.audit.configured_disk import ConfiguredDisk
-from vdisklab.audit.running_disk import as_running, monitor_of
 from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.qemu import as_running, monitor_of
 
 DISK = ConfiguredDisk("web", "d0", "/a.img", parse_path("raw/writeback"))
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from vdisklab.audit.guest_texts import GuestText, read_guests
 from vdisklab.errors import PlanError
-from vdisklab.export.configuration import Configuration, ExportRequest
-from vdisklab.export.platforms import Platform, configure
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, CacheMode, ImageFormat
+from vdisklab.platforms.dialect import Configuration, ExportRequest
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import configure, forms, read_guests
 
 VALUES = {
     "aio": ("native", "io_uring"), "write_cache": ("on", "off", "auto"), "discard": ("unmap",),
@@ -65,15 +65,15 @@ def paths() -> Iterator[DiskPath]:
 PATHS = tuple(path for path in paths() if impossible(path) is None)
 
 
-@pytest.mark.parametrize("form", Platform)
-def test_no_option_is_lost_without_a_word(form: Platform) -> None:
+@pytest.mark.parametrize("form", sorted(forms()))
+def test_no_option_is_lost_without_a_word(form: str) -> None:
     lost = [f"{path}: {name}" for path in PATHS for name in lost_options(path, form)]
     assert lost == []
 
 
-def lost_options(path: DiskPath, form: Platform) -> Iterator[str]:
+def lost_options(path: DiskPath, form: str) -> Iterator[str]:
     """The options of which the configuration says nothing, and that it does not give either."""
-    source = "claim" if form is Platform.KUBEVIRT else "/srv/x.img"
+    source = "claim" if form == "kubevirt" else "/srv/x.img"
     try:
         configuration = configure(ExportRequest(path, source), form)
     except PlanError as refused:
@@ -124,15 +124,15 @@ def sentences(configuration: Configuration) -> list[str]:
     ]
 
 
-def read_back(text: str, form: Platform) -> DiskPath | None:
+def read_back(text: str, form: str) -> DiskPath | None:
     """What the audit reads in a configuration without vdisklab's own note."""
     text = text.replace("urn:vdisklab:disk-path:1", "urn:other")
-    if form is Platform.LIBVIRT_DISK:
+    if form == "libvirt-disk":
         text = f"<domain type='kvm'><devices>{text}</devices></domain>"
-    if form is Platform.KUBEVIRT:
+    if form == "kubevirt":
         text += CLAIM
     (disk,) = read_guests([GuestText(text, "100.conf")])
     if disk.path is None:  # libvirt's XML does not say how the daemon is started
-        assert form is Platform.LIBVIRT
+        assert form == "libvirt"
         assert "another process serves it" in (disk.problem or "")
     return disk.path

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from vdisklab.audit.configured_disk import (
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import HostDisk
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import CacheMode
+from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
     AioConflict,
     ConfiguredDisk,
@@ -23,10 +27,6 @@ from vdisklab.audit.configured_disk import (
     risks,
     unknown_layers,
 )
-from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import HostDisk
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import CacheMode
 
 
 def risks_of(path: str, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:

@@ -1,1 +1,0 @@
-"""Existing guests' configurations as disk paths, and their risks. No I/O."""

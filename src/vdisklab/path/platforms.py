@@ -1,0 +1,162 @@
+"""The platforms that run guests: a row each, with the disk that each gives a new guest.
+
+A platform's name stands for that disk wherever a path is taken: `vdisklab run libvirt raw/none`.
+How each writes and reads a disk is in the room `platforms`, in the file that its row names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vdisklab.errors import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class NewGuestDisk:
+    """The disk of a new guest if nobody changes a setting, as a path without host layers.
+
+    `version` is the one that was read; `source` says where the default is decided; `note` is what
+    a path cannot say.
+    """
+
+    path: str
+    version: str
+    source: str
+    note: str
+
+
+class Platform(StrEnum):
+    """What creates and starts guests.
+
+    `full_name` is the name as its project writes it. `printed` says what shows its guests'
+    configurations, for help texts; empty if another platform's text does. `new_guest` is None for a
+    platform without defaults. `module` is its file in the room `platforms`.
+    """
+
+    full_name: str
+    printed: str
+    new_guest: NewGuestDisk | None
+    module: str
+
+    def __new__(
+        cls,
+        name: str,
+        full_name: str = "",
+        printed: str = "",
+        new_guest: NewGuestDisk | None = None,
+        module: str = "",
+    ) -> Platform:
+        """The member of a row; another module than its name is for configurations of that one."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.full_name = full_name or name
+        member.printed = printed
+        member.new_guest = new_guest
+        member.module = module or name
+        return member
+
+    PROXMOX = (
+        "proxmox",
+        "Proxmox VE",
+        "VMID.conf of Proxmox VE (with its storage.cfg)",
+        NewGuestDisk(
+            "raw/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on",
+            "9.2 (qemu-server 9.2.6)",
+            "src/PVE/QemuServer/Drive.pm: drive_uses_cache_direct, aio_cmdline_option, "
+            "detect_zeroes_cmdline_option; pve-manager, www/manager6/qemu/HDEdit.js (iothread)",
+            "made by the wizard, which chooses VirtIO SCSI single; on a storage of directories it "
+            "makes qcow2, on LVM and CIFS it uses aio=native",
+        ),
+    )
+    LIBVIRT = (
+        "libvirt",
+        "",
+        "`virsh dumpxml`",
+        NewGuestDisk(
+            "qcow2:preallocation=off/default",
+            "9.0",
+            "formatdomain.html, `driver`: cache and io are left to the hypervisor; "
+            "src/qemu/qemu_block.c",
+            "a `<disk>` with nothing but `<driver type='qcow2'/>`, and an image of "
+            "`virsh vol-create-as`",
+        ),
+    )
+    VIRT_MANAGER = (
+        "virt-manager",
+        "",
+        "",
+        NewGuestDisk(
+            "qcow2:preallocation=metadata/default/virtio:discard=unmap",
+            "5.1.0",
+            "virtinst/devices/disk.py: set_defaults; virtinst/storage.py: "
+            "VIR_STORAGE_VOL_CREATE_PREALLOC_METADATA",
+            "the same for virt-install; on a block device cache=none and io=native",
+        ),
+        "libvirt",
+    )
+    KUBEVIRT = (
+        "kubevirt",
+        "KubeVirt",
+        "`kubectl get vm,pvc,dv -o yaml`",
+        NewGuestDisk(
+            "raw:preallocation=off/none/sata:discard=unmap",
+            "1.9.0-beta.0",
+            "pkg/defaults/amd64.go; pkg/virt-launcher/virtwrap/converter/converter.go: "
+            "SetDriverCacheMode, SetOptimalIOMode; converter/storage/volume.go",
+            "for a claim of volumeMode Filesystem; with volumeMode Block or a fully allocated "
+            "image io=native. Nearly every published manifest names bus: virtio",
+        ),
+    )
+    INCUS = (
+        "incus",
+        "Incus",
+        "`incus list --format yaml`",
+        NewGuestDisk(
+            "raw/none/scsi:aio=io_uring:discard=unmap",
+            "7.3",
+            "internal/server/instance/drivers/driver_qemu.go: addDriveConfig",
+            "image files on ZFS and btrfs get cache=writeback and aio=threads",
+        ),
+    )
+    OPENSTACK = (
+        "openstack",
+        "OpenStack",
+        "",
+        NewGuestDisk(
+            "qcow2:backing=1:preallocation=off/none",
+            "master of August 2026",
+            "nova/virt/libvirt/driver.py: disk_cachemode; nova/virt/libvirt/imagebackend.py: Qcow2",
+            "images_type=default and use_cow_images: an overlay on the cached base image",
+        ),
+    )
+    QEMU = ("qemu", "QEMU", "a QEMU command line")
+
+
+PRINTED = ", ".join(platform.printed for platform in Platform if platform.printed)
+"""What shows the guests' configurations, for help texts and hints."""
+
+NEW_GUEST_DISKS = {
+    platform: platform.new_guest for platform in Platform if platform.new_guest is not None
+}
+"""The disks of new guests; a QEMU started by hand has none but `raw/default`."""
+
+PLATFORMS = ", ".join(NEW_GUEST_DISKS)
+"""The names of all platforms with a disk for new guests, for help texts and hints."""
+
+
+def parse_platform(text: str) -> Platform:
+    """The platform of that name, if it has a disk for new guests. Raises PlanError."""
+    if text not in list(NEW_GUEST_DISKS):
+        raise PlanError(f"unknown platform {text!r}", hint=f"possible: {PLATFORMS}")
+    return Platform(text)
+
+
+def spell_out(text: str) -> str:
+    """A path whose last segment is a platform's name, with that platform's path in its place.
+
+    Any other text is returned unchanged.
+    """
+    stack, slash, name = text.rpartition("/")
+    disk = Platform(name).new_guest if name in set(Platform) else None
+    return text if disk is None else f"{stack}{slash}{disk.path}"

@@ -1,0 +1,203 @@
+"""What every platform can do with a disk: the interface of its file in this room.
+
+A platform reads its configurations, writes a disk path as one, and changes an existing disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vdisklab.errors import PlanError
+from vdisklab.path.backing import WORK_DIRECTORY
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.units import GIB
+
+DOMAIN_TYPES = ("kvm", "qemu")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """A disk path to configure, the file or device that holds the disk, and the guest's name.
+
+    With `source` None the platform's default place is used. `size` (bytes) is for an image that has
+    to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation. `libvirt` is the
+    version of the libvirt that reads the configuration; None is the oldest supported one.
+    """
+
+    path: DiskPath
+    source: str | None = None
+    name: str = "guest"
+    size: int = 10 * GIB
+    domain_type: str = DOMAIN_TYPES[0]
+    libvirt: tuple[int, ...] | None = None
+
+    @property
+    def on_device(self) -> bool:
+        """True when the guest gets a block device, with or without a format in it."""
+        return WORK_DIRECTORY.ends_on_device(self.path.layers)
+
+    @property
+    def driver(self) -> str:
+        """QEMU's name of the image format."""
+        return "raw" if self.path.image is None else self.path.image.driver
+
+    def place(self, directory: str) -> str:
+        """The source, or a default: a file in the directory, or a block device in /dev."""
+        if self.source is not None:
+            return self.source
+        if self.on_device:
+            return self.path.layers[-1].kind.facts.device.format(self.name)
+        return f"{directory}/{self.name}.{self.driver}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """One option that a platform cannot express, and what the guest gets instead."""
+
+    option: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"{self.option} cannot be expressed here: {self.instead}"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The text of a configuration; its comments name gaps and requirements too.
+
+    `requirements` are sentences that say what must be set elsewhere for it to work.
+    """
+
+    text: str
+    gaps: tuple[Gap, ...] = ()
+    requirements: tuple[str, ...] = ()
+
+
+class NotExpressibleError(PlanError):
+    """The platform lacks the cache mode, bus or format; a substitute would be a different path."""
+
+    def __init__(self, platform: str, what: str, instead: str) -> None:
+        super().__init__(f"{platform} has no {what}", hint=instead)
+
+
+Writer = Callable[[ExportRequest], Configuration]
+"""Returns the configuration. Raises PlanError if the platform has nothing equivalent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a platform's configuration, under the name that `export --to` knows.
+
+    `write` is for disks, `write_share` for host directories. `title` heads it in a report, which
+    leaves out a form without a title, and shows one that `leads` first. `absolute` is True where a
+    source must be an absolute path.
+    """
+
+    name: str
+    write: Writer
+    write_share: Writer
+    title: str = ""
+    leads: bool = False
+    absolute: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line that changes the settings from the guest's next start on, and one that undoes it."""
+
+    paste: str
+    undo: str
+
+
+class NotChangeableError(PlanError):
+    """The platform cannot give the disk these settings without touching image, bus or guest."""
+
+
+def lacks(platform: Platform, what: str) -> NotChangeableError:
+    """The error for a setting that the platform does not have."""
+    return NotChangeableError(f"{platform.full_name} has no {what}", hint="choose another path")
+
+
+Changer = Callable[[ConfiguredDisk, DiskPath, DiskPath], Change]
+"""The change of a disk from one path to another. Raises NotChangeableError."""
+
+Reader = Callable[[GuestText], Iterable[ConfiguredDisk]]
+"""Returns the disks of all guests in a text. Raises PlanError for a broken one."""
+
+
+class CommandRunner(Protocol):
+    """Runs a command, and returns its standard output."""
+
+    def __call__(self, *words: str) -> str:
+        """Raises CommandError if it fails, HostError if it is missing or takes too long."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a platform's configurations lie on a host: a program prints them, or files have them.
+
+    `printed` returns what the program prints; the files in `directory` are read if there is no
+    program, or if it fails.
+    """
+
+    directory: str = ""
+    program: str = ""
+    printed: Callable[[CommandRunner], Iterator[GuestText]] | None = None
+
+
+def _never(_text: object) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A platform's way to say a disk.
+
+    `reader` gets all texts, as one guest's disks may need another text, and returns what reads one
+    text. Its platform's texts are those that `recognises` says; YAML is recognised by each of its
+    `recognises_document`, and then `reader` gets the YAML texts only. `beside` names files that
+    belong to the guests' files of the same directory, or of the one below.
+
+    `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
+    """
+
+    cache_modes: tuple[CacheMode, ...]
+    change: Changer
+    forms: tuple[Form, ...] = ()
+    reader: Callable[[Sequence[GuestText]], Reader]
+    recognises: Callable[[GuestText], bool] = _never
+    recognises_document: Callable[[Tree], bool] = _never
+    beside: tuple[str, ...] = ()
+    location: Location = field(default_factory=Location)
+    aio_of: Callable[[CacheMode], Aio] | None = None
+
+
+def require_supported(
+    platform: Platform,
+    modes: Collection[CacheMode],
+    path: DiskPath,
+    *,
+    buses: Collection[Bus] = tuple(Bus),
+    formats: Collection[ImageFormat] = tuple(ImageFormat),
+) -> None:
+    """Raises NotExpressibleError for a cache mode, bus or format that the platform lacks."""
+    name, bus, image = platform.full_name, path.attachment.bus, path.image
+    if path.cache.spelled_out not in modes:
+        raise NotExpressibleError(name, f"cache mode {path.cache}", f"it has {', '.join(modes)}")
+    if bus not in buses:
+        instead = f"it has {', '.join(buses)}; or use --to qemu"
+        raise NotExpressibleError(name, f"bus {bus}", instead)
+    if image is not None and image.format not in formats:
+        names = ", ".join(formats)
+        instead = f"it has {names}" if len(formats) > 1 else f"it opens every file as {names}"
+        raise NotExpressibleError(name, f"format {image.format}", instead)
+    if image is not None and image.encrypted:
+        instead = "encrypt the storage below with LUKS, or use --to qemu"
+        raise NotExpressibleError(name, "images that QEMU encrypts", instead)

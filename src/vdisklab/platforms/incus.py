@@ -1,0 +1,262 @@
+"""Incus and LXD: disk devices of virtual machines (devices_disk in Incus's documentation).
+
+Defaults are those of Incus 7.3 (addDriveConfig in driver_qemu.go): virtio-scsi, cache none,
+io_uring if it works, discards passed on; image files on ZFS and btrfs get writeback and threads.
+`io.cache` is none, writeback or unsafe. It opens every file as raw. A pool's driver is in
+`incus storage list --format yaml`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms import writing
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import (
+    Change,
+    CommandRunner,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Gap,
+    Location,
+    Reader,
+    lacks,
+    require_supported,
+)
+from vdisklab.platforms.reading import (
+    MAP_IT,
+    GuestText,
+    LimitWords,
+    Tree,
+    attachment_of,
+    one_of,
+    tree,
+    word,
+)
+
+CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
+LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))
+"""Of a disk device; limits.max is a limit of reads and another of writes."""
+
+_WORDS = {
+    Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",
+}  # fmt: skip
+_THROTTLES = ("throttle_iops", "throttle_bps")
+_BUSES = {name: bus for bus, name in _WORDS.items()}
+_BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
+
+
+def aio_of(cache: CacheMode) -> Aio:
+    """The aio mode that Incus chooses for a cache mode."""
+    return Aio.IO_URING if cache.direct else Aio.THREADS
+
+
+def is_incus(document: Tree) -> bool:
+    """True for an instance or a storage pool of Incus or LXD, and for an instance's devices alone,
+    as `vdisklab export` writes them."""
+    devices = document.get("devices", document.get("expanded_devices"))
+    return _is_pool(document) or (
+        isinstance(devices, dict) and isinstance(document.get("config", {}), dict)
+    )
+
+
+def _is_pool(document: Tree) -> bool:
+    return "driver" in document and isinstance(document.get("config"), dict)
+
+
+def _reader(texts: Sequence[GuestText]) -> Reader:
+    drivers = {
+        word(document, "name") or "default": str(document["driver"])
+        for text in texts
+        for document in text.documents
+        if _is_pool(document)
+    }
+
+    def read(text: GuestText) -> Iterator[ConfiguredDisk]:
+        for document in text.documents:
+            if not _is_pool(document) and is_incus(document) and not _is_container(document):
+                yield from _disks(document, drivers, text.name)
+
+    return read
+
+
+def _is_container(document: Tree) -> bool:
+    return document.get("type") == "container" or (
+        word(document, "config", "image.type") == "squashfs"
+    )
+
+
+def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[ConfiguredDisk]:
+    own = tree(document, "devices")
+    name = word(document, "name") or origin
+    for key, device in {**tree(document, "expanded_devices"), **own}.items():
+        if not isinstance(device, dict) or device.get("type") != "disk":
+            continue
+        source, place = word(device, "source") or "", word(device, "path")
+        if ":config" in source or source.startswith("agent:"):  # a configuration drive
+            continue
+        path, problem = None, None
+        try:
+            shared = place not in (None, "/")
+            path = _share(device) if shared else _path(device, drivers)
+        except ValueError as error:
+            problem = str(error)
+        yield ConfiguredDisk(
+            domain=name,
+            target=str(key),
+            source=source or f"{device.get('pool', '?')}:{name}",
+            path=path,
+            problem=problem,
+            read_only=str(device.get("readonly", "false")).lower() == "true",
+            platform=Platform.INCUS,
+            guest=name,
+            text=json.dumps({"inherited": key not in own, **device}, default=str),
+            architecture=word(document, "architecture"),
+            limits=LIMITS.beyond(device),
+        )
+
+
+def _share(device: Tree) -> DiskPath:
+    """A directory. Raises ValueError where Incus decides between virtiofs and 9p."""
+    if (word(device, "io.bus") or "auto") == "auto":
+        raise ValueError(
+            "it is a directory, which Incus offers by virtiofs and by 9p: set io.bus to one"
+        )
+    bus = Bus(one_of(word(device, "io.bus") or "", (Bus.VIRTIOFS, Bus.P9), "bus"))
+    named = one_of(word(device, "io.cache") or "none", ("none", "unsafe"), "cache of a directory")
+    cache = "always" if named == "unsafe" else "none"
+    return DiskPath(attachment=attachment_of(bus, {"cache": cache}))
+
+
+def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
+    pool = word(device, "pool")
+    driver = "" if pool is None else drivers.get(pool, "?")
+    if driver == "?":
+        raise ValueError(
+            f"the driver of its pool {pool!r} is not known: give `incus storage list --format "
+            "yaml` too"
+        )
+    layers: tuple[Layer, ...] = ()
+    image = None
+    if driver in _BLOCK_LAYERS:
+        layers = (Layer(_BLOCK_LAYERS[driver]),)
+    elif driver in ("dir", "btrfs") or not (word(device, "source") or "").startswith("/dev/"):
+        image = Image(ImageFormat.RAW)
+    if driver not in ("", "dir", "btrfs", *_BLOCK_LAYERS):
+        raise ValueError(f"its pool {pool!r} is of type {driver}: {MAP_IT}")
+    bus = _BUSES[one_of(word(device, "io.bus") or "virtio-scsi", tuple(_BUSES), "bus")]
+    usual = CacheMode.WRITEBACK if driver == "btrfs" else CacheMode.NONE
+    cache = CacheMode(one_of(word(device, "io.cache") or usual, tuple(CacheMode), "cache mode"))
+    options: dict[str, OptionValue] = {
+        "aio": aio_of(cache).value,
+        "discard": "unmap",
+    }
+    return DiskPath(layers, image, cache, attachment_of(bus, options))
+
+
+def export(request: ExportRequest) -> Configuration:
+    """The device for `incus config edit INSTANCE`."""
+    path = request.path
+    require_supported(Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,))
+    source = request.place("/srv/images")
+    device = {
+        "type": "disk",
+        "source": source,
+        "io.cache": path.cache.spelled_out.value,
+        "io.bus": _WORDS[path.attachment.bus],
+    }
+    gaps = tuple(_gaps(path))
+    lines = writing.preparation(request, source)
+    return Configuration(
+        writing.commented(lines, gaps) + writing.to_yaml({"devices": {"disk0": device}}), gaps
+    )
+
+
+def _gaps(path: DiskPath) -> Iterator[Gap]:
+    attachment = path.attachment
+    yield Gap(f"aio={attachment.aio}", "Incus chooses it by cache mode and kernel")
+    yield from writing.cache_gaps(path)
+    yield from writing.other_gaps(path, _THROTTLES)
+    for option in _THROTTLES:
+        if (limit := attachment.option(option)) is not None:
+            yield Gap(f"{option}={limit}", "Incus limits reads and writes each, with limits.max")
+    if attachment.option("discard") == "ignore":
+        yield Gap("discard=ignore", "Incus passes discards on")
+    if attachment.iothread:
+        yield Gap("iothread=on", "Incus itself decides on threads")
+    if attachment.queues is not None:
+        yield Gap(f"queues={attachment.queues}", "Incus sets them by the number of CPUs")
+
+
+def _export_share(request: ExportRequest) -> Configuration:
+    bus, cache = request.path.attachment.bus, writing.cache_of_share(request)
+    device = {
+        "type": "disk",
+        "source": writing.share_of(request),
+        "path": f"/mnt/{writing.TAG}",
+        "io.bus": bus.value,
+    }
+    gaps: tuple[Gap, ...] = ()
+    if not writing.is_9p(request):
+        device["io.cache"] = "unsafe" if cache == "always" else "none"
+        if cache == "auto":
+            gaps = (Gap("cache=auto", "Incus starts virtiofsd with never, metadata or always"),)
+    mount = [word for word in request.path.attachment.guest_mount if word != "trans=virtio"]
+    if mount:
+        gaps += (Gap(",".join(mount), "Incus's agent mounts it in the guest"),)
+    comments = tuple(writing.share_comments(request))[:-1]  # its agent mounts it
+    return Configuration(
+        writing.commented(comments, gaps) + writing.to_yaml({"devices": {writing.TAG: device}}),
+        gaps,
+    )
+
+
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+    """Incus has io.cache alone; aio follows it."""
+    if wanted.attachment.aio is not aio_of(wanted.cache) or wanted.attachment.iothread != (
+        now.attachment.iothread
+    ):
+        raise lacks(disk.platform, f"aio={wanted.attachment.aio} with this cache mode")
+    before = json.loads(disk.text)
+    inherited, old = before["inherited"], before.get("io.cache")
+    verb = "override" if inherited else "set"
+    device = ["incus", "config", "device"]
+    back = (
+        ["remove", disk.guest, disk.target]
+        if inherited
+        else (
+            ["unset", disk.guest, disk.target, "io.cache"]
+            if old is None
+            else ["set", disk.guest, disk.target, f"io.cache={old}"]
+        )
+    )
+    setting = f"io.cache={wanted.cache.spelled_out}"
+    return Change(
+        shlex.join([*device, verb, disk.guest, disk.target, setting]), shlex.join([*device, *back])
+    )
+
+
+def _listed(run: CommandRunner) -> Iterator[GuestText]:
+    for name, *words in (("pools", "storage", "list"), ("instances", "list")):
+        text = run("incus", *words, "--format", "json")
+        if text.strip() not in ("", "[]", "null"):
+            yield GuestText(text, name)
+
+
+DIALECT = Dialect(
+    cache_modes=CACHE_MODES,
+    change=_change,
+    forms=(Form("incus", export, _export_share),),
+    reader=_reader,
+    recognises_document=is_incus,
+    location=Location(program="incus", printed=_listed),
+    aio_of=aio_of,
+)

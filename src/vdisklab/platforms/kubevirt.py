@@ -1,0 +1,387 @@
+"""KubeVirt: machines, their pools and replica sets, with their claims (kubevirt.io/v1).
+
+Defaults are those of KubeVirt 1.9 (SetDriverCacheMode and SetOptimalIOMode of virt-launcher's
+converter; pkg/defaults/amd64.go): bus sata, cache none, io native on block devices, discard=unmap.
+Whether O_DIRECT works, on which `cache` depends, only the cluster knows.
+
+Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs; `dedicatedIOThread`
+and, since 1.5, the `supplementalPool` of threads work for virtio disks. A `discardGranularity`
+stands in a `blockSize` only (staging/src/kubevirt.io/api/core/v1/schema.go).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
+from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.platforms import writing
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import (
+    Change,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Gap,
+    NotChangeableError,
+    Reader,
+    lacks,
+    require_supported,
+)
+from vdisklab.platforms.reading import (
+    SCSI_PASSED,
+    GuestText,
+    Tree,
+    attachment_of,
+    branches,
+    one_of,
+    parsed_options,
+    tree,
+    word,
+)
+from vdisklab.platforms.writing import Node
+
+CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.WRITETHROUGH)
+_POOL = "VirtualMachinePool"
+_MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", _POOL)
+_NO_DISKS = (
+    "cloudInitNoCloud", "cloudInitConfigDrive", "configMap", "secret", "serviceAccount",
+    "downwardAPI", "downwardMetrics", "sysprep", "memoryDump",
+)  # fmt: skip
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def is_kubernetes(document: Tree) -> bool:
+    """True for an object of Kubernetes."""
+    return "apiVersion" in document and "kind" in document
+
+
+def _volume_modes(documents: tuple[Tree, ...]) -> Iterator[tuple[tuple[str, str], str]]:
+    """The volumeMode by namespace and name of a claim; without one Kubernetes uses Filesystem."""
+    for document in documents:
+        namespace = word(document, "metadata", "namespace") or ""
+        spec = _spec(document)
+        match document.get("kind"):
+            case "PersistentVolumeClaim":
+                yield _named(document, namespace), word(spec, "volumeMode") or "Filesystem"
+            case "DataVolume":
+                yield _named(document, namespace), _mode_of_data_volume(spec)
+            case "VirtualMachine" | "VirtualMachinePool":
+                for template in branches(spec, "dataVolumeTemplates"):
+                    mode = _mode_of_data_volume(tree(template, "spec"))
+                    yield _named(template, namespace), mode
+            case _:
+                pass
+
+
+def _spec(document: Tree) -> Tree:
+    """The machine's specification; for a pool that of the machines it makes."""
+    of_pool = ("virtualMachineTemplate", "spec") if document.get("kind") == _POOL else ()
+    return tree(document, "spec", *of_pool)
+
+
+def _named(document: Tree, namespace: str) -> tuple[str, str]:
+    return namespace, word(document, "metadata", "name") or ""
+
+
+def _mode_of_data_volume(spec: Tree) -> str:
+    """With `storage` CDI takes the mode from the storage class's profile: not known here."""
+    named = word(spec, "pvc", "volumeMode") or word(spec, "storage", "volumeMode")
+    return named or ("Filesystem" if "pvc" in spec else "")
+
+
+def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[ConfiguredDisk]:
+    spec = _spec(document)
+    inner = tree(spec, "template", "spec") or spec
+    domain = tree(inner, "domain")
+    volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
+    name = word(document, "metadata", "name") or "unnamed"
+    namespace = word(document, "metadata", "namespace") or ""
+    architecture = word(inner, "architecture")
+    for number, shared in enumerate(branches(domain, "devices", "filesystems")):
+        yield ConfiguredDisk(
+            domain=name,
+            target=word(shared, "name") or str(number),
+            source=_claim(volumes.get(word(shared, "name"), {})),
+            path=DiskPath(attachment=Attachment(Bus.VIRTIOFS)),
+            platform=Platform.KUBEVIRT,
+            guest=f"{namespace}/{name}" if namespace else name,
+            text=json.dumps({"at": number, **shared}, default=str),
+            architecture=_ARCHITECTURES.get(architecture or "", architecture),
+        )
+    for number, disk in enumerate(branches(domain, "devices", "disks")):
+        volume = volumes.get(word(disk, "name"), {})
+        if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
+            continue
+        path, problem, mode = None, None, ""
+        try:
+            mode = _mode(volume, namespace, modes)
+            path = _path(domain, disk, on_device=mode == "Block")
+        except ValueError as error:
+            problem = str(error)
+        host_file = word(volume, "hostDisk", "path")
+        yield ConfiguredDisk(
+            domain=name,
+            target=word(disk, "name") or str(number),
+            source=host_file or _claim(volume),
+            path=path,
+            problem=problem,
+            read_only=tree(disk, "disk").get("readonly") is True,
+            platform=Platform.KUBEVIRT,
+            guest=f"{namespace}/{name}" if namespace else name,
+            text=json.dumps({"at": number, "kind": document["kind"], **disk}, default=str),
+            architecture=_ARCHITECTURES.get(architecture or "", architecture),
+            on_file_volume=mode == "Filesystem" and host_file is None,
+        )
+
+
+def _claim(volume: Tree) -> str | None:
+    return word(volume, "persistentVolumeClaim", "claimName") or word(volume, "dataVolume", "name")
+
+
+def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) -> str:
+    """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
+    if "hostDisk" in volume:
+        return "Filesystem"
+    if "containerDisk" in volume or "ephemeral" in volume or "emptyDisk" in volume:
+        kind = next(key for key in ("containerDisk", "ephemeral", "emptyDisk") if key in volume)
+        raise ValueError(f"its volume ({kind}) is deleted with the guest: use a claim")
+    claim = _claim(volume)
+    if claim is None:
+        raise ValueError("it has no claim, DataVolume or hostDisk: give the whole machine")
+    mode = modes.get((namespace, claim)) or modes.get(("", claim))
+    if not mode:
+        raise ValueError(
+            f"the volumeMode of its claim {claim!r} is not known: give the claim's YAML too "
+            "(`kubectl get vm,pvc,dv -o yaml`)"
+        )
+    return mode
+
+
+def _path(domain: Tree, disk: Tree, *, on_device: bool) -> DiskPath:
+    if "lun" in disk:
+        raise ValueError(SCSI_PASSED)
+    buses = tuple(bus for bus in Bus if not bus.shares_directory)
+    bus = Bus(one_of(word(disk, "disk", "bus") or "sata", buses, "bus"))
+    cache = CacheMode(one_of(word(disk, "cache") or "none", tuple(CacheMode), "cache mode"))
+    usual = Aio.NATIVE if on_device and cache is CacheMode.NONE else Aio.THREADS
+    io = word(disk, "io") or usual.value
+    pool = word(domain, "ioThreadsPolicy") == "supplementalPool"
+    threads = bus is Bus.VIRTIO and (
+        disk.get("dedicatedIOThread") is True or ("ioThreadsPolicy" in domain and not pool)
+    )
+    options: dict[str, OptionValue] = {
+        "aio": Aio.THREADS.value if io == "default" else Aio(one_of(io, tuple(Aio), "io")).value,
+        "discard": "unmap",
+        "iothread": threads,
+    }
+    cores = word(domain, "cpu", "cores") or ""
+    many = tree(domain, "devices").get("blockMultiQueue") is True and bus is Bus.VIRTIO
+    words = {
+        "queues": cores if many else None,
+        "block_size": word(disk, "blockSize", "custom", "logical"),
+        "discard_granularity": word(disk, "blockSize", "custom", "discardGranularity"),
+        "iothreads": word(domain, "ioThreads", "supplementalPoolThreadCount")
+        if pool and bus is Bus.VIRTIO
+        else None,
+    }
+    image = None if on_device else Image(ImageFormat.RAW)
+    return DiskPath((), image, cache, attachment_of(bus, options | parsed_options(bus, words)))
+
+
+_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.USB)
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME = 253
+
+
+def export(request: ExportRequest) -> Configuration:
+    """A virtual machine whose disk is a volume on the claim that `source` names."""
+    path = request.path
+    claim = name_of(request.source or request.name, "a claim")
+    require_supported(
+        Platform.KUBEVIRT, CACHE_MODES, path, buses=_BUSES, formats=(ImageFormat.RAW,)
+    )
+    gaps = tuple(_gaps(path))
+    below = [f"the claim's volume is on {path.stack}"] if path.layers else []
+    if path.image is not None:
+        below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
+    machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
+    return Configuration(
+        writing.commented([f"vdisklab {path}", *below], gaps) + writing.to_yaml(machine), gaps
+    )
+
+
+def _allocation(image: Image) -> str:
+    """CDI knows only whether to allocate, and chooses how (its doc/preallocation.md)."""
+    if image.option("preallocation") == "off":
+        return "preallocation: false"
+    return "preallocation: true: falloc, or full where the file system lacks it"
+
+
+def _machine(path: DiskPath, name: str, claim: str) -> Node:
+    attachment = path.attachment
+    disk: dict[str, Node] = {
+        "name": "disk0",
+        "disk": {"bus": attachment.bus.value},
+        "cache": path.cache.spelled_out.value,
+    }
+    if attachment.aio is not Aio.IO_URING:
+        disk["io"] = attachment.aio.value
+    if attachment.iothread and attachment.bus is Bus.VIRTIO:
+        disk["dedicatedIOThread"] = True
+    if attachment.block_size is not None:
+        granularity = attachment.discard_granularity
+        disk["blockSize"] = {
+            "custom": {
+                "logical": attachment.block_size,
+                "physical": attachment.block_size,
+                **({} if granularity is None else {"discardGranularity": granularity}),
+            }
+        }
+    devices: dict[str, Node] = {"disks": [disk]}
+    if attachment.queues is not None and attachment.bus is Bus.VIRTIO:
+        devices["blockMultiQueue"] = True
+    domain: dict[str, Node] = {
+        "cpu": {"cores": attachment.queues or max(2, attachment.iothreads or 0)},
+        "memory": {"guest": "1Gi"},
+        "devices": devices,
+    }
+    if attachment.iothreads is not None and attachment.bus is Bus.VIRTIO:
+        domain["ioThreadsPolicy"] = "supplementalPool"
+        domain["ioThreads"] = {"supplementalPoolThreadCount": attachment.iothreads}
+    volume: Node = {"name": "disk0", "persistentVolumeClaim": {"claimName": claim}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name},
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {"spec": {"domain": domain, "volumes": [volume]}},
+        },
+    }
+
+
+def name_of(text: str, owner: str) -> str:
+    """A name that Kubernetes accepts (RFC 1123 subdomain). Raises PlanError for any other."""
+    if len(text) > _LONGEST_NAME or not _NAME.fullmatch(text):
+        raise PlanError(
+            f"{text!r} cannot be the name of {owner} in Kubernetes",
+            hint="write lower-case letters, digits, - and ., such as --source web-disk --name web",
+        )
+    return text
+
+
+def _gaps(path: DiskPath) -> Iterator[Gap]:
+    attachment = path.attachment
+    yield from writing.cache_gaps(path)
+    written = ["iothreads"] if attachment.bus is Bus.VIRTIO else []
+    if attachment.block_size is not None:
+        written += ("block_size", "discard_granularity")
+    yield from writing.other_gaps(path, written)
+    if attachment.aio is Aio.IO_URING:
+        yield Gap("aio=io_uring", "KubeVirt chooses native or threads")
+    if attachment.option("discard") == "ignore":
+        yield Gap("discard=ignore", "KubeVirt passes discards on")
+    if attachment.bus is Bus.SCSI and (attachment.iothread or attachment.queues is not None):
+        yield Gap("iothread and queues of a SCSI disk", "only virtio disks have them")
+    if attachment.bus is Bus.VIRTIO and attachment.queues is not None:
+        yield Gap(
+            "a number of queues",
+            "it follows the number of CPUs, which is set to the same number here",
+        )
+
+
+def _export_share(request: ExportRequest) -> Configuration:
+    writing.require_virtiofs("KubeVirt", request)
+    claim, name = name_of(request.source or request.name, "a claim"), request.name
+    gate = "KubeVirt needs the feature gate EnableVirtioFsStorageVolumes"
+    gaps = (
+        ()
+        if writing.cache_of_share(request) == "auto"
+        else (
+            Gap(
+                f"cache={writing.cache_of_share(request)}",
+                "KubeVirt starts virtiofsd with cache=auto",
+            ),
+        )
+    )
+    domain: Node = {
+        "cpu": {"cores": 2},
+        "memory": {"guest": "1Gi"},
+        "devices": {"filesystems": [{"name": writing.TAG, "virtiofs": {}}]},
+    }
+    volume: Node = {"name": writing.TAG, "persistentVolumeClaim": {"claimName": claim}}
+    machine: Node = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name_of(name, "a virtual machine")},
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {"spec": {"domain": domain, "volumes": [volume]}},
+        },
+    }
+    comments = [line for line in writing.share_comments(request) if not line.startswith("/srv")]
+    return Configuration(
+        writing.commented((*comments, gate), gaps) + writing.to_yaml(machine), gaps, (gate,)
+    )
+
+
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+    if wanted.attachment.aio is Aio.IO_URING:
+        raise lacks(disk.platform, "aio=io_uring")
+    before = json.loads(disk.text)
+    if before["kind"] != "VirtualMachine":
+        raise NotChangeableError(
+            f"no line changes the disks of a {before['kind']} and of nothing else",
+            hint="name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`",
+        )
+    fields: dict[str, object] = {"cache": wanted.cache.spelled_out.value}
+    if wanted.attachment.aio is not now.attachment.aio or "io" in before:
+        fields["io"] = wanted.attachment.aio.value
+    if wanted.attachment.iothread != now.attachment.iothread:
+        fields["dedicatedIOThread"] = wanted.attachment.iothread
+    place = f"/spec/template/spec/domain/devices/disks/{before['at']}"
+    forward = [{"op": "add", "path": f"{place}/{key}", "value": fields[key]} for key in fields]
+    back = [
+        {"op": "replace", "path": f"{place}/{key}", "value": before[key]}
+        if key in before
+        else {"op": "remove", "path": f"{place}/{key}"}
+        for key in fields
+    ]
+    return Change(_patch(disk.guest, forward), _patch(disk.guest, back))
+
+
+def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
+    namespace, _, name = guest.rpartition("/")
+    where = ["-n", namespace] if namespace else []
+    patch = json.dumps(operations, separators=(",", ":"))
+    return shlex.join(["kubectl", "patch", "vm", name, *where, "--type=json", "-p", patch])
+
+
+def _reader(texts: Sequence[GuestText]) -> Reader:
+    everything = tuple(document for text in texts for document in text.documents)
+    modes = dict(_volume_modes(everything))
+
+    def read(text: GuestText) -> Iterator[ConfiguredDisk]:
+        for document in text.documents:
+            if document.get("kind") in _MACHINES:
+                yield from _disks(document, modes)
+
+    return read
+
+
+DIALECT = Dialect(
+    cache_modes=CACHE_MODES,
+    change=_change,
+    forms=(Form("kubevirt", export, _export_share, title="KubeVirt"),),
+    reader=_reader,
+    recognises_document=is_kubernetes,
+)

@@ -1,0 +1,431 @@
+"""Proxmox VE: /etc/pve/qemu-server/VMID.conf (qm.conf(5)) and /etc/pve/storage.cfg.
+
+Defaults are those of qemu-server 9.2 (PVE::QemuServer::Drive): cache=none (writeback on btrfs with
+checksums; drive_uses_cache_direct), aio=io_uring (not on LVM and CIFS), detect_zeroes=on (unmap
+with discard=on), and controller lsi without `scsihw`. So all are always written.
+
+Proxmox opens a volume of a storage, called `STORAGE` where it is written, which must have the
+path's host layers; `VMID` is the number of the guest. A storage of files names volumes
+`VMID/vm-VMID-disk-N.FORMAT` (pve-storage-dir.adoc), one of block devices `vm-VMID-disk-N`. LVM may
+hold qcow2, in a volume whose name ends so (PVE::Storage::LVMPlugin::parse_volname). A guest does
+not start if `format` differs from the volume's (Drive.pm: get_path_and_format).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms import writing
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import (
+    Change,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Gap,
+    Location,
+    Reader,
+    require_supported,
+)
+from vdisklab.platforms.libvirt import CACHE_MODES
+from vdisklab.platforms.reading import (
+    MAP_IT,
+    GuestText,
+    attachment_of,
+    joined,
+    limit_words,
+    one_of,
+    parsed_options,
+    queues_of,
+)
+from vdisklab.units import GIB
+
+STORAGES = "storage.cfg"
+LIMITS = limit_words(
+    {"throttle_iops": ("iops",), "throttle_bps": ("bps",)},
+    joined(("iops", "bps"), ("", "_rd", "_wr"), ("", "_max", "_max_length", "_length")),
+    joined(("mbps",), ("_rd", "_wr"), ("", "_max")),
+    ("mbps_max",),
+)
+"""PVE::QemuServer::Drive; `mbps` is a path's too, but in megabytes."""
+
+_SLOT = re.compile(r"(virtio|scsi|sata|ide)\d+")
+_SHARE = re.compile(r"virtiofs\d+")
+_LINE = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
+_DIRECTORIES = ("dir", "btrfs", "nfs", "cifs", "cephfs", "glusterfs")
+_BLOCK_LAYERS = {
+    "lvmthin": LayerKind.LVMTHIN, "lvm": LayerKind.LVM, "zfspool": LayerKind.ZVOL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A storage of storage.cfg: its name, type and options."""
+
+    name: str
+    type: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_storages(text: str) -> Mapping[str, Storage]:
+    """The storages of a storage.cfg by name; lines that are not understood are left out."""
+    storages: dict[str, Storage] = {}
+    options: dict[str, str] = {}
+    for line in text.splitlines():
+        heading = re.fullmatch(r"(\w+):\s*(\S+)\s*", line)
+        if heading:
+            options = {}
+            storages[heading[2]] = Storage(heading[2], heading[1], options)
+        elif line[:1].isspace() and line.strip():
+            key, _, value = line.strip().partition(" ")
+            options[key] = value.strip()
+    return storages
+
+
+def is_proxmox(text: GuestText) -> bool:
+    """True for the storages, and for a text of nothing but `key: value` lines, comments and
+    sections of snapshots."""
+    if text.file_name == STORAGES:
+        return True
+    lines = [line for line in text.text.splitlines() if line.strip() and not line.startswith("#")]
+    if not lines or lines[0].startswith("["):
+        return False
+    if any(line.startswith("apiVersion:") for line in lines):  # of Kubernetes
+        return False
+    return all(line.startswith("[") or _LINE.fullmatch(line) for line in lines)
+
+
+def read_proxmox(
+    text: str, vmid: str, storages: Mapping[str, Storage]
+) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of a guest as it is now; sections with snapshots are left out."""
+    settings = _settings(text)
+    disks = (
+        _disk(settings, vmid, key, storages) for key in sorted(settings) if _SLOT.fullmatch(key)
+    )
+    shares = (_share(settings, vmid, key) for key in sorted(settings) if _SHARE.fullmatch(key))
+    return (*(disk for disk in disks if disk is not None), *shares)
+
+
+def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
+    """A directory; the cluster's mapping, which is not here, says which."""
+    options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
+    mapping = next((key for key, value in options.items() if not value), options.get("dirid", ""))
+    path, problem = None, None
+    try:
+        words = {"cache": {"never": "none"}.get(options.get("cache", ""), options.get("cache"))}
+        parsed = parsed_options(Bus.VIRTIOFS, words)
+        path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, parsed))
+    except ValueError as error:
+        problem = str(error)
+    return ConfiguredDisk(
+        domain=settings.get("name", vmid),
+        target=slot,
+        source=mapping,
+        path=path,
+        problem=problem,
+        platform=Platform.PROXMOX,
+        guest=vmid,
+        text=settings[slot],
+        architecture=settings.get("arch"),
+    )
+
+
+def _settings(text: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            break
+        match = _LINE.fullmatch(line.rstrip())
+        if match:
+            settings[match[1]] = match[2]
+    return settings
+
+
+def _disk(
+    settings: Mapping[str, str], vmid: str, slot: str, storages: Mapping[str, Storage]
+) -> ConfiguredDisk | None:
+    """One disk; None for a CD-ROM, cloud-init's drive and an empty drive."""
+    options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
+    volume = next((key for key, value in options.items() if not value), options.get("file", ""))
+    if options.get("media") == "cdrom" or volume in ("none", "") or "cloudinit" in volume:
+        return None
+    path, problem, source = None, None, volume
+    try:
+        layers, image, source = _place(volume, options, storages)
+        storage = storages.get(volume.partition(":")[0])
+        bus = Bus(slot.rstrip("0123456789"))
+        path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
+    except ValueError as error:
+        problem = str(error)
+    return ConfiguredDisk(
+        domain=settings.get("name", vmid),
+        target=slot,
+        source=source,
+        path=path,
+        problem=problem,
+        read_only=options.get("ro") in ("1", "on"),
+        platform=Platform.PROXMOX,
+        guest=vmid,
+        text=settings[slot],
+        controller=settings.get("scsihw", "lsi") if slot.startswith("scsi") else "",
+        architecture=settings.get("arch"),
+        limits=LIMITS.beyond(options),
+    )
+
+
+def _place(
+    volume: str, options: Mapping[str, str], storages: Mapping[str, Storage]
+) -> tuple[tuple[Layer, ...], Image | None, str]:
+    """The host layers, the image and the file or device of a volume.
+
+    Raises ValueError for a storage whose layers vdisklab does not build.
+    """
+    if volume.startswith("/"):
+        on_device = volume.startswith("/dev/")
+        return (), None if on_device else _image(volume, options), volume
+    name, _, rest = volume.partition(":")
+    storage = storages.get(name)
+    if storage is None:
+        raise ValueError(
+            f"its storage {name!r} is not in storage.cfg, so its layers are not known: put "
+            "/etc/pve/storage.cfg beside the guest's file, or name its directory"
+        )
+    if storage.type in _DIRECTORIES:
+        file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{rest}"
+        return (), _image(rest, options), file
+    kind = _BLOCK_LAYERS.get(storage.type)
+    if kind is None:
+        raise ValueError(f"its storage {name!r} is of type {storage.type}: {MAP_IT}")
+    image = _image(rest, options)
+    pool = storage.options.get("pool", name)
+    group = storage.options.get("vgname", name)
+    device = f"/dev/zvol/{pool}/{rest}" if kind is LayerKind.ZVOL else f"/dev/{group}/{rest}"
+    return (Layer(kind),), None if image.format is ImageFormat.RAW else image, device
+
+
+def _image(volume: str, options: Mapping[str, str]) -> Image:
+    """The image by format= or by the volume's extension (PVE::Storage::Plugin, parse_volname)."""
+    extension = volume.rpartition(".")[2] if "." in volume.rpartition("/")[2] else "raw"
+    if volume.startswith("/") and extension not in tuple(ImageFormat):
+        extension = "raw"  # of a file outside the storages
+    word = options.get("format", extension)
+    return Image(ImageFormat(one_of(word, tuple(ImageFormat), "format")))
+
+
+def _path(
+    bus: Bus,
+    controller: str,
+    options: Mapping[str, str],
+    place: tuple[tuple[Layer, ...], Image | None],
+    storage: Storage | None,
+) -> DiskPath:
+    if bus is Bus.SCSI:
+        one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
+    kind = "" if storage is None else storage.type
+    checksummed = kind == "btrfs" and not (storage and storage.options.get("nocow"))
+    usual = CacheMode.WRITEBACK if checksummed else CacheMode.NONE
+    cache = CacheMode(one_of(options.get("cache", usual), tuple(CacheMode), "cache mode"))
+    discards = options.get("discard") == "on"
+    zeroes = "off" if options.get("detect_zeroes") in ("0", "off") else "on"
+    attached: dict[str, OptionValue] = {
+        "aio": Aio(one_of(options.get("aio", _usual_aio(kind, cache)), tuple(Aio), "aio")).value,
+        "discard": "unmap" if discards else "ignore",
+        "detect_zeroes": "unmap" if zeroes == "on" and discards else zeroes,
+        # Only virtio disks and a SCSI controller of their own have a thread.
+        "iothread": options.get("iothread") in ("1", "on")
+        and (bus is Bus.VIRTIO or controller == "virtio-scsi-single"),
+    }
+    if options.get("queues"):
+        attached["queues"] = queues_of(options["queues"])
+    words = dict(LIMITS.of_path(options))
+    if "mbps" in options:
+        words["throttle_bps"] = _bytes(options["mbps"])
+    attachment = attachment_of(bus, attached | parsed_options(bus, words))
+    return DiskPath(*place, cache, attachment)
+
+
+def _bytes(megabytes: str) -> str:
+    """MiB, whose fraction Proxmox allows, as bytes. Raises ValueError."""
+    number = re.fullmatch(r"\d{1,9}(\.\d{1,9})?", megabytes)
+    if number is None:
+        raise ValueError(f"its mbps is {megabytes!r}, but must be a number")
+    return str(int(float(megabytes) * 2**20))
+
+
+def _usual_aio(storage: str, cache: CacheMode) -> Aio:
+    if storage in ("lvm", "cifs"):
+        return Aio.NATIVE if cache.direct else Aio.THREADS
+    return Aio.IO_URING
+
+
+_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2, ImageFormat.VMDK, ImageFormat.QED)
+_FEWEST_QUEUES = 2
+"""The least that `queues` accepts (Drive.pm: queues_fmt)."""
+
+_OWNER = re.compile(r"\b(?:vm|base)-(\d+)-|(?::|/images/)(\d+)/")
+_SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
+
+
+def export(request: ExportRequest) -> Configuration:
+    """The line of the drive, after the line of its controller if it has one."""
+    path, attachment = request.path, request.path.attachment
+    require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
+    volume = _volume(request)
+    options = [f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
+    if path.image is not None:
+        options.append(f"format={path.image.format}")
+    options.append(f"discard={'on' if attachment.option('discard') == 'unmap' else 'ignore'}")
+    if attachment.iothread:
+        options.append("iothread=1")
+    if attachment.bus is Bus.SCSI and (attachment.queues or 0) >= _FEWEST_QUEUES:
+        options.append(f"queues={attachment.queues}")
+    options.append(f"detect_zeroes={int(attachment.detect_zeroes != 'off')}")
+    options += (f"{name}={value}" for name, value in LIMITS.written(attachment).items())
+    # Only this controller gives each disk its own thread.
+    model = "virtio-scsi-single" if attachment.iothread else "virtio-scsi-pci"
+    controllers = {"scsihw": model} if attachment.bus is Bus.SCSI else {}
+    slot = _SLOTS[attachment.bus]
+    settings = {**controllers, slot: ",".join([volume, *options])}
+    fresh = {**controllers, slot: ",".join([f"STORAGE:{-(-request.size // GIB)}", *options])}
+    gaps = tuple(_gaps(path))
+    comments = writing.commented(_comments(request, volume, settings, fresh), gaps)
+    lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
+    return Configuration(comments + lines, gaps)
+
+
+def _comments(
+    request: ExportRequest, volume: str, settings: Mapping[str, str], fresh: Mapping[str, str]
+) -> Iterator[str]:
+    yield f"vdisklab {request.path}"
+    owner = _OWNER.search(volume)
+    vmid = "VMID" if owner is None else owner[1] or owner[2]
+    if owner is None:
+        yield "VMID is the number of the guest"
+    if request.path.layers:
+        yield f"STORAGE is a storage on {request.path.stack}"
+    yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
+    image = request.path.image
+    if image is not None and any(name != "preallocation" for name, _ in image.options):
+        yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
+        yield from writing.image_commands(image, Path("FILE"), request.size)
+    elif image is not None and _has_volume_format(request) and not request.on_device:
+        yield from _allocation(image, volume)
+    yield f"for a volume that exists: {_command(vmid, settings)}"
+    if request.source is None and _has_volume_format(request):
+        yield f"to create the volume: {_command(vmid, fresh)}"
+
+
+def _allocation(image: Image, volume: str) -> Iterator[str]:
+    """A property of file storages, for raw and qcow2 (PVE::Storage::Plugin: preallocation)."""
+    mode, (name, _, rest) = image.option("preallocation"), volume.partition(":")
+    if mode is not None:
+        storage = name if rest else "STORAGE"
+        yield (
+            "the storage decides how it allocates new images: "
+            f"pvesm set {storage} --preallocation {mode}"
+        )
+
+
+def _command(vmid: str, settings: Mapping[str, str]) -> str:
+    options = [word for key, value in settings.items() for word in (f"--{key}", value)]
+    return shlex.join(["qm", "set", vmid, *options])
+
+
+def _volume(request: ExportRequest) -> str:
+    volume = request.source or _default_volume(request)
+    if "," in volume or volume != volume.strip():
+        raise PlanError(
+            f"Proxmox VE cannot take the source {volume!r}: commas separate its options",
+            hint="rename the file, or give --source STORAGE:VOLUME",
+        )
+    return volume
+
+
+def _default_volume(request: ExportRequest) -> str:
+    name = "vm-VMID-disk-0"
+    if not (request.on_device and request.driver == "raw"):
+        name = f"{name}.{request.driver}"
+    if not _has_volume_format(request):  # named by its whole path
+        return f"/dev/VG/{name}" if request.on_device else f"/var/lib/vz/images/VMID/{name}"
+    return f"STORAGE:{name}" if request.on_device else f"STORAGE:VMID/{name}"
+
+
+def _has_volume_format(request: ExportRequest) -> bool:
+    """False for a format that the path's storage does not hold."""
+    if not request.on_device:
+        return request.driver in ("raw", "qcow2", "vmdk")
+    is_lvm = any(layer.kind is LayerKind.LVM for layer in request.path.layers[-1:])
+    return request.driver == "raw" or (is_lvm and request.driver == "qcow2")
+
+
+def _gaps(path: DiskPath) -> Iterator[Gap]:
+    yield from writing.cache_gaps(path)
+    queues = path.attachment.queues
+    if queues is not None and (path.attachment.bus is Bus.VIRTIO or queues < _FEWEST_QUEUES):
+        yield Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
+    if path.attachment.detect_zeroes == "on" and path.attachment.option("discard") == "unmap":
+        yield Gap("detect_zeroes=on", "with discard=on Proxmox VE uses unmap")
+    yield from writing.other_gaps(path, ("detect_zeroes", *LIMITS.expressible))
+
+
+def _export_share(request: ExportRequest) -> Configuration:
+    writing.require_virtiofs("Proxmox VE", request)
+    cache = {"none": "never"}.get(writing.cache_of_share(request), writing.cache_of_share(request))
+    mapping = f"--map node=NODE,path={writing.share_of(request)}"
+    comments = (
+        *writing.share_comments(request),
+        "Proxmox VE 8.4 and later; the directory needs a mapping: "
+        f"pvesh create /cluster/mapping/dir --id {writing.TAG} {mapping}",
+    )
+    return Configuration(f"{writing.commented(comments)}virtiofs0: {writing.TAG},cache={cache}\n")
+
+
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+    """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
+    settings = {"cache": wanted.cache.spelled_out.value, "aio": wanted.attachment.aio.value}
+    if wanted.attachment.iothread != now.attachment.iothread:
+        settings["iothread"] = "1" if wanted.attachment.iothread else "0"
+    parts = [part for part in disk.text.split(",") if part.partition("=")[0] not in settings]
+    line = ",".join([*parts, *(f"{key}={value}" for key, value in settings.items())])
+    single = settings.get("iothread") == "1" and disk.controller == "virtio-scsi-pci"
+
+    def command(text: str, controller: str) -> str:
+        model = ["--scsihw", controller] if single else []
+        return shlex.join(["qm", "set", disk.guest, *model, f"--{disk.target}", text])
+
+    return Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
+
+
+def _reader(texts: Sequence[GuestText]) -> Reader:
+    storages: dict[str, Storage] = {}
+    for text in texts:
+        if text.file_name == STORAGES:
+            storages |= read_storages(text.text)
+
+    def read(text: GuestText) -> Sequence[ConfiguredDisk]:
+        stored = text.file_name == STORAGES
+        return () if stored else read_proxmox(text.text, text.name, storages)
+
+    return read
+
+
+DIALECT = Dialect(
+    cache_modes=CACHE_MODES,
+    change=_change,
+    forms=(Form("proxmox", export, _export_share, title="Proxmox VE"),),
+    reader=_reader,
+    recognises=is_proxmox,
+    beside=(STORAGES,),
+    location=Location("/etc/pve/qemu-server"),
+)

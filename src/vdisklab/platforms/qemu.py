@@ -1,0 +1,322 @@
+"""A QEMU started by hand: its command line, and what a running one says of its disks.
+
+The arguments that are written are those of vdisklab's measurements. A snapshot does not change a
+command line, so a running QEMU's disks are as its answer to `query-block` says.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Any
+
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.plugging import (
+    VIRTIOFSD,
+    cold_arguments,
+    daemon_arguments,
+    share_arguments,
+    spell_arguments,
+    virtiofsd_arguments,
+)
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.platforms import writing
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import (
+    Change,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Reader,
+    lacks,
+)
+from vdisklab.platforms.drive_arguments import keyed_settings
+from vdisklab.platforms.qemu_arguments import (
+    LIMITS,
+    DiskArguments,
+    Served,
+    cache_of_arguments,
+    disks_of_arguments,
+    served_disks,
+    shared_directories,
+    throttled,
+)
+from vdisklab.platforms.reading import GuestText, image_of, shared_group
+from vdisklab.storage.image_commands import data_path, key_path
+
+_QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
+_DAEMON = re.compile(
+    r"^(?:# run this first: )?[^\s\0]*(?:(?P<storage>qemu-storage-daemon)|virtiofsd)"
+    r"(?P<arguments>[ \t\0].*)",
+    re.MULTILINE,
+)
+_ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
+
+
+def _is_ours(text: GuestText) -> bool:
+    """True for a command line of QEMU, and for those of the daemons that serve its disks."""
+    return _command(text.text) is not None or _DAEMON.match(text.text) is not None
+
+
+def _command(text: str) -> Sequence[str] | None:
+    """The words of a QEMU command line, also of /proc/PID/cmdline; None for any other text."""
+    if not re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text[:4096]):
+        return None
+    if "\0" in text:
+        words = text.split("\0")
+    else:
+        try:
+            words = shlex.split(text, comments=True)
+        except ValueError:  # a quotation without its end
+            return None
+    start = next((at for at, word in enumerate(words[:8]) if _program(word)), None)
+    return None if start is None else words[start:]
+
+
+def _program(word: str) -> re.Match[str] | None:
+    return _QEMU.fullmatch(PurePath(word).name)
+
+
+def read_command(
+    words: Sequence[str], name: str, served: Served | None = None
+) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of a QEMU command line; its guest has the name of `-name`, else `name`."""
+    program = _program(words[0])
+    arch = None if program is None else program["arch"]
+    values = dict(pairwise(words))
+    named = re.sub(r"^guest=", "", values.get("-name", "").split(",")[0]) or name
+    return tuple(
+        ConfiguredDisk(
+            domain=named,
+            target=disk.device,
+            source=disk.filename,
+            path=disk.path,
+            problem=disk.problem,
+            read_only=disk.read_only,
+            platform=Platform.QEMU,
+            guest=named,
+            architecture=_ARCHITECTURES.get(arch or "", arch),
+            probed=disk.probed,
+            limits=disk.limits,
+        )
+        for disk in disks_of_arguments(words, served)
+    )
+
+
+def _reader(texts: Sequence[GuestText]) -> Reader:
+    served = served_by(texts)
+
+    def read(text: GuestText) -> Iterator[ConfiguredDisk]:
+        words = _command(text.text)  # None for a daemon's
+        yield from () if words is None else read_command(words, text.name, served)
+
+    return read
+
+
+def served_by(texts: Sequence[GuestText]) -> Served:
+    """What the daemons in the texts serve; an exported command names its daemon in a comment."""
+    served: dict[str, DiskArguments] = {}
+    for text in texts:
+        for match in _DAEMON.finditer(text.text):
+            line = match["arguments"]
+            try:
+                words = line.split("\0") if "\0" in line else shlex.split(line)
+            except ValueError:  # a quotation without its end
+                continue
+            served.update((served_disks if match["storage"] else shared_directories)(words))
+    return served
+
+
+def monitor_of(words: Sequence[str]) -> Path | None:
+    """The Unix socket of a machine-protocol monitor in QEMU's arguments; None if it has none."""
+    sockets: dict[str, Path] = {}
+    for flag, value in pairwise(words):
+        settings = keyed_settings(value, first="backend")
+        match flag.removeprefix("-").removeprefix("-"):
+            case "qmp" if value.startswith("unix:"):
+                return Path(str(settings["backend"]).removeprefix("unix:"))
+            case "chardev" if settings.get("backend") == "socket" and "path" in settings:
+                sockets[str(settings.get("id"))] = Path(str(settings["path"]))
+            case "mon" if settings.get("mode") == "control":
+                return sockets.get(str(settings.get("chardev", settings.get("backend"))))
+            case _:
+                pass
+    return None
+
+
+def as_running(disk: ConfiguredDisk, answer: object) -> ConfiguredDisk:
+    """The disk with file, format and cache mode and limits of an answer to `query-block`.
+
+    Unchanged if the answer does not have the disk, or is none.
+    """
+    entries = answer if isinstance(answer, list) else []
+    inserted = next(
+        (
+            entry["inserted"]
+            for entry in entries
+            if isinstance(entry, dict)
+            and disk.target in (*str(entry.get("qdev")).split("/"), entry.get("device"))
+            and isinstance(entry.get("inserted"), dict)
+        ),
+        None,
+    )
+    if inserted is None or disk.path is None:
+        return disk
+    try:
+        return _limited(_updated(disk, inserted), inserted, entries)
+    except ValueError as error:
+        return replace(disk, path=None, problem=str(error))
+
+
+def _limited(disk: ConfiguredDisk, inserted: dict[str, Any], entries: list[Any]) -> ConfiguredDisk:
+    """The disk with the limits of the answer, instead of a -drive's; those of a throttle node,
+    which the answer does not tell, are kept.
+    """
+    if "iops" not in inserted or disk.path is None:
+        return disk
+    of_all = [entry.get("inserted") for entry in entries if isinstance(entry, dict)]
+    groups = [limits.get("group") for limits in of_all if isinstance(limits, dict)]
+    shared = shared_group("group", inserted.get("group"), groups)
+    if inserted.get("drv") == "throttle":
+        return replace(disk, limits=(*disk.limits, *LIMITS.all(inserted), *shared))
+    path = throttled(disk.path, inserted)
+    return replace(disk, path=path, limits=(*LIMITS.beyond(inserted), *shared))
+
+
+def _updated(disk: ConfiguredDisk, inserted: dict[str, Any]) -> ConfiguredDisk:
+    path = disk.path
+    assert path is not None  # noqa: S101 - the caller has looked
+    cache = inserted.get("cache")
+    if isinstance(cache, dict):
+        offered = "on" if cache.get("writeback") else "off"
+        mode, write_cache = cache_of_arguments(cache, offered)
+        if (mode.direct, mode.no_flush) != (path.cache.direct, path.cache.no_flush) or (
+            path.offers_write_cache != bool(cache.get("writeback"))
+        ):
+            options = {**dict(path.attachment.options), "write_cache": write_cache.value}
+            if write_cache is WriteCache.MODE:
+                del options["write_cache"]
+            attachment = Attachment(path.attachment.bus, tuple(options.items()))
+            path = replace(path, cache=mode, attachment=attachment)
+    form = str(inserted.get("drv"))
+    known = form in tuple(ImageFormat)
+    if known and path.image is not None and path.image.format != form:
+        path = replace(path, image=image_of(ImageFormat(form), on_device=False))
+    file = inserted.get("file")
+    source = file if isinstance(file, str) and file.startswith("/") else disk.source
+    return replace(
+        disk,
+        path=path,
+        source=source,
+        read_only=disk.read_only or inserted.get("ro") is True,
+        probed=disk.probed and not known,
+    )
+
+
+SERIAL = "disk0"
+DIRECTORY = "/var/lib/libvirt/images"
+
+
+def disk_of(request: ExportRequest, place: str) -> Disk:
+    """The disk in the form that `guest.qemu` uses. QEMU finds the images of a chain by itself."""
+    image, file = request.path.image, Path(place)
+    parts = ImageParts(
+        data_file=str(data_path(file)) if image and image.has_data_file else None,
+        key_file=str(key_path(file)) if image and image.encrypted else None,
+        format_options=format_options(image),
+    )
+    return Disk(
+        SERIAL,
+        request.size,
+        {"driver": "host_device" if request.on_device else "file", "filename": place},
+        request.driver,
+        request.path.cache,
+        request.path.attachment,
+        parts,
+    )
+
+
+def arguments(request: ExportRequest, place: str) -> tuple[str, ...]:
+    """The disk's arguments, with the controller that a USB disk needs."""
+    controller = ("-device", "qemu-xhci,id=xhci") if request.path.attachment.bus is Bus.USB else ()
+    return (*controller, *cold_arguments(disk_of(request, place)))
+
+
+def export(request: ExportRequest) -> Configuration:
+    """A command line to paste; further arguments can be appended."""
+    place = request.place(DIRECTORY)
+    rest = arguments(request, place)
+    pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
+    command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
+    return Configuration(f"{writing.commented(_preparation(request, place))}{command}\n")
+
+
+def machine_arguments(request: ExportRequest) -> tuple[str, ...]:
+    """The program and the machine, with memory that the bus's daemon can map if there is one."""
+    accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
+    machine = request.path.attachment.bus.machine
+    shared = ("-object", "memory-backend-memfd,id=shared,share=on,size=1024M")
+    return ("qemu-system-x86_64", "-machine", machine, "-accel", accelerator, "-m", "1024",
+            "-smp", "2", *(shared if SHARED_MEMORY in machine else ()))  # fmt: skip
+
+
+def _preparation(request: ExportRequest, place: str) -> Iterator[str]:
+    yield from writing.preparation(request, place)
+    if request.path.attachment.bus.is_served:
+        yield daemon_sentence(request, place)
+
+
+def daemon_sentence(request: ExportRequest, place: str) -> str:
+    """How the daemon that serves the disk is started."""
+    return f"run this first: {spell_arguments(daemon_arguments(disk_of(request, place)))}"
+
+
+def _export_share(request: ExportRequest) -> Configuration:
+    path, directory = request.path, writing.share_of(request)
+    disk = Disk(
+        writing.TAG, 0, {"driver": "local", "path": directory}, "", path.cache, path.attachment
+    )
+    words = share_arguments(disk)
+    first: tuple[str, ...] = ()
+    if not writing.is_9p(request):
+        socket = f"/run/{disk.names.served}.sock"
+        words = (
+            words[0],
+            f"socket,id={disk.names.served},path={socket}",
+            *words[2:],
+        )
+        at = f"--socket-path={socket}"
+        daemon = virtiofsd_arguments(VIRTIOFSD, directory, path.attachment, at)
+        first = (f"run this first: {spell_arguments(daemon)}",)
+    pairs = [shlex.join(words[at : at + 2]) for at in range(0, len(words), 2)]
+    command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
+    return Configuration(
+        f"{writing.commented((*writing.share_comments(request), *first))}{command}\n"
+    )
+
+
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+    """A QEMU started by hand: the arguments of the disk, instead of those that it has."""
+    if disk.limits:
+        raise lacks(disk.platform, f"arguments here that keep its limits ({disk.limits[0]}…)")
+    place = disk.source or "FILE"
+    return Change(
+        shlex.join(arguments(ExportRequest(wanted, place), place)),
+        shlex.join(arguments(ExportRequest(now, place), place)),
+    )
+
+
+DIALECT = Dialect(
+    cache_modes=tuple(CacheMode),
+    change=_change,
+    forms=(Form("qemu", export, _export_share, title="QEMU"),),
+    reader=_reader,
+    recognises=_is_ours,
+)

@@ -1,0 +1,288 @@
+"""The parts that readers of configurations share: texts, YAML, words that become options, limits.
+
+No text is trusted: YAML has a budget, and merge keys are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import Attachment, Image
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import (
+    BUS_OPTIONS,
+    FORMAT_OPTIONS,
+    Bus,
+    ImageFormat,
+)
+
+_DEEPEST = 100
+"""Levels of lists and mappings that a document may have; the C composer recurses for each."""
+
+_MOST_REPEATED = 100_000
+"""Values that a text's aliases may repeat: few bytes of aliases to aliases stand for billions."""
+
+Tree = Mapping[str, Any]
+"""A mapping of a YAML document."""
+
+
+@dataclass(frozen=True)
+class GuestText:
+    """A configuration of one or more guests, and where it comes from.
+
+    A text that is not `required` may be anything, as a file of a directory is.
+    """
+
+    text: str
+    origin: str
+    required: bool = True
+
+    @property
+    def file_name(self) -> str:
+        """The name of its file."""
+        return PurePath(self.origin).name
+
+    @property
+    def name(self) -> str:
+        """The name of its file without directory and extension."""
+        return PurePath(self.origin).stem
+
+    @cached_property
+    def documents(self) -> tuple[Tree, ...]:
+        """The text's mappings as YAML, and those in its lists and `items`. Raises PlanError."""
+        return read_documents(self.text, self.origin)
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # no stubs
+    """Makes plain values only; refuses merge keys, whose copies can grow without bound."""
+
+    def flatten_mapping(self, node: Any) -> None:  # noqa: ANN401 - yaml has no types
+        """Raises ConstructorError for `<<`."""
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise yaml.constructor.ConstructorError(None, None, "merge keys", node.start_mark)
+
+
+def read_documents(text: str, origin: str) -> tuple[Tree, ...]:
+    """The mappings of a YAML stream (JSON is YAML), and those in its lists and `items`.
+
+    Raises PlanError for a text that is not YAML.
+    """
+    try:
+        _require_small(text)
+        loaded = list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        why = f": {error}" if isinstance(error, _TooLargeError) else ""
+        raise PlanError(
+            f"{origin} is not plain YAML{line}{why}",
+            hint="write it anew: `kubectl get vm,pvc,dv -o yaml`, or `incus list --format yaml`",
+        ) from error
+    return tuple(_mappings(loaded))
+
+
+class _TooLargeError(ValueError):
+    """A document that is deeper or larger than any configuration."""
+
+
+def _require_small(text: str) -> None:
+    """Raises _TooLargeError for a text with too many levels, or aliases that repeat too much."""
+    open_nodes: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    seen = repeated = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in sizes:
+                raise _TooLargeError(f"the alias {event.anchor!r} stands in its own value")
+            repeated += sizes[event.anchor]
+            seen += sizes[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            seen += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, seen))
+            seen += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor is not None:
+                sizes[anchor] = seen - before
+        if len(open_nodes) > _DEEPEST:
+            raise _TooLargeError(f"it has more than {_DEEPEST} levels")
+        if repeated > _MOST_REPEATED:
+            raise _TooLargeError(f"its aliases repeat more than {_MOST_REPEATED:,} values")
+
+
+def _mappings(documents: Sequence[Any]) -> Iterator[Tree]:
+    for document in documents:
+        if isinstance(document, list):
+            yield from (entry for entry in document if isinstance(entry, dict))
+        elif isinstance(document, dict):
+            items = document.get("items")
+            yield from _mappings(items) if isinstance(items, list) else (document,)
+
+
+def tree(value: object, *keys: str) -> Tree:
+    """The mapping below these keys; an empty one if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def branches(value: object, *keys: str) -> tuple[Tree, ...]:
+    """The mappings in the list that these keys lead to; none if there is no list."""
+    listed = tree(value, *keys[:-1]).get(keys[-1])
+    return (
+        tuple(entry for entry in listed if isinstance(entry, dict))
+        if isinstance(listed, list)
+        else ()
+    )
+
+
+def word(value: object, *keys: str) -> str | None:
+    """The text or number below these keys, as text; None if there is none."""
+    leaf = tree(value, *keys[:-1]).get(keys[-1])
+    return str(leaf) if isinstance(leaf, str | int | float) and not isinstance(leaf, bool) else None
+
+
+MAP_IT = (
+    "vdisklab measures local files and block devices; map one of its kind on this host and measure "
+    "that: `vdisklab run none --on DEVICE`"
+)
+"""The way out for a disk on the network."""
+
+SERVED_ELSEWHERE = (
+    "another process serves it (vhost-user), so its image and cache mode are not in this "
+    "configuration: give that process's command line, too"
+)
+SCSI_PASSED = (
+    "the guest's SCSI commands go straight to the device (lun), which is not measured; a spare one "
+    "as a disk is: `vdisklab run none/scsi --on DEVICE`"
+)
+
+
+def image_of(form: ImageFormat, *, on_device: bool) -> Image | None:
+    """The image of a disk; None for raw on a block device, which is the device itself."""
+    return None if on_device and form is ImageFormat.RAW else Image(form)
+
+
+def queues_of(text: str, admin: int = 0) -> OptionValue:
+    """How many of a device's queues carry data: all but `admin`, which carry other commands."""
+    number = str(int(text) - admin) if text.isdecimal() and len(text) < 9 else text
+    try:
+        return BUS_OPTIONS[Bus.VIRTIO]["queues"].parse(number)
+    except ValueError as error:
+        raise ValueError(f"its number of queues is {text!r}, but must be {error}") from None
+
+
+def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[str, OptionValue]:
+    """The values of options that the bus or format has; None and an empty or zero limit are not
+    set.
+
+    Raises ValueError for a value that no path can have.
+    """
+    schema = BUS_OPTIONS[bus] if isinstance(bus, Bus) else FORMAT_OPTIONS[bus]
+    options: dict[str, OptionValue] = {}
+    for option, word in words.items():
+        if option not in schema or word in (None, "", "0", 0):
+            continue
+        try:
+            options[option] = schema[option].parse(str(word).strip())
+        except ValueError as error:
+            raise ValueError(f"its {option} is {word!r}, but must be {error}") from None
+    return options
+
+
+def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
+    """The attachment, limited to options that the bus has."""
+    schema = BUS_OPTIONS[bus]
+    return Attachment(bus, tuple((key, options[key]) for key in options if key in schema))
+
+
+def one_of(word: str, words: tuple[str, ...], what: str) -> str:
+    """The word. Raises ValueError if it is not one of `words`."""
+    if word not in words:
+        known = ", ".join(words)
+        raise ValueError(f"vdisklab does not measure its {what} {word!r}, only {known}")
+    return word
+
+
+@dataclass(frozen=True, slots=True)
+class LimitWords:
+    """The words with which a platform limits a disk's I/O.
+
+    A path says totals, throttle_iops=N and throttle_bps=SIZE: `expressible` has the words for
+    these, by option. `others` are limits of reads or writes alone, bursts, and limits that several
+    disks share: they are found and named, not merged.
+    """
+
+    expressible: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...]
+
+    def of_path(self, settings: Mapping[str, Any]) -> Mapping[str, object]:
+        """The values that a path can say, by its option."""
+        flat = dict(_flat(settings))
+        return {
+            option: next((flat[word] for word in words if word in flat), None)
+            for option, words in self.expressible.items()
+        }
+
+    def written(self, attachment: Attachment) -> dict[str, object]:
+        """The limits of a path as the platform's words: the first of each option's."""
+        values = {words[0]: attachment.option(name) for name, words in self.expressible.items()}
+        return {word: value for word, value in values.items() if value is not None}
+
+    def beyond(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Each limit that is set and that a path cannot express, as written there."""
+        return self._named(settings, self.others)
+
+    def all(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """Each limit that is set, of a disk whose path can say none."""
+        own = (word for words in self.expressible.values() for word in words)
+        return self._named(settings, (*own, *self.others))
+
+    def _named(self, settings: Mapping[str, Any], words: Iterable[str]) -> tuple[str, ...]:
+        flat = dict(_flat(settings))
+        return tuple(
+            f"{word}={flat[word]}"
+            for word in words
+            if word in flat and str(flat[word]).strip() not in _none_of(word)
+        )
+
+
+def shared_group(word: str, name: object, of_all_disks: Iterable[object]) -> tuple[str, ...]:
+    """The name of a group whose limits several disks share; nothing for a disk's own group."""
+    return (f"{word}={name}",) if name and list(of_all_disks).count(name) > 1 else ()
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{key}.") if not above else ()
+        else:
+            yield f"{above}{key}", value
+
+
+def _none_of(word: str) -> tuple[str, ...]:
+    """The values of no limit; a burst lasts a second unless its length is set."""
+    return ("", "0", "0.0", "None", "1") if word.endswith("length") else ("", "0", "0.0", "None")
+
+
+def limit_words(expressible: Mapping[str, tuple[str, ...]], *families: Iterable[str]) -> LimitWords:
+    """The words of a platform; `families` may repeat those that a path can say."""
+    known = {word for words in expressible.values() for word in words}
+    others = (word for family in families for word in family if word not in known)
+    return LimitWords(expressible, tuple(others))
+
+
+def joined(*parts: Iterable[str]) -> tuple[str, ...]:
+    """Each combination of the parts, as one word."""
+    return tuple("".join(word) for word in product(*parts))

@@ -1,0 +1,230 @@
+"""All platforms: reads the guests of any, writes a path for each, changes a disk.
+
+A platform's file is imported by the name in its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.platforms import PRINTED, Platform
+from vdisklab.path.segments import BUS_OPTIONS, CacheMode
+from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
+from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.dialect import (
+    DOMAIN_TYPES,
+    Change,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Gap,
+    NotChangeableError,
+    Reader,
+    lacks,
+)
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.writing import require_configurable
+
+_LONGEST = 4096  # PATH_MAX
+
+
+@cache
+def dialect_of(platform: Platform) -> Dialect:
+    """The platform's way to say a disk."""
+    dialect: Dialect = import_module(f"vdisklab.platforms.{platform.module}").DIALECT
+    return dialect
+
+
+def dialects() -> Mapping[Platform, Dialect]:
+    """The platforms that have a file of their own, in the order of their rows."""
+    own = (platform for platform in Platform if platform.module == platform.value)
+    return {platform: dialect_of(platform) for platform in own}
+
+
+def forms() -> Mapping[str, Form]:
+    """All forms of configuration that can be written, by name."""
+    return {form.name: form for dialect in dialects().values() for form in dialect.forms}
+
+
+def form_named(name: str) -> Form:
+    """The form of that name. Raises PlanError."""
+    if name not in forms():
+        raise PlanError(
+            f"no platform has the form {name!r}", hint=f"possible: {', '.join(forms())}"
+        )
+    return forms()[name]
+
+
+def read_guests(
+    texts: Sequence[GuestText], notes: list[str] | None = None
+) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of all guests in these texts.
+
+    Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
+    that no platform knows; if it is not required, `notes` gets the message instead.
+    """
+    known = tuple(dialects().values())
+    readers: dict[int, Reader] = {}
+    disks: list[ConfiguredDisk] = []
+    yaml: list[GuestText] = []
+    for text in texts:
+        owner = next((dialect for dialect in known if dialect.recognises(text)), None)
+        try:
+            if owner is None:
+                _require_known(text, known)
+                yaml.append(text)
+            else:
+                reader = readers.get(id(owner)) or owner.reader(texts)
+                readers[id(owner)] = reader
+                disks += reader(text)
+        except PlanError as error:
+            if text.required or notes is None:
+                raise
+            notes.append(f"{error}: skipped.")
+    return tuple(map(_readable, (*disks, *_disks_of_yaml(yaml, known))))
+
+
+def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:
+    """Raises PlanError for a text that is not YAML, or has a document of no platform."""
+    if not any(
+        dialect.recognises_document(document) for document in text.documents for dialect in known
+    ):
+        raise PlanError(
+            f"{text.origin} holds no guest that vdisklab knows", hint=f"it reads {PRINTED}"
+        )
+
+
+def _disks_of_yaml(
+    texts: Sequence[GuestText], known: Sequence[Dialect]
+) -> Iterator[ConfiguredDisk]:
+    for dialect in known:
+        own = [text for text in texts if any(map(dialect.recognises_document, text.documents))]
+        reader = dialect.reader(texts) if own else None
+        for text in own:
+            yield from () if reader is None else reader(text)
+
+
+def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
+    """The disk with its texts cut to what a table can hold: a hostile file has megabytes."""
+    return replace(
+        disk,
+        domain=_cut(disk.domain),
+        target=_cut(disk.target),
+        source=disk.source and _cut(disk.source),
+        problem=disk.problem and _cut(disk.problem),
+        limits=tuple(map(_cut, disk.limits)),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:100]}…"
+
+
+def configure(request: ExportRequest, form: str) -> Configuration:
+    """The configuration of a disk with a user's options, in a form of `forms`.
+
+    A QEMU named in the path and what is set inside the guest become gaps, because guests'
+    configurations cannot say them. Raises PlanError for texts and sizes that the platform would
+    refuse, and for paths that it cannot express.
+    """
+    chosen = form_named(form)
+    _require_plain_texts(request)
+    _require_disk(request, absolute=chosen.absolute)
+    attachment, shares_directory = request.path.attachment, request.path.shares_directory
+    schema = BUS_OPTIONS[attachment.bus]
+    gaps = tuple(
+        Gap(f"{option}={schema[option].format(value)}", instead)
+        for option, instead in _NOT_CONFIGURED.items()
+        # The comments of a share say how the guest mounts it.
+        if (value := attachment.option(option)) is not None
+        and not (shares_directory and option in IN_THE_GUEST)
+    )
+    if shares_directory:
+        request = replace(request, path=without_qemu(request.path))
+    else:
+        request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
+    require_configurable(request.path)
+    configuration = (chosen.write_share if shares_directory else chosen.write)(request)
+    return replace(configuration, gaps=(*gaps, *configuration.gaps))
+
+
+_NOT_CONFIGURED = {
+    "qemu": "the guest runs under the QEMU that is installed",
+    "guests": "give each guest a disk of its own like this one",
+    **dict.fromkeys(IN_THE_GUEST, "set it inside the guest"),
+    "cgroup_iops": "set IOReadIOPSMax and IOWriteIOPSMax of QEMU's systemd unit",
+    "cgroup_bps": "set IOReadBandwidthMax and IOWriteBandwidthMax of QEMU's systemd unit",
+}
+
+
+def _require_plain_texts(request: ExportRequest) -> None:
+    """Refuses control characters, which XML and line-based files cannot hold."""
+    for text in (request.source or "", request.name):
+        if not text.isprintable():
+            raise PlanError(
+                f"{text!r} has control characters, which no configuration may contain",
+                hint="rename it",
+            )
+    if not request.name:
+        raise PlanError("the guest needs a name", hint="--name web1")
+
+
+def _require_disk(request: ExportRequest, *, absolute: bool) -> None:
+    source = request.source
+    if source == "" or (absolute and not (source or "/").startswith("/")):
+        raise PlanError(
+            f"{source!r} is not a source of a disk",
+            hint="give an absolute path: --source /srv/images/web1.qcow2",
+        )
+    if request.size <= 0:
+        raise PlanError("a disk cannot have size 0", hint="--size 10G")
+    if "/" in request.name:
+        raise PlanError(f"{request.name!r} cannot be the name of a guest", hint="--name web1")
+    if request.domain_type not in DOMAIN_TYPES:
+        raise PlanError(f"unknown domain type {request.domain_type!r}", hint="write kvm or qemu")
+
+
+_CHANGEABLE = ("aio", "iothread")
+
+
+def same_image_and_bus(path: DiskPath, other: DiskPath) -> bool:
+    """True for two paths that differ only in settings that a change can make."""
+    return _fixed(path) == _fixed(other)
+
+
+def _fixed(path: DiskPath) -> DiskPath:
+    kept = tuple(option for option in path.attachment.options if option[0] not in _CHANGEABLE)
+    attachment = Attachment(path.attachment.bus, kept)
+    return replace(path, cache=CacheMode.NONE, attachment=attachment)
+
+
+def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
+    """The change of a disk to the settings of a path: cache mode, aio, I/O thread.
+
+    They leave the image and the guest's view of the bus as they are; everything else needs a
+    conversion, or a driver in the guest. Raises NotChangeableError if its platform has no such
+    setting, PlanError if nobody has.
+    """
+    if disk.path is None:
+        raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
+    if wanted.image is not None or wanted.layers:  # else a whole device of the guest's own
+        require_configurable(wanted)
+    dialect = dialect_of(disk.platform)
+    if wanted.cache.spelled_out not in dialect.cache_modes:
+        raise lacks(disk.platform, f"cache mode {wanted.cache}")
+    return dialect.change(disk, disk.path, wanted)
+
+
+def can_change(disk: ConfiguredDisk, wanted: DiskPath) -> bool:
+    """True if one line gives the disk the settings of a path."""
+    try:
+        change_of(disk, wanted)
+    except PlanError:
+        return False
+    return True

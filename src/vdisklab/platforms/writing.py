@@ -1,0 +1,146 @@
+"""The parts that writers of configurations share: refusals, gaps, comments, YAML."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+
+from vdisklab.errors import PlanError
+from vdisklab.guest.qemu.block_nodes import format_options
+from vdisklab.guest.qemu.plugging import mount_command
+from vdisklab.path.disk_path import DiskPath, Image
+from vdisklab.path.rules import impossible
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
+from vdisklab.platforms.dialect import ExportRequest, Gap, NotExpressibleError
+from vdisklab.storage.image_commands import create_command, key_path
+from vdisklab.units import format_size
+
+
+def require_configurable(path: DiskPath) -> None:
+    """Raises PlanError for a path that is not a guest's disk or is impossible."""
+    if path.on_host:
+        raise PlanError(
+            f"{path} has no guest, so there is nothing to configure",
+            hint="name a path that gives a disk to a guest, such as ext4/qcow2/none",
+        )
+    if not path.has_storage:
+        raise PlanError(
+            f"{path} stores nothing: it only shows the maximum speed",
+            hint="name a path with an image, such as raw/none",
+        )
+    reason = impossible(path)
+    if reason is not None:
+        raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
+
+
+def cache_gaps(path: DiskPath) -> Iterator[Gap]:
+    """The gaps of platforms that have defaults of their own and no `write-cache` property."""
+    if path.cache is CacheMode.DEFAULT:
+        yield Gap("cache mode default", "written as writeback, which QEMU uses by default")
+    if path.attachment.write_cache is not WriteCache.MODE:
+        yield Gap(
+            f"write_cache={path.attachment.write_cache}",
+            "the disk's write cache follows the cache mode",
+        )
+
+
+_SAID_ELSEWHERE = frozenset({"aio", "write_cache", "discard", "iothread", "queues"})
+"""Options that each platform writes or names as a gap in its own words."""
+
+
+def other_gaps(path: DiskPath, written: Collection[str] = ()) -> Iterator[Gap]:
+    """A gap for each other option of QEMU's that the platform does not write."""
+    for member, size in format_options(path.image):
+        yield Gap(f"{member}={format_size(size)}", "QEMU chooses its size")
+    schema = BUS_OPTIONS[path.attachment.bus]
+    for option, value in path.attachment.options:
+        if option not in _SAID_ELSEWHERE and option not in written:
+            yield Gap(f"{option}={schema[option].format(value)}", "the guest gets QEMU's default")
+
+
+def image_commands(image: Image, place: Path, size: int) -> Iterator[str]:
+    """The commands that create the image `place`, with a chain's other images beside it."""
+    if image.encrypted:
+        yield f"{key_path(place)} holds the key: make it, readable by QEMU only"
+    names = ("base", *range(1, image.backing)) if image.backing else ()
+    chain = [*(place.with_name(f"{place.stem}-{name}{place.suffix}") for name in names), place]
+    yield shlex.join(create_command(image.base, chain[0], size)).replace(" -q ", " ")
+    for below, above in pairwise(chain):
+        yield shlex.join(create_command(image, above, size, below=below)).replace(" -q ", " ")
+    if image.backing:
+        share = f"{image.option('overlay')} %"
+        yield f"these overlays are empty; those measured held {share} of the disk's clusters each"
+    if image.compressed:
+        yield (
+            f"fill it with `qemu-img convert -n -c -O qcow2 OLD {place}`: QEMU does not compress "
+            "what a guest writes"
+        )
+    for number in range(1, image.snapshots + 1):
+        yield shlex.join(("qemu-img", "snapshot", "-c", f"s{number}", str(place)))
+    for number in range(1, image.bitmaps + 1):
+        yield shlex.join(("qemu-img", "bitmap", "--add", "-f", "qcow2", str(place), f"b{number}"))
+
+
+def preparation(request: ExportRequest, place: str) -> Iterator[str]:
+    """Comment lines: the path, the host layers below, and how the image is created."""
+    path = request.path
+    yield f"vdisklab {path}"
+    if path.layers:
+        kind = "the block device" if request.on_device else "the file system"
+        yield f"{place} is on {kind} {path.stack}"
+    if path.image is not None:
+        yield from image_commands(path.image, Path(place), request.size)
+
+
+def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:
+    """Lines and gaps as comments that begin with `#`."""
+    texts = [*lines, *map(str, gaps)]
+    return "".join(f"# {' '.join(text.split())}\n" for text in texts)
+
+
+Node = Mapping[str, "Node"] | Sequence["Node"] | str | int | bool
+
+
+def to_yaml(node: Node) -> str:
+    """Block-style YAML, its keys in their order."""
+    text: str = yaml.safe_dump(node, sort_keys=False, allow_unicode=True, width=1000)
+    return text
+
+
+TAG = "share0"
+"""The name by which the guest mounts a shared directory."""
+
+
+def share_of(request: ExportRequest) -> str:
+    """The source, or a default directory."""
+    return f"/srv/{request.name}" if request.source is None else request.source
+
+
+def is_9p(request: ExportRequest) -> bool:
+    """True for a directory that is shared by 9p, False for virtiofs."""
+    return request.path.attachment.bus is Bus.P9
+
+
+def cache_of_share(request: ExportRequest) -> str:
+    """The cache of the directory's server or client."""
+    return str(request.path.attachment.option("cache"))
+
+
+def share_comments(request: ExportRequest) -> Iterator[str]:
+    """The path, the host layers below the directory, and what the guest mounts it with."""
+    attachment = request.path.attachment
+    yield f"vdisklab {request.path}"
+    if request.path.layers:
+        yield f"{share_of(request)} is on the file system {request.path.stack}"
+    mount = mount_command(TAG, attachment.bus.value, attachment.guest_mount, "/mnt")
+    yield f"in the guest: {shlex.join(mount)}"
+
+
+def require_virtiofs(platform: str, request: ExportRequest) -> None:
+    """Raises NotExpressibleError for a directory that is shared by 9p."""
+    if is_9p(request):
+        raise NotExpressibleError(platform, "9p", "use virtiofs, or --to qemu")
