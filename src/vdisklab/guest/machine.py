@@ -170,9 +170,10 @@ def start_machine(
         )
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
-        system = _system(config, agent)
+        boot = config.boot
+        system = detect_os(agent, boot.diskspd) if isinstance(boot, UserBoot) else MicroGuest()
         if config.accelerator is Accelerator.TCG:
-            is_users = isinstance(config.boot, UserBoot)
+            is_users = isinstance(boot, UserBoot)
             (require_steady_rate if is_users else require_steady_clock)(agent)
         if system.family is Family.WINDOWS:
             agent = agent.on_windows()
@@ -248,12 +249,6 @@ def _boot_seconds(config: GuestConfig) -> float:
     if isinstance(config.boot, UserBoot):
         return config.boot.seconds or USER_BOOT_SECONDS[config.accelerator]
     return BOOT_SECONDS[config.accelerator]
-
-
-def _system(config: GuestConfig, agent: Agent) -> GuestSystem:
-    if isinstance(config.boot, UserBoot):
-        return detect_os(agent, config.boot.diskspd)
-    return MicroGuest()
 
 
 def _await_agent_port(
@@ -344,11 +339,7 @@ def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
             f"the guest agent's answer to guest-get-osinfo is not as expected: {system!r:.200}",
             hint="install the qemu-guest-agent of the guest's distribution in it",
         )
-    name = _name(system)
+    name = str(system.get("pretty-name") or system.get("name") or system.get("id") or "unknown")
     if system.get("id") == "mswindows":
         return WindowsGuest(name, version, diskspd)
     return LinuxGuest(name, version)
-
-
-def _name(system: Mapping[str, Any]) -> str:
-    return str(system.get("pretty-name") or system.get("name") or system.get("id") or "unknown")

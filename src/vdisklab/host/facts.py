@@ -244,14 +244,10 @@ def host_queue_checks(
 
     A setting that the kernel does not show is left out.
     """
-    queues = [_queue(devices / f"{major}:{minor}") for major, minor in numbers]
-    return tuple(_checks(queues))
-
-
-def _queue(device: Path) -> Path:
-    """The queue of a disk; a partition has that of its disk (Documentation/ABI, sysfs-block)."""
-    own = device / "queue"
-    return own if own.exists() else device.resolve().parent / "queue"
+    found = [devices / f"{major}:{minor}" for major, minor in numbers]
+    # A partition has the queue of its disk (Documentation/ABI, sysfs-block).
+    places = [own if (own / "queue").exists() else own.resolve().parent for own in found]
+    return tuple(_checks([place / "queue" for place in places]))
 
 
 def _checks(queues: Sequence[Path]) -> Iterator[Check]:

@@ -277,7 +277,10 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
             "QEMU": files.errors, "the lab's console": files.console,
             "the job": files.stream, "resets of the lab's CPUs": files.resets,
         }  # fmt: skip
-        texts = {title: _text(file) for title, file in parts.items()}
+        texts = {
+            title: file.read_text(errors="replace") if file.is_file() else ""
+            for title, file in parts.items()
+        }
         record = state_directory() / "lab-failures" / f"{name}.txt"
         record.parent.mkdir(parents=True, exist_ok=True)
         whole = [f"== {title}\n{text}" for title, text in texts.items()]
@@ -292,7 +295,3 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
         ]:
             old.unlink()
         raise
-
-
-def _text(file: Path) -> str:
-    return file.read_text(errors="replace") if file.is_file() else ""

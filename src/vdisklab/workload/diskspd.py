@@ -266,7 +266,7 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
     for number, line in enumerate(text.splitlines(), 1):
         heading = _HEADING.fullmatch(line)
         if heading is not None:
-            section = _section(heading)
+            section = heading[1].lower() + (heading[2] or "")  # `mix70` for 70 % reads
         elif _OTHER_HEADING.fullmatch(line) is not None:
             section = None
         elif (new := _NEW.fullmatch(line)) is not None:
@@ -280,11 +280,6 @@ def _results(text: str) -> Iterator[tuple[int, str, tuple[Sample, ...]]]:
                 f"line {number}: {line.strip()[:70]!r} is not a result of CrystalDiskMark "
                 "(`…: 897.182 MB/s [ 855.6 IOPS]`)"
             )
-
-
-def _section(heading: re.Match[str]) -> str:
-    """`read`, `write`, or `mix70` for 70 % reads; `mix` if the share is not stated."""
-    return heading[1].lower() + (heading[2] or "")
 
 
 def _new(match: re.Match[str], section: str) -> tuple[str, tuple[Sample, ...]]:

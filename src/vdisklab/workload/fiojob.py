@@ -183,7 +183,10 @@ def _seconds(span: str) -> float:
 
 def _sections(job: str, origin: str) -> list[Section]:
     parsed: list[tuple[str, dict[str, str]]] = []
-    for number, line in enumerate(_lines(job), 1):
+    for number, text in enumerate(job.splitlines(), 1):
+        line = text.strip()
+        if line.startswith(("#", ";")):
+            continue
         match = _SECTION.fullmatch(line)
         if match is not None:
             parsed.append((match[1].strip(), {}))
@@ -196,12 +199,6 @@ def _sections(job: str, origin: str) -> list[Section]:
             key, _, value = line.partition("=")
             parsed[-1][1][key.strip().lower()] = value.strip()
     return [Section(name, options) for name, options in parsed]
-
-
-def _lines(job: str) -> Iterator[str]:
-    for line in job.splitlines():
-        text = line.strip()
-        yield "" if text.startswith(("#", ";")) else text
 
 
 def _check(section: Section, origin: str) -> None:

@@ -76,7 +76,10 @@ class Install(Workload):
         packages = subject.packages.get(system.name, system.serial)
         shell = ("sh", "-s", "--", subject.path, packages, log)
         command = (*_ALONE, *shell) if packages.startswith("/") else shell
-        return Script(command, 0.0, _TIMEOUT, stdin=_script(), collect=(log,), observe=_OBSERVED)
+        script = resources.files("vdisklab.workload") / "scripts" / "install.sh"
+        return Script(
+            command, 0.0, _TIMEOUT, stdin=script.read_text(), collect=(log,), observe=_OBSERVED
+        )
 
     def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
         """The duration; growth and flushes of the image are counted outside."""
@@ -99,10 +102,6 @@ def systems_of(profile: Profile) -> tuple[System, ...]:
     """The systems that a profile installs, each once."""
     plans = [plan for plan in profile.measurements if plan.program == PROGRAM]
     return tuple(dict.fromkeys(system_of(plan) for plan in plans))
-
-
-def _script() -> str:
-    return (resources.files("vdisklab.workload") / "scripts" / "install.sh").read_text()
 
 
 ROOM = 256 * MIB

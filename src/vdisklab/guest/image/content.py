@@ -162,7 +162,7 @@ class GuestContent:
         self.early.file(f"{base}/modules.dep", _dependencies(tree, every))
         self.early.file(f"{base}/modules.alias", _aliases(every))
         for name, wanted in (("root", ROOT_MODULES), ("disk", disks)):
-            line = " ".join(_loadable(tree, wanted))
+            line = " ".join(module.name for name in wanted for module in tree.closure([name])[-1:])
             self.early.file(f"etc/vdisklab/{name}-modules", f"{line}\n".encode())
 
 
@@ -176,10 +176,6 @@ _GUEST_PATHS = {
 
 def _modules_of(buses: Iterable[Bus]) -> set[str]:
     return {name for bus in buses for name in BUS_MODULES[bus]}
-
-
-def _loadable(tree: ModuleTree, names: Iterable[str]) -> list[str]:
-    return [module.name for name in names for module in tree.closure([name])[-1:]]
 
 
 def _dependencies(tree: ModuleTree, modules: Iterable[Module]) -> bytes:

@@ -112,12 +112,6 @@ def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, 
     }
 
 
-def _stamp(path: Path) -> list[int]:
-    """Numbers that change when the file is replaced, by a package or by hand."""
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
-
-
 def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
     """The image in the cache with this request and with unchanged sources."""
     for manifest in sorted(directory.glob("[!.]*/manifest.json")):
@@ -135,7 +129,9 @@ def _kept(directory: Path, request: Mapping[str, Any]) -> GuestImage | None:
 
 
 def _stamps(paths: Iterable[str]) -> dict[str, list[int]]:
-    return {path: _stamp(Path(path)) for path in paths}
+    """Numbers that change when a file is replaced, by a package or by hand."""
+    found = {path: Path(path).stat() for path in paths}
+    return {path: [status.st_size, status.st_mtime_ns] for path, status in found.items()}
 
 
 def _image(directory: Path, known: Mapping[str, Any]) -> GuestImage:
@@ -225,7 +221,9 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
     Raises HostError.
     """
     directory = cache / "boot"
-    final = directory / _disk_fingerprint(image)
+    scripts = guest_scripts()
+    parts = [image.fingerprint, *(scripts[name].decode() for name in _SCRIPTS)]
+    final = directory / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     system = DiskSystem(final / "initrd", final / "tree")
 
     def build() -> DiskSystem:
@@ -237,12 +235,6 @@ def disk_system(host: Host, cache: Path, kernel: Kernel, image: GuestImage) -> D
     return kept_or_built(
         directory, lambda: system if final.exists() else None, build, "the system on the boot disk"
     )
-
-
-def _disk_fingerprint(image: GuestImage) -> str:
-    scripts = guest_scripts()
-    parts = [image.fingerprint, *(scripts[name].decode() for name in _SCRIPTS)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _build_disk(host: Host, kernel: Kernel, image: GuestImage, work: Path) -> None:

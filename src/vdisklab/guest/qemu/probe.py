@@ -145,7 +145,13 @@ def probe_qemu(
         return QemuFeatures(
             number=version.number,
             version=str(version),
-            machines=_machine_names(answers.get("query-machines", ())),
+            # With aliases: `pc` is one of the newest `pc-i440fx-…`.
+            machines=frozenset(
+                str(machine[key])
+                for machine in answers.get("query-machines", ())
+                for key in ("name", "alias")
+                if key in machine
+            ),
             devices={
                 name: frozenset(str(entry["name"]) for entry in answers[f"device {name}"])
                 for name in devices
@@ -195,11 +201,6 @@ def _no_qemu(binary: Path | str, output: str = "") -> HostError:
         f"{binary} does not answer like QEMU{ended}",
         hint="give --qemu the path of a qemu-system-x86_64 that runs here",
     )
-
-
-def _machine_names(machines: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Names and aliases: `pc` is an alias of the newest `pc-i440fx-…`."""
-    return frozenset(str(m[key]) for m in machines for key in ("name", "alias") if key in m)
 
 
 def _aio_modes(schema: Iterable[Mapping[str, Any]]) -> frozenset[str]:
