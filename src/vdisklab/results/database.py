@@ -29,16 +29,24 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, NoDatabaseError
+from vdisklab.errors import (
+    DamagedError,
+    DatabaseBusyError,
+    DatabaseError,
+    NoDatabaseError,
+    UnstorableError,
+)
 from vdisklab.results import migrations
 from vdisklab.results.address import Address
-from vdisklab.results.damage import first_damage
+from vdisklab.results.damage import UnsoundError, first_damage
 
 if TYPE_CHECKING:
     import psycopg  # an optional dependency
 
 PATIENCE_SECONDS = 10.0
 _CONNECT_SECONDS = 10
+_OLDEST_SQLITE = (3, 38)
+"""The first with STRICT tables (3.37), and with JSON in every build."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,10 +81,10 @@ class Database:
             yield
         except _DAMAGE as error:
             _log.debug("reading the database failed", exc_info=error)
-            damage = None
+            said = isinstance(error, UnsoundError)
+            problem, hint = str(error) if said else "its rows contradict each other", _DAMAGED
             with suppress(SQLAlchemyError, sqlite3.Error, *_DAMAGE), self._readers.connect() as own:
-                damage = first_damage(own)
-            problem, hint = damage or ("its rows contradict each other", _DAMAGED)
+                problem, hint = first_damage(own, error) or (problem, hint)
             raise DamagedError(
                 f"the database {self.address} is damaged: {problem}", hint=hint
             ) from error
@@ -111,9 +119,20 @@ def open_database(address: Address, *, create: bool, patience: float) -> Iterato
 def _bring_up_to_date(database: Database) -> None:
     with database.reading() as connection:
         current = migrations.is_current(connection)
-    if not current:
+        version = migrations.schema_version(connection)
+    if current:
+        return
+    try:
         with database.writing() as connection:
             migrations.upgrade(connection)
+    except DatabaseError as error:
+        if version is None or error.hint != _WRITABLE:
+            raise
+        raise DatabaseError(
+            f"{error.message}, and it is an older vdisklab's (schema {version}), which must be "
+            "brought up to date before it can be read",
+            hint="copy it into a directory that can be written, and give --db the copy",
+        ) from error
 
 
 def _consistent(engine: sa.Engine) -> dict[str, Any]:
@@ -124,6 +143,11 @@ def _consistent(engine: sa.Engine) -> dict[str, Any]:
 
 
 def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.Engine:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise DatabaseError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, which is too old",
+            hint="use a Python with SQLite 3.38 or later, or PostgreSQL: --db postgresql://…",
+        )
     exists = _is_there(file)
     if not create and not exists:
         raise NoDatabaseError(
@@ -300,6 +324,24 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
         raise _as_sentence(error, address) from error
 
 
+def as_unstorable(error: Exception) -> UnstorableError | None:
+    """The refusal of a value by a column or a rule of the tables; None for any other error."""
+    cause = error.orig if isinstance(error, StatementError) else error
+    if isinstance(cause, UnstorableError):
+        return cause
+    named = getattr(getattr(cause, "diag", None), "constraint_name", None)
+    rule = named or str(cause).removeprefix("CHECK constraint failed: ")
+    column, is_, expected = rule.partition(" is ")
+    broken = isinstance(error, IntegrityError) and is_
+    too_large = isinstance(cause, OverflowError) or getattr(cause, "sqlstate", None) == "22003"
+    if not broken and not too_large:
+        return None
+    return UnstorableError(
+        f"{column} is not {expected}" if broken else "a number is too large to be stored",
+        hint="the program that reported it is probably wrong: `vdisklab show RUN --raw`",
+    )
+
+
 # What converting rows of a damaged database raises: values of another type, rows that refer to
 # missing ones, JSON and compressed text that end too early.
 _DAMAGE = (
@@ -309,8 +351,9 @@ _DAMAGE = (
 
 def _as_sentence(error: Exception, address: Address) -> DatabaseError:
     cause = error.orig if isinstance(error, StatementError) else error
-    if isinstance(cause, DatabaseError):  # a column type refused a value
-        return cause
+    refusal = as_unstorable(error)
+    if refusal is not None:
+        return refusal
     if isinstance(error, IntegrityError):
         return DatabaseError(
             f"the database {address} has a row that conflicts with this one: {_first_line(cause)}",

@@ -1,9 +1,10 @@
 """Exports and imports whole campaigns as JSON, and writes samples as CSV.
 
 The JSON has the fields of `results.model` under their names. Within one `format` fields may be
-added, never renamed or removed; readers skip those they do not know.
+added, never renamed or removed; readers skip those they do not know. `vdisklab/1` had other
+names for a run's round and a check's values.
 
-    {"format": "vdisklab/1",
+    {"format": "vdisklab/2",
      "metrics": [{"name": "iops", "unit": "1/s", "better": "higher"}, ...],
      "power_cuts": [{"id": ..., "host": {...}, "path": ..., "survives": ..., ...}, ...],
      "campaigns": [{"id": ..., "host": {...}, ..., "runs": [{"id": ..., ...}, ...]}, ...]}
@@ -30,20 +31,16 @@ from pydantic import TypeAdapter, ValidationError
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.results.model import METRICS, Campaign, Origin, Run
 from vdisklab.results.power_cut import PowerCut
-from vdisklab.results.rows import metric_row
+from vdisklab.results.rows import metric_row, plan_error
 from vdisklab.results.store import Store
-from vdisklab.results.stored_plan import plan_error
 from vdisklab.validation import first_problem
 
-FORMAT = "vdisklab/1"
+FORMAT = "vdisklab/2"
+_OLDER_FORMAT = "vdisklab/1"
+_OLDER_NAMES = {"block": "round", "asked": "requested", "seen": "observed"}
 
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
-
-_EXPORTED_NAMES: Mapping[str, str] = {
-    "round": "block", "requested": "asked", "observed": "seen"
-}  # fmt: skip
-"""The keys of exported files that differ from the names of fields."""
 
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _GZIP = b"\x1f\x8b"
@@ -145,10 +142,7 @@ def without_raw(run: Run) -> Run:
 
 
 def _fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any dataclass
-    return {
-        _EXPORTED_NAMES.get(field.name, field.name): _plain(getattr(value, field.name))
-        for field in fields(value)
-    }
+    return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
 
 
 def _plain(value: object) -> object:
@@ -177,6 +171,8 @@ def read_export(content: bytes, *, name: str) -> Export:
     export, or of another format.
     """
     document = _document(content, name)
+    if document["format"] == _OLDER_FORMAT:
+        _rename(document["campaigns"])
     campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
     power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
     _require_unique("campaigns", (campaign.campaign.id for campaign in campaigns), name)
@@ -203,7 +199,7 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
             f"{name} is not an export of vdisklab: it does not name a format",
             hint=f'an export begins with {{"format": "{FORMAT}"',
         )
-    if file_format != FORMAT:
+    if file_format not in (FORMAT, _OLDER_FORMAT):
         raise DatabaseError(
             f"{name} has format {file_format[:40]!r}; this vdisklab reads {FORMAT}",
             hint="update vdisklab, or write the file with `vdisklab export-data`",
@@ -211,6 +207,17 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
     if not isinstance(document.get("campaigns"), list):
         _refuse(name, "it has no list of campaigns")
     return document  # type: ignore[no-any-return] # a dict, as it has a format
+
+
+def _rename(value: object) -> None:
+    """Gives the campaigns, runs and checks of `vdisklab/1` the names of today."""
+    for inner in value if isinstance(value, list) else ():
+        if isinstance(inner, dict):
+            for before, now in _OLDER_NAMES.items():
+                if before in inner:
+                    inner[now] = inner.pop(before)
+            _rename(inner.get("runs"))
+            _rename(inner.get("checks"))
 
 
 def _unpacked(content: bytes, name: str) -> bytes:

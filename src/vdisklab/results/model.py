@@ -12,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
@@ -276,9 +274,8 @@ class Check:
     """
 
     name: str
-    # Exported files have the earlier names.
-    requested: Annotated[str | None, Field(validation_alias="asked")]
-    observed: Annotated[str, Field(validation_alias="seen")]
+    requested: str | None
+    observed: str
 
     @property
     def confirmed(self) -> bool:
@@ -377,7 +374,7 @@ class Run:
     cell: str
     path: str
     page_cache: PageCache
-    round: Annotated[int, Field(validation_alias="block")]  # the name in exported files
+    round: int
     position: int
     origin: Origin
     started: datetime

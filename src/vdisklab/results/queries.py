@@ -17,7 +17,6 @@ import sqlalchemy as sa
 
 from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
-from vdisklab.results.damage import require_plausible
 from vdisklab.results.model import Direction, Run
 from vdisklab.results.outlines import (
     CellSums,
@@ -118,7 +117,6 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
 def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellSums, ...]:
     """The counters, summed by cell and measurement."""
     run, measurement = schema.run, schema.measurement
-    _require_counts(connection)
     counts = _Counts(keys)
     device = counts.device.c
 
@@ -147,7 +145,6 @@ def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellSums, ...]
 def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunSums, ...]:
     """CPU seconds and operations of each run, over the measurements that have both."""
     run, seconds = schema.run, schema.measurement.c.host_cpu_seconds
-    _require_counts(connection)
     counts = _Counts(keys)
     query = (
         counts.of(schema.campaign.c.id, run.c.round, run.c.cell, sa.func.sum(seconds),
@@ -156,13 +153,6 @@ def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunSums
         .group_by(schema.campaign.c.id, run.c.round, run.c.cell)
     )  # fmt: skip
     return tuple(RunSums(*row) for row in connection.execute(query))
-
-
-def _require_counts(connection: sa.Connection) -> None:
-    """Raises ValueError if an observer is unknown, or a number cannot have been counted."""
-    connection.scalars(sa.select(schema.counted.c.observer).distinct()).all()
-    require_plausible(connection, schema.counted)
-    require_plausible(connection, schema.measurement)
 
 
 class _Counts:
@@ -248,7 +238,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
         measured[row.run].append((row.name, row.command))
     return tuple(
         Example(
-            row["cell"], row["id"], row["round"], row["started"], row["accelerator"],
+            row["cell"], row["id"], row["round"], row["started"], rows.ran_under(row),
             row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
             tuple(measured[row["key"]]),
         )
@@ -313,10 +303,7 @@ def _measurements(
 def _samples(
     connection: sa.Connection, condition: sa.ColumnElement[bool]
 ) -> tuple[list[tuple[str, str]], Floats]:
-    """Quantities, and rows: a measurement's key, an index into the quantities, and a value.
-
-    Raises ValueError for a value that cannot have been measured, as reading a whole run does.
-    """
+    """Quantities, and rows: a measurement's key, an index into the quantities, and a value."""
     sample = schema.sample
     metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
     if not metrics:
@@ -332,9 +319,6 @@ def _samples(
         .order_by(sample.c.measurement, sample.c.ordinal)
     )
     numbers = _numbers(connection, query)
-    strange = numbers[~np.isfinite(numbers[:, 2]) | (numbers[:, 2] < 0), 2]
-    if len(strange):
-        raise ValueError(f"{strange[0]} cannot have been measured")
     return [(side, name) for name in metrics for side in directions], numbers
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from vdisklab.errors import UnstorableError
 from vdisklab.path.segments import PageCache
+from vdisklab.plan.guest import RanUnder
+from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.settings import Request
+from vdisklab.results import schema
 from vdisklab.results.model import (
     Campaign,
     Check,
@@ -33,9 +41,20 @@ from vdisklab.results.model import (
 )
 from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
-from vdisklab.results.schema import storable
+from vdisklab.validation import first_problem
 
 Row = sa.RowMapping
+
+DEEPEST = 100
+"""Maximum nesting of a plan; vdisklab's plans have five levels."""
+
+
+class UnusableError(ValueError):
+    """A stored value that breaks no rule of its table, and yet cannot have been stored."""
+
+    def __init__(self, table: sa.Table, row: Row, problem: str) -> None:
+        super().__init__(problem)
+        self.table, self.row, self.problem = table, row, problem
 
 
 def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
@@ -45,8 +64,8 @@ def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
 
 _HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, IoCounters, HostLoad))
 _CAMPAIGN = _fields(Campaign, "plan", "host")
-_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
-_MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group")
+_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "accelerator", "failure")
+_MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group", "raw")
 _EVIDENCE = _fields(Evidence, *Observer)
 _MEMBER = _fields(Member, "evidence")
 _POWER_CUT = _fields(PowerCut, "host", "outcomes", "settings", "seen", "counterexample")
@@ -63,7 +82,8 @@ def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
 def host_row(facts: HostFacts) -> dict[str, Any]:
     """The row of a host; equal facts have an equal `fingerprint`, also when they are read again."""
     row = asdict(facts) | {"more": dict(facts.more)}
-    row = {name: storable(fact) if isinstance(fact, str) else fact for name, fact in row.items()}
+    for name, fact in row.items():
+        row[name] = schema.storable(fact) if isinstance(fact, str) else fact
     text = json.dumps(row, sort_keys=True)
     return row | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -84,16 +104,22 @@ def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
 
 
 def campaign_value(row: Row, host: HostFacts) -> Campaign:
-    """The campaign in a row of `campaign`."""
+    """The campaign in a row of `campaign`; raises UnusableError for a plan that is none."""
+    error = plan_error(row["plan"])
+    if error is not None:
+        raise UnusableError(schema.campaign, row, f"plan cannot be used: {error}")
     return Campaign(**_values(row, _CAMPAIGN), plan=row["plan"], host=host)
 
 
 def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
     """The row of a run, without its checks and measurements."""
+    emulated = run.accelerator == RanUnder.KVM_IN_EMULATED_HOST
     return _columns(run, _OUTLINE) | {
         "campaign": campaign_key,
         "page_cache": run.page_cache.value,
         "origin": run.origin.value,
+        "accelerator": RanUnder.KVM.value if emulated else run.accelerator,
+        "emulated": emulated,
         "commands": list(run.commands),
         "failure_kind": run.failure.kind.value if run.failure else None,
         "failure_message": run.failure.message if run.failure else None,
@@ -130,8 +156,15 @@ def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
         "campaign": campaign_id,
         "page_cache": PageCache(row["page_cache"]),
         "origin": Origin(row["origin"]),
+        "accelerator": ran_under(row),
         "failure": failure_value(row),
     }
+
+
+def ran_under(row: Row) -> str | None:
+    """What ran the guest of the run in a row of `run`; None without a guest."""
+    accelerator: str | None = row["accelerator"]
+    return RanUnder.KVM_IN_EMULATED_HOST.value if row["emulated"] else accelerator
 
 
 def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
@@ -154,7 +187,18 @@ def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dic
         "ordinal": ordinal,
         **_columns(measurement, _MEASUREMENT),
         **_columns(measurement.evidence, _EVIDENCE),
+        # A tenth of fio's JSON. Lone surrogates, which stand for invalid bytes, are kept.
+        "raw": zlib.compress(measurement.raw.encode(errors="surrogatepass")),
     }
+
+
+def _raw(row: Row) -> str:
+    """A program's output as it wrote it; raises UnusableError unless it is compressed text."""
+    try:
+        return zlib.decompress(row["raw"]).decode(errors="surrogatepass")
+    except (zlib.error, UnicodeDecodeError) as error:
+        problem = f"raw is {row['raw']!r:.40} instead of compressed text"
+        raise UnusableError(schema.measurement, row, problem) from error
 
 
 def measurement_value(
@@ -171,6 +215,7 @@ def measurement_value(
         evidence=_evidence_value(_values(row, _EVIDENCE), counted),
         series=tuple(series),
         group=group,
+        raw=_raw(row),
     )
 
 
@@ -213,7 +258,13 @@ def sample_value(row: Row) -> Sample:
 
 
 def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
-    """The rows of a measurement's series."""
+    """The rows of a measurement's series; raises UnstorableError for a point below zero or NaN."""
+    for value in (value for metric_series in series for value in metric_series.values):
+        if not 0 <= value < math.inf:
+            raise UnstorableError(
+                f"{value} in a series is not a number from 0 and is not stored",
+                hint="the program that reported it is probably wrong",
+            )
     return [
         {
             "measurement": measurement_key,
@@ -228,7 +279,11 @@ def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str
 
 
 def series_value(row: Row) -> Series:
-    """The series in a row of `series`."""
+    """The series in a row of `series`; raises UnusableError for a point that is none."""
+    for point in row["points"]:
+        if type(point) not in (float, int) or not 0 <= point < math.inf:
+            problem = f"points is {point!r:.40} instead of a number from 0"
+            raise UnusableError(schema.series, row, problem)
     points = tuple(map(float, row["points"]))
     return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
 
@@ -299,3 +354,53 @@ def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
         seen=row["seen"],
         counterexample=bad,
     )
+
+
+class _PlannedMeasurement(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    name: str
+    program: str | None = None
+    settings: dict[str, Any] = {}
+    filesystem: str | None = None
+
+
+class _Plan(BaseModel):
+    """What a stored plan must have for answers to use it; other parts are not checked."""
+
+    model_config = ConfigDict(extra="allow")
+    cells: list[str] = []
+    measurements: list[_PlannedMeasurement]
+    baseline: str = "host"
+    guest: dict[str, Any] = {}
+    qemu: dict[str, Any] = {}
+    devices: list[str] | None = None
+    directory: str | None = None
+    size_bytes: int | None = None
+
+
+def plan_error(plan: Any) -> str | None:  # noqa: ANN401 - any JSON value
+    """What is wrong with a plan, such as `measurements is missing`; None if nothing is."""
+    if _is_deep(plan):
+        return f"it is nested deeper than {DEEPEST} levels"
+    try:
+        _Plan.model_validate(plan)
+        request_alike(plan, Request)
+    except ValidationError as error:
+        return first_problem(error)
+    return None
+
+
+def _is_deep(plan: object) -> bool:
+    """True for a plan nested too deeply for a database or a reader."""
+    level: list[object] = [plan]
+    for _ in range(DEEPEST):
+        inner: list[object] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+        if not inner:
+            return False
+        level = inner
+    return True

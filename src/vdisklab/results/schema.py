@@ -1,17 +1,14 @@
 """The tables of the database of results; docs/database.md describes them for users.
 
-Rows are joined by small integer keys, which mean nothing outside one database. Users and exports
-see the `id` columns.
+The newest script in `migrations` creates them, with the rules for their values. Rows are joined by
+small integer keys, which mean nothing outside one database. Users and exports see the `id` columns.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import zlib
-from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,10 +16,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from vdisklab.errors import UnstorableError
-from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Better, Direction, FailureKind, Observer, Origin
-from vdisklab.results.stored_plan import plan_error
 
 # PostgreSQL text cannot contain NUL, and UTF-8 has no lone surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -33,248 +26,36 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-class _Stored:
-    """What the column types have in common."""
-
-    required = False
-    """True in a column that has no NULL: SQLite checks that when it writes, not when it reads."""
-
-    def absent(self, value: object, expected: str) -> Any:  # noqa: ANN401 - fits every column
-        """None for NULL; raises WrongValueError for any other value, and if one is required."""
-        if value is None and not self.required:
-            return None
-        raise _unlike(value, expected)
-
-
-class Mapped(_Stored, TypeDecorator[Mapping[str, Any]]):
-    """A JSON object."""
-
-    impl = sa.JSON
-    cache_ok = True
-
-    def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
-        """The stored object; raises WrongValueError for any other JSON value."""
-        del dialect
-        if isinstance(value, dict):
-            return value
-        self.absent(value, "a JSON object")
-        return None
-
-
-class Planned(Mapped):
-    """A campaign's plan."""
-
-    cache_ok = True
-
-    def process_result_value(self, value: object, dialect: Dialect) -> Mapping[str, Any] | None:
-        """The stored plan; raises WrongValueError for one that no answer can use."""
-        plan = super().process_result_value(value, dialect)
-        error = plan_error(plan)
-        if error is not None:
-            raise WrongValueError(f"cannot be used: {error}")
-        return plan
-
-
-class Listed(_Stored, TypeDecorator[Sequence[Any]]):
-    """A JSON array; with `least` one of numbers that are not smaller."""
-
-    impl = sa.JSON
-    cache_ok = True
-
-    def __init__(self, least: float | None = None) -> None:
-        super().__init__()
-        self.least = least
-
-    def process_bind_param(
-        self, value: Sequence[Any] | None, dialect: Dialect
-    ) -> Sequence[Any] | None:
-        """The value; raises UnstorableError for a number that is not finite, or too small."""
-        del dialect
-        if self.least is not None:
-            for number in value or ():
-                _require(number, self.least)
-        return value
-
-    def process_result_value(self, value: object, dialect: Dialect) -> Sequence[Any] | None:
-        """The stored array; raises WrongValueError for any other JSON value."""
-        del dialect
-        if not isinstance(value, list):
-            self.absent(value, "a JSON list")
-            return None
-        if self.least is not None:
-            for number in value:
-                if type(number) not in (float, int) or not self.least <= number < math.inf:
-                    raise _unlike(number, f"a number from {self.least:g}")
-        return value
-
-
-class Words(_Stored, TypeDecorator[str]):
-    """Text from outside; a name that is not UTF-8 must not prevent storing a run.
-
-    With `known`, one of these words: SQLite would accept any.
-    """
+class Words(TypeDecorator[str]):
+    """Text from outside; a name that is not UTF-8 must not prevent storing a run."""
 
     impl = sa.Text
     cache_ok = True
 
-    def __init__(self, known: type[StrEnum] | None = None) -> None:
-        super().__init__()
-        self.known = None if known is None else tuple(word.value for word in known)
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], str | None]:
-        """Returns the stored text; raises WrongValueError for anything else."""
-        del dialect, coltype
-        # A report reads 700,000 of them: a second call for each costs a tenth of its time.
-        if self.known is None:
-            return lambda value: value if type(value) is str else self.absent(value, "text")
-        known, expected = frozenset(self.known), f"one of {', '.join(self.known)}"
-        return lambda value: value if value in known else self.absent(value, expected)
-
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text to store; raises UnstorableError for a word that is not known."""
+        """The text to store."""
         del dialect
-        if value is not None and self.known is not None and value not in self.known:
-            raise UnstorableError(
-                f"{value[:40]!r} is none of {', '.join(self.known)}",
-                hint="update vdisklab: a newer one may know it",
-            )
         return None if value is None else storable(value)
 
 
-class Finite(_Stored, TypeDecorator[float]):
-    """A finite number, not below `least`: SQLite would silently turn NaN into NULL."""
+class Finite(TypeDecorator[float]):
+    """A finite number: SQLite would silently turn NaN into NULL."""
 
     impl = sa.Double
     cache_ok = True
 
-    def __init__(self, least: float = 0) -> None:
-        super().__init__()
-        self.least = least
-
-    def result_processor(
-        self, dialect: Dialect, coltype: object
-    ) -> Callable[[object], float | None]:
-        """Returns the stored number; raises WrongValueError for anything else."""
-        del dialect, coltype
-        least, expected = self.least, f"a number from {self.least:g}"
-        return lambda value: (
-            value
-            if isinstance(value, float | int) and least <= value < math.inf
-            else self.absent(value, expected)
-        )
-
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
-        """The value; raises UnstorableError for one that no program can have measured."""
+        """The value; raises UnstorableError for NaN and infinity."""
         del dialect
-        if value is not None:
-            _require(value, self.least)
+        if value is not None and not math.isfinite(value):
+            raise UnstorableError(
+                f"{value} is not a finite number and is not stored",
+                hint="a quantity that was not measured has no sample: leave it out of the file",
+            )
         return value
 
 
-def _require(value: float, least: float) -> None:
-    """Raises UnstorableError for a number that is not finite, or too small to be stored."""
-    if not math.isfinite(value):
-        raise UnstorableError(
-            f"{value} is not a finite number and is not stored",
-            hint="a quantity that was not measured has no sample: leave it out of the file",
-        )
-    if value < least:
-        raise UnstorableError(
-            f"{value} is below {least:g} and is not stored",
-            hint="the program that reported it is probably wrong",
-        )
-
-
-class WrongValueError(ValueError):
-    """A stored value of another kind than expected; says so after the column's name."""
-
-
-def _unlike(value: object, expected: str) -> WrongValueError:
-    shown = "NULL" if value is None else f"{value!r:.40}"
-    return WrongValueError(f"is {shown} instead of {expected}")
-
-
-class Whole(_Stored, TypeDecorator[int]):
-    """An integer, not below `least`, with a limited number of bits.
-
-    Neither Python nor SQLite enforces them.
-    """
-
-    impl = sa.BigInteger
-    cache_ok = True
-
-    def __init__(self, bits: int, least: int = 0) -> None:
-        super().__init__()
-        self.bits, self.least = bits, least
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[object], int | None]:
-        """Returns the stored integer; raises WrongValueError for anything else."""
-        del dialect, coltype
-        least, end, expected = self.least, 1 << self.bits - 1, f"a whole number from {self.least}"
-        return lambda value: (
-            value if type(value) is int and least <= value < end else self.absent(value, expected)
-        )
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """What the column is called in every database."""
-        narrow: TypeEngine[Any] = sa.Integer()
-        return dialect.type_descriptor(narrow if self.bits <= 32 else sa.BigInteger())
-
-    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
-        """The value; raises UnstorableError for one that does not fit."""
-        del dialect
-        if value is not None:
-            _require(value, self.least)
-            if value >= 1 << self.bits - 1:
-                raise UnstorableError(
-                    f"{value} is too large a number and is not stored",
-                    hint="the program that reported it is probably wrong: "
-                    "`vdisklab show RUN --raw`",
-                )
-        return value
-
-
-class YesOrNo(_Stored, TypeDecorator[bool]):
-    """True or False; SQLite has 1 and 0, and would take anything else for true."""
-
-    impl = sa.Boolean
-    cache_ok = True
-
-    def result_processor(
-        self, dialect: Dialect, coltype: object
-    ) -> Callable[[object], bool | None]:
-        """Returns the stored answer; raises WrongValueError for anything else."""
-        del dialect, coltype
-        return lambda value: bool(value) if value in (0, 1) else self.absent(value, "0 or 1")
-
-
-class Packed(_Stored, TypeDecorator[str]):
-    """A program's output: UTF-8 compressed by zlib, a tenth of fio's JSON.
-
-    Lone surrogates, which Python uses for invalid bytes, are preserved.
-    """
-
-    impl = sa.LargeBinary
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:
-        """The compressed text."""
-        del dialect
-        return None if value is None else zlib.compress(value.encode(errors="surrogatepass"))
-
-    def process_result_value(self, value: object, dialect: Dialect) -> str | None:
-        """The text as the program wrote it; raises WrongValueError for anything else."""
-        del dialect
-        try:
-            if isinstance(value, bytes):
-                return zlib.decompress(value).decode(errors="surrogatepass")
-        except (zlib.error, UnicodeDecodeError) as error:
-            raise _unlike(value, "compressed text") from error
-        self.absent(value, "compressed text")
-        return None
-
-
-class UtcTime(_Stored, TypeDecorator[datetime]):
+class UtcTime(TypeDecorator[datetime]):
     """A time: `timestamp with time zone`, or in SQLite ISO 8601 text in UTC."""
 
     impl = sa.Text
@@ -305,14 +86,8 @@ class UtcTime(_Stored, TypeDecorator[datetime]):
     ) -> datetime | None:
         """The stored time, in UTC."""
         del dialect
-        if value is None:
-            self.absent(value, "a time")
-            return None
-        try:
-            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-            return moment.astimezone(UTC)
-        except (ValueError, AttributeError, OverflowError) as error:
-            raise _unlike(value, "a time") from error
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return None if moment is None else moment.astimezone(UTC)
 
 
 metadata = sa.MetaData()
@@ -334,24 +109,17 @@ def _words(
     return sa.Column(name, Words, key=key, nullable=optional, unique=unique or None)
 
 
-def _word(name: str, known: type[StrEnum], *, optional: bool = False) -> sa.Column[str]:
-    """A column for one of some words."""
-    return sa.Column(name, Words(known), nullable=optional)
-
-
 def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
     return sa.Column(name, Finite, nullable=optional)
 
 
 def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
-    return sa.Column(name, Whole(64), nullable=optional)
+    return sa.Column(name, sa.BigInteger, nullable=optional)
 
 
-def _place(
-    name: str, *, key: str | None = None, least: int = 1, primary: bool = False
-) -> sa.Column[int]:
+def _place(name: str, *, primary: bool = False) -> sa.Column[int]:
     """A column for a small number, such as a round's."""
-    return sa.Column(name, Whole(32, least), key=key, primary_key=primary, nullable=False)
+    return sa.Column(name, sa.Integer, primary_key=primary, nullable=False)
 
 
 metric = sa.Table(
@@ -359,7 +127,7 @@ metric = sa.Table(
     metadata,
     sa.Column("name", Words, primary_key=True),
     _words("unit"),
-    _word("better", Better),
+    _words("better"),
 )
 
 # One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets
@@ -373,11 +141,11 @@ host = sa.Table(
     _words("machine_id"),
     _words("kernel"),
     _words("cpu"),
-    sa.Column("cpus", Whole(32)),
+    sa.Column("cpus", sa.Integer),
     _count("memory_bytes", optional=True),
     _words("qemu", optional=True),
     _words("fio", optional=True),
-    sa.Column("more", Mapped, nullable=False),
+    sa.Column("more", sa.JSON, nullable=False),
 )
 
 campaign = sa.Table(
@@ -386,7 +154,7 @@ campaign = sa.Table(
     _key(),
     _words("id", unique=True),
     _words("fingerprint"),
-    sa.Column("plan", Planned, nullable=False),
+    sa.Column("plan", sa.JSON, nullable=False),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _words("label"),
@@ -401,16 +169,17 @@ run = sa.Table(
     _parent("campaign", "campaign"),
     _words("cell"),
     _words("path"),
-    _word("page_cache", PageCache),
-    _place("block", key="round"),  # named so when a round was still called a block
+    _words("page_cache"),
+    _place("round"),
     _place("position"),
-    _word("origin", Origin),
+    _words("origin"),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds", optional=True),
-    _word("accelerator", RanUnder, optional=True),
+    _words("accelerator", optional=True),
+    sa.Column("emulated", sa.Boolean, nullable=False, server_default=sa.false()),
     _words("medium", optional=True),
-    sa.Column("commands", Listed, nullable=False),
-    _word("failure_kind", FailureKind, optional=True),
+    sa.Column("commands", sa.JSON, nullable=False),
+    _words("failure_kind", optional=True),
     _words("failure_message", optional=True),
     sa.Index("run_by_cell", "campaign", "round", "cell"),
 )
@@ -432,7 +201,7 @@ state_check = sa.Table(
     "state_check",
     metadata,
     _parent("run", "run", primary=True),
-    _place("ordinal", least=0, primary=True),
+    _place("ordinal", primary=True),
     _words("name"),
     _words("asked", key="requested", optional=True),
     _words("seen", key="observed"),
@@ -443,7 +212,7 @@ measurement = sa.Table(
     metadata,
     _key(),
     _parent("run", "run"),
-    _place("ordinal", least=0),
+    _place("ordinal"),
     _words("name"),
     _words("program"),
     _words("command"),
@@ -456,7 +225,7 @@ measurement = sa.Table(
     _count("allocated_before", optional=True),
     _count("allocated_after", optional=True),
     _seconds("steal_seconds", optional=True),
-    sa.Column("raw", Packed, nullable=False),
+    sa.Column("raw", sa.LargeBinary, nullable=False),
     sa.Index("measurement_by_run", "run", "ordinal", unique=True),
 )
 
@@ -464,7 +233,7 @@ counted = sa.Table(
     "counted",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    sa.Column("observer", Words(Observer), primary_key=True),
+    sa.Column("observer", Words, primary_key=True),
     _count("read_bytes"),
     _count("write_bytes"),
     _count("read_operations"),
@@ -477,9 +246,9 @@ sample = sa.Table(
     "sample",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    _place("ordinal", least=0, primary=True),
+    _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _word("direction", Direction),
+    _words("direction"),
     sa.Column("value", Finite, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -489,11 +258,11 @@ series = sa.Table(
     "series",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    _place("ordinal", least=0, primary=True),
+    _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _word("direction", Direction),
+    _words("direction"),
     _seconds("interval_seconds"),
-    sa.Column("points", Listed(least=0), nullable=False),
+    sa.Column("points", sa.JSON, nullable=False),
 )
 
 # Guests that were measured at once: how long all of them ran, and how busy the host was.
@@ -524,7 +293,7 @@ member = sa.Table(
     _seconds("latency_max"),
     _count("offered", optional=True),
     _count("served"),
-    sa.Column("evidence", Mapped, nullable=False),
+    sa.Column("evidence", sa.JSON, nullable=False),
 )
 
 # One row per verdict; `fingerprint` identifies the test, so that it is not repeated.
@@ -540,30 +309,22 @@ power_cut = sa.Table(
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     _seconds("wall_seconds"),
-    sa.Column("survives", YesOrNo),
+    sa.Column("survives", sa.Boolean),
     _words("claim"),
     _count("states"),
     sa.Column("possible", Finite, nullable=False),
-    sa.Column("exhaustive", YesOrNo, nullable=False),
+    sa.Column("exhaustive", sa.Boolean, nullable=False),
     _count("promises"),
     _count("flushes"),
     _count("leaked_states"),
     _count("repaired_states"),
     _count("afterlives"),
-    sa.Column("outcomes", Mapped, nullable=False),
-    sa.Column("settings", Mapped, nullable=False),
-    sa.Column("seen", Mapped, nullable=False),
+    sa.Column("outcomes", sa.JSON, nullable=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("seen", sa.JSON, nullable=False),
     _words("bad_case", optional=True),
     _words("bad_outcome", optional=True),
     _words("bad_detail", optional=True),
     _words("failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )
-
-SUMMARY = (metric, host, campaign, run, power_cut)
-"""The tables of which a list of campaigns, runs or verdicts is made; the others hold numbers."""
-
-for _table in metadata.tables.values():
-    for _column in _table.columns:
-        if isinstance(_column.type, _Stored):
-            _column.type.required = not _column.nullable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
 from vdisklab.results.damage import require_sound
-from vdisklab.results.database import PATIENCE_SECONDS, Database, open_database
+from vdisklab.results.database import PATIENCE_SECONDS, Database, as_unstorable, open_database
 from vdisklab.results.model import (
     METRICS,
     Campaign,
@@ -40,6 +40,8 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # them or a pager waits.
 _RUNS_AT_ONCE = 64
 _CANDIDATES_SHOWN = 4
+_SUMMARY = (schema.metric, schema.host, schema.campaign, schema.run, schema.power_cut)
+"""The tables of which a list of campaigns, runs or verdicts is made; the others hold numbers."""
 _HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
 
 
@@ -51,15 +53,13 @@ class Store:
         self._checked: set[sa.Table] = set()
 
     @contextmanager
-    def _reading(self, tables: Iterable[sa.Table] = schema.SUMMARY) -> Iterator[sa.Connection]:
-        """A view for an answer from these tables, in which no row may be left out for damage."""
+    def _reading(self, *numbers: sa.Table) -> Iterator[sa.Connection]:
+        """A view for an answer from campaigns, runs and these tables, which are checked first."""
+        tables = (*_SUMMARY, *numbers)
         with self._database.reading() as connection:
-            require_sound(connection, (table for table in tables if table not in self._checked))
+            require_sound(connection, dict.fromkeys(tables).keys() - self._checked)
             self._checked.update(tables)
             yield connection
-
-    def _reading_numbers(self) -> AbstractContextManager[sa.Connection]:
-        return self._reading(schema.metadata.sorted_tables)
 
     def __str__(self) -> str:
         """The address of the database, without its password."""
@@ -195,11 +195,12 @@ class Store:
     def _add_run(self, connection: sa.Connection, run: Run) -> None:
         try:
             self._insert_run(connection, run)
-        except StatementError as error:
-            if isinstance(error.orig, UnstorableError):
-                message = f"run {run.id[:64]!r}: {error.orig.message}"
-                raise UnstorableError(message, hint=error.orig.hint) from error
-            raise
+        except (StatementError, OverflowError, UnstorableError) as error:
+            refusal = as_unstorable(error)
+            if refusal is None:
+                raise
+            message = f"run {run.id[:64]!r}: {refusal.message}"
+            raise UnstorableError(message, hint=refusal.hint) from error
 
     def _insert_run(self, connection: sa.Connection, run: Run) -> None:
         campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
@@ -258,7 +259,7 @@ class Store:
         """
         table = schema.run
         query = sa.select(table.c.key).order_by(table.c.key)
-        with self._reading_numbers() as connection:
+        with self._reading(*schema.metadata.sorted_tables) as connection:
             if campaign_id is not None:
                 key = self._campaign_keys(connection, (campaign_id,))[0]
                 query = query.where(table.c.campaign == key)
@@ -278,12 +279,13 @@ class Store:
         table = schema.run
         with self._reading() as connection:
             key = self._campaign_keys(connection, (campaign_id,))[0]
-            query = sa.select(table.c.accelerator).where(
+            query = sa.select(table.c.accelerator, table.c.emulated).where(
                 table.c.campaign == key,
                 table.c.failure_kind.is_(None),
                 table.c.accelerator.is_not(None),
             )
-            return set(connection.scalars(query.distinct()))
+            found = connection.execute(query.distinct()).mappings()
+            return {str(rows.ran_under(row)) for row in found}
 
     def media(self) -> dict[str, str]:
         """By campaign, what its measured runs were on: the media's names, joined by commas."""
@@ -303,7 +305,7 @@ class Store:
 
     def run(self, name: str) -> Run:
         """The run with that id, or the only one whose id begins with it."""
-        with self._reading_numbers() as connection:
+        with self._reading(*schema.metadata.sorted_tables) as connection:
             key = _key_by_name(connection, schema.run, name, "run")
             return queries.whole_runs(connection, (key,))[0]
 
@@ -315,31 +317,31 @@ class Store:
 
     def observations(self, campaign_ids: Collection[str]) -> Observations:
         """Every sample of the measured runs of some campaigns, as columns."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement, schema.sample) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.observations(connection, keys)
 
     def sums(self, campaign_ids: Collection[str]) -> tuple[CellSums, ...]:
         """The counters, summed by cell and measurement."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement, schema.counted) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.sums(connection, keys)
 
     def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunSums, ...]:
         """The host's CPU seconds and the operations of each measured run that has both."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement, schema.counted) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.cpu_of_runs(connection, keys)
 
     def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
         """The measurements in which CPU time was stolen, or more seconds counted than passed."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.times(connection, keys)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement, schema.state_check) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.examples(connection, keys)
 
@@ -347,7 +349,7 @@ class Store:
         self, campaign_ids: Collection[str], cells: Collection[str]
     ) -> tuple[RunSeries, ...]:
         """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
-        with self._reading_numbers() as connection:
+        with self._reading(schema.measurement, schema.series) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.bandwidth_series(connection, keys, cells)
 

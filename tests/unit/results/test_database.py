@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from vdisklab.results.address import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
 
+from .damaging import unchecked
 from .postgresql_server import PASSWORD, Server
 from .programs import output_of, start
 from .values import BROKEN, HOST, a_campaign, a_measurement, a_power_cut, a_run
@@ -186,10 +186,8 @@ class TestSqlite:
     )
     def test_a_value_that_we_did_not_write_is_damage(self, tmp_path: Path, damage: str) -> None:
         file = filled(tmp_path / "lab.sqlite", runs=1)
-        vandal = sqlite3.connect(file)
-        vandal.execute(damage)
-        vandal.commit()
-        vandal.close()
+        with unchecked(file) as vandal:
+            vandal.execute(damage)
         error = refusal(os.fspath(file))
         assert error.message.startswith(f"the database {file} is damaged")
 
@@ -379,9 +377,9 @@ def _drop_connections(server: Server, url: str) -> None:
 
 def _write_and_lose(store: Store, server: Server, url: str) -> None:
     with store._database.writing() as connection:
-        connection.exec_driver_sql("INSERT INTO metric VALUES ('a', 'b', 'c')")
+        connection.exec_driver_sql("INSERT INTO metric VALUES ('a', 'b', 'lower')")
         _drop_connections(server, url)
-        connection.exec_driver_sql("INSERT INTO metric VALUES ('d', 'b', 'c')")
+        connection.exec_driver_sql("INSERT INTO metric VALUES ('d', 'b', 'lower')")
 
 
 def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
@@ -397,7 +395,7 @@ def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE run SET block = 'x' WHERE key = 1",
+        "UPDATE run SET round = 'x' WHERE key = 1",
         "UPDATE run SET path = x'ff'",
         "UPDATE campaign SET plan = '[]'",
         "UPDATE campaign SET plan = '{'",
@@ -415,9 +413,8 @@ def test_a_table_of_versions_without_a_row_is_damage(tmp_path: Path) -> None:
 )
 def test_values_that_no_vdisklab_stored_are_damage(tmp_path: Path, statement: str) -> None:
     file = filled(tmp_path / "damaged.sqlite", 2)
-    with sqlite3.connect(file) as connection:
+    with unchecked(file) as connection:
         connection.execute(statement)
-    connection.close()
     with pytest.raises(DatabaseError), open_store(str(file), create=False) as store:  # noqa: PT012
         campaigns = [campaign.id for campaign in store.campaigns()]
         list(store.runs())
@@ -452,9 +449,10 @@ def strays(table: str, parent: str, key: str) -> str:
          "row 1 of the table measurement: steal_seconds is -1.0 instead of a number from 0", RUN),
         ("UPDATE series SET points = '[1, -2]'",
          "of the table series: points is -2 instead of a number from 0", RUN),
-        ("UPDATE run SET block = 'abc'", "row 1 of the table run: block is 'abc' instead of", RUN),
-        ("UPDATE run SET accelerator = 'x'", "instead of one of kvm, kvm-emulated-host, tcg", RUN),
-        ("UPDATE run SET commands = '[not JSON'", "commands is '[not JSON' instead of JSON", RUN),
+        ("UPDATE run SET round = 'abc'", "row 1 of the table run: round is 'abc' instead of", RUN),
+        ("UPDATE run SET accelerator = 'x'", "instead of one of kvm, tcg", RUN),
+        ("UPDATE run SET commands = '[not JSON'",
+         "commands is '[not JSON' instead of a JSON list", RUN),
         ("UPDATE run SET campaign = 99", "row 1 of the table run: its campaign does not", RUN),
         ("UPDATE measurement SET run = 99",
          "row 1 of the table measurement: its run does not exist",
@@ -492,11 +490,9 @@ def test_damage_names_the_row_and_the_way_out(
     tmp_path: Path, statement: str, problem: str, hint: str
 ) -> None:
     file = filled(tmp_path / "damaged.sqlite", 1)
-    with sqlite3.connect(file) as connection:
+    with unchecked(file) as connection:
         connection.execute("UPDATE run SET id = 'run0'")
-        connection.commit()
         connection.executescript(statement)
-    connection.close()
     with open_store(str(file), create=False) as store:
         with pytest.raises(DamagedError) as caught:  # noqa: PT012 - all that answers read
             campaigns = [campaign.id for campaign in store.campaigns()]
@@ -587,8 +583,8 @@ BYTES = b"\xff\0"
         ("run", "path", "another"),
         ("run", "page_cache", "warm"),
         ("run", "commands", None),
-        ("run", "block", None),
-        ("run", "block", 1 << 40),
+        ("run", "round", None),
+        ("run", "round", 1 << 40),
         ("run", "id", BYTES),
         ("state_check", "seen", None),
         ("measurement", "name", BYTES),
@@ -634,19 +630,8 @@ def set_value(file: Path, table: str, column: str, value: object) -> None:
     keys = [key.name for key in schema.metadata.tables[table].primary_key]
     rows = f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)}"  # noqa: S608
     change = f"UPDATE {table} SET {column} = ? WHERE " + " AND ".join(f"{key} = ?" for key in keys)  # noqa: S608
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        (sql,) = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE name = ?", (table,)
-        ).fetchone()
-        set_sql(connection, table, sql.replace("NOT NULL", ""))
-    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+    with unchecked(file) as connection:
         connection.execute(change, (value, *connection.execute(rows).fetchall()[-1]))
-        set_sql(connection, table, sql)
-
-
-def set_sql(connection: sqlite3.Connection, table: str, sql: str) -> None:
-    connection.execute("PRAGMA writable_schema = ON")
-    connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = ?", (sql, table))
 
 
 @pytest.mark.parametrize("value", ["-5.0", "9e999", "-9e999"])
@@ -654,9 +639,8 @@ def test_a_value_that_cannot_have_been_measured_is_damage_in_every_way_of_readin
     tmp_path: Path, value: str
 ) -> None:
     file = filled(tmp_path / "damaged.sqlite", 2)
-    with sqlite3.connect(file) as connection:
+    with unchecked(file) as connection:
         connection.execute(f"UPDATE sample SET value = {value}")  # noqa: S608 - of this test
-    connection.close()
     with open_store(str(file), create=False) as store:
         (campaign,) = store.campaigns()
         (first, *_) = store.outlines([campaign.id])
@@ -674,5 +658,5 @@ def test_a_negative_number_is_not_stored(tmp_path: Path) -> None:
     measured = replace(a_measurement(), samples=(Sample("iops", Direction.READ, -5.0),))
     with open_store(str(tmp_path / "a.sqlite")) as store:
         store.add_campaign(campaign)
-        with pytest.raises(DatabaseError, match="below 0 and is not stored"):
+        with pytest.raises(DatabaseError, match=r"sample\.value is not a number from 0"):
             store.add_run(a_run(campaign, round=1, measurements=(measured,)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from alembic.script import ScriptDirectory
 from vdisklab.errors import DatabaseError
 from vdisklab.results import migrations, schema
 from vdisklab.results.address import parse_address
+from vdisklab.results.damage import storage_class
 from vdisklab.results.database import Database, open_database
 from vdisklab.results.store import open_store
 
@@ -51,9 +53,20 @@ def test_the_newest_script_is_the_version_that_is_asked_for() -> None:
 def test_the_scripts_make_the_tables_of_the_schema(database: Database) -> None:
     with database.reading() as connection:
         context = MigrationContext.configure(
-            connection, opts={"version_table": migrations.VERSION_TABLE, "compare_type": True}
+            connection,
+            opts={"version_table": migrations.VERSION_TABLE, "compare_type": _differ},
         )
         assert compare_metadata(context, schema.metadata) == []
+
+
+def _differ(
+    context: MigrationContext, _inspected: object, _column: object,
+    found: sa.types.TypeEngine[Any], wanted: sa.types.TypeEngine[Any],
+) -> bool | None:  # fmt: skip
+    """Whether two types differ; a STRICT table has few, and None means PostgreSQL's own rule."""
+    if context.dialect.name == "postgresql":
+        return None
+    return storage_class(found) != storage_class(wanted)
 
 
 def test_an_older_database_is_brought_up_to_date(database: Database, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from vdisklab.results.model import (
     Series,
 )
 from vdisklab.results.power_cut import PowerCut
-from vdisklab.results.stored_plan import plan_error
+from vdisklab.results.rows import plan_error
 
 NOON = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 HOST = HostFacts(
