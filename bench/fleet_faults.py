@@ -170,7 +170,7 @@ class Trial:
         """How often each cell of each round of each host is stored as measured."""
         engine = sa.create_engine(self.url.replace("postgresql:", "postgresql+psycopg:"))
         query = sa.text(
-            "SELECT host.hostname, run.block, run.cell FROM run JOIN campaign ON "
+            "SELECT host.hostname, run.round, run.cell FROM run JOIN campaign ON "
             "campaign.key = run.campaign JOIN host ON host.key = campaign.host "
             "WHERE run.failure_kind IS NULL"
         )

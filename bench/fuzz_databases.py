@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
-from fuzz_inputs import Parser, write_file
+from fuzz_inputs import ROOT, Parser, write_file
 from fuzz_results import exported
 from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.cli.main import EXIT_BUG
 from vdisklab.cli.main import main as run_verb
 from vdisklab.errors import VdisklabError
 from vdisklab.results.store import open_store
+
+sys.path.insert(0, str(ROOT))
+from tests.unit.results.damaging import unchecked
 
 
 def database_parsers(scratch: Path) -> Iterable[Parser]:
@@ -44,13 +48,13 @@ def database_parsers(scratch: Path) -> Iterable[Parser]:
 
     def values(text: str) -> object:
         shutil.copyfile(file, damaged)
-        with suppress(sqlite3.Error, UnicodeError, sqlite3.Warning, ValueError):
-            connection = sqlite3.connect(damaged, isolation_level=None)
-            connection.execute("PRAGMA synchronous = OFF")
+        with (
+            suppress(sqlite3.Error, UnicodeError, sqlite3.Warning, ValueError),
+            unchecked(damaged) as connection,
+        ):
             for statement in text.split(";\n"):
                 with suppress(sqlite3.Error, sqlite3.Warning):
                     connection.execute(statement)
-            connection.close()
         return _verb(damaged, len(text))
 
     def pages(text: str) -> object:

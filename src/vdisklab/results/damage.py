@@ -22,6 +22,8 @@ from vdisklab.results import schema
 from vdisklab.results.model import METRICS
 from vdisklab.results.rows import UnusableError
 
+Row = Mapping[Any, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -71,7 +73,7 @@ class Damage:
     """
 
     table: sa.Table
-    row: Mapping[str, Any] | None
+    row: Row | None
     problem: str
     repair: str
 
@@ -107,8 +109,8 @@ class Damage:
 
 
 def _owner(
-    connection: sa.Connection, table: sa.Table, row: Mapping[str, Any] | None
-) -> tuple[sa.Table, Mapping[str, Any]] | None:
+    connection: sa.Connection, table: sa.Table, row: Row | None
+) -> tuple[sa.Table, Row] | None:
     """The campaign or run that a row belongs to, if it is there."""
     for owner in (schema.measurement, schema.run):
         if row is not None and owner.name in row and table.name != "campaign":
@@ -217,7 +219,7 @@ def storage_class(kind: sa.types.TypeEngine[Any]) -> str:
     return "blob" if isinstance(impl, sa.LargeBinary) else "text"
 
 
-def _repair(table: sa.Table, row: Mapping[str, Any], column: str) -> str:
+def _repair(table: sa.Table, row: Row, column: str) -> str:
     keys = " AND ".join(f"{key.name} IS {_quoted(row[key.name])}" for key in table.primary_key)
     if table.name == "host":  # campaigns refer to it
         return f"UPDATE {table.name} SET {column} = … WHERE {keys}"

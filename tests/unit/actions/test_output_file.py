@@ -73,7 +73,7 @@ def test_an_error_keeps_the_old_file(tmp_path: Path) -> None:
 
 def test_both_verbs_write_to_standard_output(db: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["export-data", "-", "--db", db]) == 0
-    assert json.loads(capfd.readouterr().out)["format"] == "vdisklab/1"
+    assert json.loads(capfd.readouterr().out)["format"] == "vdisklab/2"
     assert main(["report", "--format", "json", "-o", "-", "--db", db]) == 0
     assert json.loads(capfd.readouterr().out)["format"].startswith("vdisklab.report/")
     assert main(["report", "--format", "png", "-o", "-", "--db", db]) == PlanError.exit_code

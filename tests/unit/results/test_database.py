@@ -7,8 +7,7 @@ import os
 import shlex
 import shutil
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,15 +103,6 @@ class TestAddress:
             parse_address(text)
         assert caught.value.hint is not None
         assert "s3cret" not in caught.value.message + caught.value.hint
-
-
-@pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """A directory that other users reach; pytest's own are closed to them."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        directory.chmod(0o755)
-        yield directory
 
 
 class TestSqlite:

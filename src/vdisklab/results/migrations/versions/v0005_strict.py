@@ -104,7 +104,7 @@ _DIGITS = "[0-9][0-9]"
 _TIME = (
     f"started GLOB '{_DIGITS}{_DIGITS}-{_DIGITS}-{_DIGITS}T{_DIGITS}:[0-5][0-9]:[0-5][0-9]."
     f"{_DIGITS * 3}+00:00' AND substr(started, 12, 2) < '24' AND "
-    "date(substr(started, 1, 10)) = substr(started, 1, 10)"
+    "date(substr(started, 1, 10), '+0 days') = substr(started, 1, 10)"
 )
 
 
