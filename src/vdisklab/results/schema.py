@@ -103,10 +103,8 @@ def _parent(name: str, table: str, *, primary: bool = False) -> sa.Column[int]:
     return sa.Column(name, sa.Integer, reference, primary_key=primary, nullable=False)
 
 
-def _words(
-    name: str, *, key: str | None = None, optional: bool = False, unique: bool = False
-) -> sa.Column[str]:
-    return sa.Column(name, Words, key=key, nullable=optional, unique=unique or None)
+def _words(name: str, *, optional: bool = False, unique: bool = False) -> sa.Column[str]:
+    return sa.Column(name, Words, nullable=optional, unique=unique or None)
 
 
 def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
@@ -203,8 +201,8 @@ state_check = sa.Table(
     _parent("run", "run", primary=True),
     _place("ordinal", primary=True),
     _words("name"),
-    _words("asked", key="requested", optional=True),
-    _words("seen", key="observed"),
+    _words("requested", optional=True),
+    _words("observed"),
 )
 
 measurement = sa.Table(

@@ -576,7 +576,7 @@ BYTES = b"\xff\0"
         ("run", "round", None),
         ("run", "round", 1 << 40),
         ("run", "id", BYTES),
-        ("state_check", "seen", None),
+        ("state_check", "observed", None),
         ("measurement", "name", BYTES),
         ("measurement", "raw", None),
         ("counted", "read_operations", None),

@@ -1,5 +1,4 @@
-"""Tables that check themselves, a run's `round` instead of its `block`, and whether its host was
-emulated."""
+"""Tables that check themselves; the names of today; and whether a run's host was emulated."""
 
 from __future__ import annotations
 
@@ -20,6 +19,9 @@ _TABLES = ("metric", "host", "campaign", "run", "state_check", "measurement", "c
            "series", "guest_group", "member", "power_cut")  # fmt: skip
 """Each after the tables that it refers to."""
 
+_OLD_NAMES = {
+    "run.round": "block", "state_check.requested": "asked", "state_check.observed": "seen"
+}  # fmt: skip
 _WORDS = {
     "metric.better": ("higher", "lower"),
     "run.page_cache": ("cold", "warm", "bypassed"),
@@ -40,7 +42,9 @@ def upgrade() -> None:
     Raises DatabaseError that names the first row that breaks a rule; then nothing is changed.
     """
     connection = op.get_bind()
-    op.alter_column("run", "block", new_column_name="round")
+    for name, old in _OLD_NAMES.items():
+        table, _, column = name.partition(".")
+        op.alter_column(table, old, new_column_name=column)
     no = sa.false() if connection.dialect.name == "postgresql" else sa.text("0")
     op.add_column("run", sa.Column("emulated", sa.Boolean, nullable=False, server_default=no))
     op.execute("UPDATE run SET emulated = (accelerator = 'kvm-emulated-host') "
@@ -58,7 +62,7 @@ def upgrade() -> None:
                 for rule in (rule for table in tables for rule in rules[table.name]):
                     op.execute(f"ALTER TABLE {rule.table} ADD {rule.constraint}")
     except IntegrityError as error:
-        raise refused_row(connection, tables, rules, {"run.round": "block"}) from error
+        raise refused_row(connection, tables, rules, _OLD_NAMES) from error
 
 
 def _rules(table: sa.Table, dialect: str) -> Iterator[Rule]:
