@@ -365,13 +365,14 @@ def test_a_profile_without_the_scores_measurements_is_ranked_by_the_mean_of_its_
     database.write(of_another_profile(run) for run in runs())
     page = tmp_path / "report.html"
     ranked = answer(capsys, "rank")
-    assert ranked["measure"] == "score/none/overall_ratio"
-    assert ranked["roles"] == {}
+    assert ranked["ranking"]["measure"] == "score/none/overall_ratio"
+    assert ranked["roles"] is None
     assert "oltp-randread-4k-q1/read/bandwidth" in ranked["rates"]
-    assert {row["path"]: row["rank"] for row in ranked["cells"]}["raw/unsafe"] == "1"
+    (place,) = [row["place"] for row in ranked["cells"] if row["cell"] == "raw/unsafe (cold)"]
+    assert (place["best"], place["worst"]) == (1, 1)
     recommended = answer(capsys, "recommend")
     assert recommended["path"] == "raw/none"
-    assert main(["rank"]) == 0
+    assert main(["rank", "--why"]) == 0
     assert "geometric mean of" in " ".join(capsys.readouterr().out.split())
     for words in (
         ["recommend"],

@@ -14,17 +14,22 @@ from typer.testing import CliRunner
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import GOLDEN, Database
+from vdisklab.answers import documents
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.compare import compare
 from vdisklab.cli.rank import rank
 from vdisklab.cli.runs import runs
 from vdisklab.cli.show import show
 from vdisklab.cli.table import table
+from vdisklab.documents import schemas
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Failure, FailureKind
 from vdisklab.views.documents.schemas import document_schema
+
+SCHEMAS = schemas(documents())
+OVERALL = "score/none/weighted_overall"
 
 
 def verbs() -> typer.Typer:
@@ -46,7 +51,7 @@ def call(*arguments: str, width: int = 100) -> str:
 def document(text: str, schema: str) -> dict[str, Any]:
     """The JSON document, after holding it against its published schema."""
     found: dict[str, Any] = json.loads(text)
-    form = document_schema(schema)
+    form = SCHEMAS.get(found["format"]) or document_schema(schema)
     jsonschema.Draft202012Validator.check_schema(form)
     jsonschema.validate(found, form)
     return found
@@ -63,7 +68,7 @@ def golden(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_ranking_on_a_terminal(database: Database, width: int) -> None:
-    text = call("rank", width=width)
+    text = call("rank", "--why", width=width)
     assert max(map(len, text.splitlines())) <= width
     golden(f"rank-{width}.txt", text)
 
@@ -71,7 +76,7 @@ def test_the_ranking_on_a_terminal(database: Database, width: int) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("rank-latency.txt", ("rank", "--metric", "randread-4k-q1/read/latency_p99")),
+        ("rank-latency.txt", ("rank", "--why", "--metric", "randread-4k-q1/read/latency_p99")),
         ("compare.txt", ("compare", "raw/none", "host")),
         ("compare-states.txt", ("compare", "raw/writeback (warm)", "raw/writeback (cold)")),
         ("show.txt", ("show", "0104")),
@@ -92,13 +97,13 @@ def test_no_form_lets_an_escape_sequence_through(database: Database) -> None:
 
 def test_rank_as_json(database: Database) -> None:
     found = document(call("rank", "--format", "json"), "rank")
-    assert found["emulation"] is True
+    assert found["caveats"]["emulated"] is True
     assert found["baseline"] == "host"
-    assert found["measure"] == "score/none/weighted_overall"
+    assert found["ranking"]["measure"] == OVERALL
     best = found["cells"][0]
-    assert (best["path"], best["page_cache"]) == ("raw/writeback", "warm")
-    assert best["from_page_cache"] == "read"
-    assert best["weighted_overall_low"] < best["weighted_overall"]
+    assert best["cell"] == "raw/writeback (warm)"
+    assert best["from_page_cache"] == ["read"]
+    assert best["medians"][OVERALL]["low"] < best["medians"][OVERALL]["median"]
     kinds = {finding["kind"] for finding in found["findings"]}
     assert {"emulated", "failed-cell", "from-page-cache"} <= kinds
 
@@ -106,8 +111,8 @@ def test_rank_as_json(database: Database) -> None:
 def test_rank_as_csv(database: Database) -> None:
     rows = list(csv.DictReader(io.StringIO(call("rank", "--format", "csv"))))
     assert len(rows) == 5
-    assert float(rows[1]["ratio"]) == 1.0
-    assert rows[0]["rank"] == "1"
+    assert float(rows[1]["ratio.ratio"]) == 1.0
+    assert (rows[0]["place.best"], rows[0]["place.worst"]) == ("1", "1")
 
 
 def test_published_numbers_stand_beside_ours(database: Database) -> None:
@@ -131,9 +136,9 @@ def test_too_few_rounds_make_no_ranking(database: Database) -> None:
     database.write(campaign_runs(rounds=2))
     assert "a rank needs 3" in call("rank")
     found = document(call("rank", "--format", "json"), "rank")
-    assert {cell["unranked"] for cell in found["cells"]} == {"too-few-rounds"}
-    assert all(cell["rank"] is None for cell in found["cells"])
-    assert all(cell["weighted_overall_low"] is None for cell in found["cells"])
+    assert {cell["place"]["reason"] for cell in found["cells"]} == {"too-few-rounds"}
+    assert all("best" not in cell["place"] for cell in found["cells"])
+    assert all(cell["medians"][OVERALL]["low"] is None for cell in found["cells"])
 
 
 def test_a_campaign_of_failures_says_so(database: Database) -> None:
@@ -145,14 +150,15 @@ def test_a_campaign_of_failures_says_so(database: Database) -> None:
 def test_a_baseline_that_was_not_measured(database: Database) -> None:
     database.write(run for run in campaign_runs() if run.path != "host")
     assert "No scores: the baseline host has no numbers" in call("rank")
-    text = call("rank", "--baseline", "raw/none")
+    text = call("rank", "--why", "--baseline", "raw/none")
     assert "weighted by the baseline raw/none" in " ".join(text.split())
     with pytest.raises(PlanError, match="was not measured"):
         call("rank", "--baseline", "xfs/raw")
 
 
 @pytest.mark.parametrize(
-    "arguments", [("rank",), ("compare", "raw/none", "qcow2/directsync"), ("table",)]
+    "arguments",
+    [("rank", "--why"), ("compare", "raw/none", "qcow2/directsync"), ("table",)],
 )
 def test_every_answer_names_a_path_that_was_too_slow(
     database: Database, arguments: tuple[str, ...]

@@ -124,7 +124,7 @@ def test_every_answer_says_which_disk_it_assumes(
     relaxed = answer(capsys, "recommend", "--need", "durable", "--disk", "plp")
     assert (relaxed["path"], relaxed["host_disk"]) == ("raw/none", "plp")
     assert answer(capsys, "rank", "--disk", "plp")["host_disk"] == "plp"
-    assert main(["rank", "--disk", "plp"]) == 0
+    assert main(["rank", "--why", "--disk", "plp"]) == 0
     assert "above a disk with power-loss protection (--disk plp)" in " ".join(
         capsys.readouterr().out.split()
     )
@@ -160,18 +160,21 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
             replace(CUT_LOST, id="dd", path="qcow2/none"),
         ]
     )
-    cells = {row["path"]: row for row in answer(capsys, "rank")["cells"]}
-    assert cells["raw/none"]["power_cut"] == "kept-flushed-only"
-    assert cells["raw/none"]["power_cut_states"] == 200
-    assert cells["qcow2/none"]["power_cut"] == "lost-flushed"
-    assert cells["raw/unsafe"]["power_cut"] is None  # it would lose, and nobody tried it
+    rows = answer(capsys, "rank")["cells"]
+    cells = {row["cell"].removesuffix(" (cold)"): row["power_cut"] for row in rows}
+    assert cells["raw/none"]["outcome"] == "kept-flushed-only"
+    tested = cells["raw/none"]["tested"]
+    assert tested["flushed"]["judged"] + tested["unflushed"]["judged"] == 200
+    assert cells["qcow2/none"]["outcome"] == "lost-flushed"
+    assert cells["raw/unsafe"]["outcome"] is None  # it would lose, and nobody tried it
     assert main(["rank"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum("untested" in line for line in lines) == 3
     assert sum("LOST FLUSHED" in line for line in lines) == 1
     assert sum("loses data" in line for line in lines) == 1
     assert cells["raw/unsafe"]["keeping"] == "lost-by-construction"
-    assert (cells["host"]["keeping"], cells["raw/none"]["keeping"]) == (None, "kept-in-test")
+    assert cells["host"] is None
+    assert cells["raw/none"]["keeping"] == "kept-in-test"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ DOMAIN = """<domain type='kvm'><name>web</name><devices>
 <target dev='vdb' bus='virtio'/></disk></devices></domain>"""
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "rank": ("rank",),
     "compare": ("compare", "raw/none", "host"),
     "published": ("compare", "--published", "debatty-2024"),
     "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
