@@ -122,7 +122,7 @@ class Platform(StrEnum):
     OPENSTACK = (
         "openstack",
         "OpenStack",
-        "",
+        "`openstack server show -f json` (with `image show`, `flavor show`, and nova.conf)",
         NewGuestDisk(
             "qcow2:backing=1:preallocation=off/none",
             "master of August 2026",

@@ -160,9 +160,10 @@ def _never(_text: object) -> bool:
 class Dialect:
     """A platform's way to say a disk.
 
-    `reader` gets all texts, as one guest's disks may need another text, and returns what reads one
-    text. Its platform's texts are those that `recognises` says; YAML is recognised by each of its
-    `recognises_document`, and then `reader` gets the YAML texts only. `beside` names files that
+    `reader` gets all texts, and the documents of those that are YAML, as a guest's disks may need
+    another text; it returns what reads one text. A platform's texts are those that `recognises`
+    says, before any is read as YAML, and the YAML with a document that `recognises_document` says.
+    `beside` names files that
     belong to the guests' files of the same directory, or of the one below.
 
     `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
@@ -171,7 +172,7 @@ class Dialect:
     cache_modes: tuple[CacheMode, ...]
     change: Changer
     forms: tuple[Form, ...] = ()
-    reader: Callable[[Sequence[GuestText]], Reader]
+    reader: Callable[[Sequence[GuestText], Sequence[Tree]], Reader]
     recognises: Callable[[GuestText], bool] = _never
     recognises_document: Callable[[Tree], bool] = _never
     beside: tuple[str, ...] = ()

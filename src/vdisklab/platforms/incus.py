@@ -72,11 +72,10 @@ def _is_pool(document: Tree) -> bool:
     return "driver" in document and isinstance(document.get("config"), dict)
 
 
-def _reader(texts: Sequence[GuestText]) -> Reader:
+def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
     drivers = {
         word(document, "name") or "default": str(document["driver"])
-        for text in texts
-        for document in text.documents
+        for document in documents
         if _is_pool(document)
     }
 

@@ -63,7 +63,7 @@ def is_kubernetes(document: Tree) -> bool:
     return "apiVersion" in document and "kind" in document
 
 
-def _volume_modes(documents: tuple[Tree, ...]) -> Iterator[tuple[tuple[str, str], str]]:
+def _volume_modes(documents: Sequence[Tree]) -> Iterator[tuple[tuple[str, str], str]]:
     """The volumeMode by namespace and name of a claim; without one Kubernetes uses Filesystem."""
     for document in documents:
         namespace = word(document, "metadata", "namespace") or ""
@@ -366,9 +366,8 @@ def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
     return shlex.join(["kubectl", "patch", "vm", name, *where, "--type=json", "-p", patch])
 
 
-def _reader(texts: Sequence[GuestText]) -> Reader:
-    everything = tuple(document for text in texts for document in text.documents)
-    modes = dict(_volume_modes(everything))
+def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
+    modes = dict(_volume_modes(documents))
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         for document in text.documents:

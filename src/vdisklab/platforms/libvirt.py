@@ -61,6 +61,7 @@ from vdisklab.platforms.reading import (
     SCSI_PASSED,
     SERVED_ELSEWHERE,
     GuestText,
+    Tree,
     attachment_of,
     image_of,
     joined,
@@ -417,7 +418,7 @@ def _is_xml(text: GuestText) -> bool:
     return text.text[:4096].lstrip("\ufeff \t\r\n").startswith("<")
 
 
-def _reader(texts: Sequence[GuestText]) -> Reader:
+def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:

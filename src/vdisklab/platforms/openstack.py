@@ -1,11 +1,301 @@
-"""OpenStack: its disks are configured for all guests of a compute host."""
+"""OpenStack: servers, their images' and flavours' properties, and nova.conf of a compute host.
+
+Nova's libvirt driver decides: `[libvirt] disk_cachemodes` of the host by the kind of source (none
+where O_DIRECT works), `images_type` where the disk lies, `hw_disk_bus` and `hw_scsi_model` of the
+image on which bus, `quota:disk_*` of the flavour on limits (nova/virt/libvirt: driver.py,
+imagebackend.py, blockinfo.py). A qcow2 disk is an overlay on a cached base image. io=native is used
+for files that are allocated (`preallocate_images = space`) and opened with O_DIRECT.
+
+A path is written as lines of nova.conf, with the commands for image and flavour as comments, which
+are read back. Guests of a compute host itself are libvirt's.
+"""
 
 from __future__ import annotations
 
-from vdisklab.path.disk_path import DiskPath
+import configparser
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import Change, Dialect, lacks
+from vdisklab.platforms.dialect import (
+    Change,
+    Configuration,
+    Dialect,
+    ExportRequest,
+    Form,
+    Gap,
+    NotExpressibleError,
+    Reader,
+    lacks,
+    require_supported,
+)
 from vdisklab.platforms.libvirt import CACHE_MODES
+from vdisklab.platforms.reading import (
+    MAP_IT,
+    GuestText,
+    Tree,
+    attachment_of,
+    branches,
+    joined,
+    limit_words,
+    one_of,
+    parsed_options,
+    tree,
+    word,
+)
+
+LIMITS = limit_words(
+    {
+        "throttle_iops": ("quota:disk_total_iops_sec",),
+        "throttle_bps": ("quota:disk_total_bytes_sec",),
+    },
+    joined(("quota:disk_",), ("read", "write", "total"), ("_bytes", "_iops"), ("_sec",)),
+)
+_HOST_FILE = "nova.conf"
+_OPTION = re.compile(r"^(images_type|disk_cachemodes)\s*=", re.MULTILINE)
+_COMMAND = re.compile(r"^# (openstack (?:image|flavor) set .*)$", re.MULTILINE)
+_BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.IDE, Bus.USB)
+
+
+@dataclass(frozen=True, slots=True)
+class _ComputeHost:
+    """What nova.conf says: its options, those of [libvirt] before those of [DEFAULT]."""
+
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, name: str, otherwise: str) -> str:
+        return self.options.get(name, otherwise).strip().strip("\"'")
+
+    def cache(self, kind: str) -> CacheMode:
+        """The mode for a source of that kind: `file`, `block`. Raises ValueError."""
+        pairs = self.option("disk_cachemodes", "").split(",")
+        modes = dict(pair.strip().partition("=")[::2] for pair in pairs)
+        return CacheMode(one_of(modes.get(kind, "none"), tuple(CacheMode), "cache mode"))
+
+
+def _is_host_file(text: GuestText) -> bool:
+    return text.file_name == _HOST_FILE or _OPTION.search(text.text) is not None
+
+
+def _host_of(text: str) -> _ComputeHost:
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        raise ValueError(f"its {_HOST_FILE} is broken: {error.message.splitlines()[0]}") from error
+    own = dict(parser["libvirt"]) if "libvirt" in parser else dict(parser.defaults())
+    return _ComputeHost({key: value or "" for key, value in own.items()})
+
+
+def _is_server(document: Tree) -> bool:
+    return "flavor" in document and ("image" in document or "volumes_attached" in document)
+
+
+def _is_ours(document: Tree) -> bool:
+    """True for a server, an image and a flavour as the client prints them."""
+    is_image = "disk_format" in document and "container_format" in document
+    return _is_server(document) or is_image or ("vcpus" in document and "ram" in document)
+
+
+def _properties(owner: Tree, key: str = "properties") -> Mapping[str, object]:
+    """The properties, which older clients print as `key='value', …`."""
+    text = word(owner, key)
+    return tree(owner, key) if text is None else dict(re.findall(r"([\w:]+)='([^']*)'", text))
+
+
+def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
+    hosts = [text for text in texts if _is_host_file(text)]
+    named = {
+        name: document
+        for document in documents
+        if not _is_server(document)
+        for name in (word(document, "id"), word(document, "name"))
+        if name
+    }
+
+    def read(text: GuestText) -> Iterator[ConfiguredDisk]:
+        if _is_host_file(text):
+            yield _new_guests_disk(text)
+            return
+        for document in filter(_is_server, text.documents):
+            yield from _disks(document, named, hosts[0].text if hosts else "")
+
+    return read
+
+
+def _new_guests_disk(text: GuestText) -> ConfiguredDisk:
+    """The disk that the host gives a guest with the properties in the comments, if any."""
+    words = [part for command in _COMMAND.findall(text.text) for part in command.split()]
+    properties = dict(part.partition("=")[::2] for part in words if "=" in part)
+    return _disk(text.name, "", properties, text.text)
+
+
+def _disks(server: Tree, named: Mapping[str, Tree], host: str) -> Iterator[ConfiguredDisk]:
+    image, flavor = _referred(server, "image", named), _referred(server, "flavor", named)
+    name, uuid = word(server, "name") or "unnamed", word(server, "id") or ""
+    specs = _properties(flavor, "extra_specs") or _properties(flavor)
+    if image or not (word(server, "image") or "N/A").startswith("N/A"):
+        yield _disk(name, uuid, {**_properties(image), **specs}, host)
+    volumes = [word(volume, "id") or "?" for volume in branches(server, "volumes_attached")]
+    for volume in volumes or re.findall(r"id='([^']+)'", word(server, "volumes_attached") or ""):
+        yield ConfiguredDisk(
+            name,
+            volume,
+            None,
+            None,
+            problem=f"it is a volume of Cinder, whose backend decides where it lies: {MAP_IT}",
+            platform=Platform.OPENSTACK,
+            guest=name,
+        )
+
+
+def _referred(server: Tree, key: str, named: Mapping[str, Tree]) -> Tree:
+    """The server's image or flavour: within it, or printed on its own; `NAME (ID)` names it."""
+    inner = tree(server, key)
+    text = word(server, key) or ""
+    match = re.fullmatch(r"(.*?)(?: \(([^()]+)\))?", text)
+    names = (inner.get("id"), inner.get("original_name"), *(match.groups() if match else ()))
+    found = next((named[str(name)] for name in names if str(name) in named), {})
+    return {**found, **inner}
+
+
+def _disk(name: str, uuid: str, properties: Mapping[str, object], host: str) -> ConfiguredDisk:
+    path, problem, source = None, None, None
+    try:
+        compute = _host_of(host)
+        layers, image, source = _place(compute, uuid)
+        path = _path(compute, layers, image, properties)
+    except ValueError as error:
+        problem = str(error)
+    architecture = properties.get("hw_architecture", properties.get("architecture"))
+    return ConfiguredDisk(
+        domain=name,
+        target="root",
+        source=source if uuid else None,
+        path=path,
+        problem=problem,
+        platform=Platform.OPENSTACK,
+        guest=name,
+        architecture=None if architecture is None else str(architecture),
+        limits=LIMITS.beyond(properties),
+    )
+
+
+def _place(host: _ComputeHost, uuid: str) -> tuple[tuple[Layer, ...], Image | None, str]:
+    """Host layers, image, and file or device of a root disk. Raises ValueError."""
+    kind = host.option("images_type", "default")
+    if kind == "default":
+        overlay = host.option("use_cow_images", "true").lower() in ("true", "1", "yes", "on")
+        kind = "qcow2" if overlay else "raw"
+    if kind == "lvm":
+        group = host.option("images_volume_group", "VG")
+        return (Layer(LayerKind.LVM),), None, f"/dev/{group}/{uuid}_disk"
+    if kind not in ("qcow2", "raw", "flat"):
+        raise ValueError(f"its images_type is {kind}: {MAP_IT}")
+    form = ImageFormat.QCOW2 if kind == "qcow2" else ImageFormat.RAW
+    options: dict[str, OptionValue] = {"backing": 1} if kind == "qcow2" else {}
+    allocated = host.option("preallocate_images", "")
+    if allocated:
+        options["preallocation"] = "falloc" if allocated == "space" else "off"
+    file = f"{host.option('instances_path', '/var/lib/nova/instances')}/{uuid}/disk"
+    return (), Image(form, tuple(options.items())), file
+
+
+def _path(
+    host: _ComputeHost,
+    layers: tuple[Layer, ...],
+    image: Image | None,
+    properties: Mapping[str, object],
+) -> DiskPath:
+    bus = Bus(one_of(str(properties.get("hw_disk_bus", "virtio")), _BUSES, "bus"))
+    if bus is Bus.SCSI:
+        one_of(str(properties.get("hw_scsi_model", "lsilogic")), ("virtio-scsi",), "controller")
+    cache = host.cache("file" if image is not None else "block")
+    discard = one_of(host.option("hw_disk_discard", "ignore"), ("ignore", "unmap"), "discard")
+    allocated = image is not None and host.option("preallocate_images", "none") == "space"
+    words: dict[str, OptionValue] = {"aio": _aio(cache, allocated).value, "discard": discard}
+    limits = parsed_options(bus, LIMITS.of_path(properties))
+    return DiskPath(layers, image, cache, attachment_of(bus, words | limits))
+
+
+def _aio(cache: CacheMode, allocated: bool) -> Aio:
+    return Aio.NATIVE if allocated and cache.direct else Aio.THREADS
+
+
+def export(request: ExportRequest) -> Configuration:
+    """Lines of nova.conf; the commands for the image and the flavour are comments."""
+    path = request.path
+    formats = (ImageFormat.RAW, ImageFormat.QCOW2)
+    require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
+    image = path.image
+    if request.on_device and image is not None:
+        what, instead = f"format {image.format} on a device", "leave the format out: lvm/none"
+        raise NotExpressibleError(Platform.OPENSTACK.full_name, what, instead)
+    allocated = image is not None and image.option("preallocation") != "off"
+    kind = "lvm" if image is None else image.format.value
+    lines = {
+        "images_type": kind,
+        **({"images_volume_group": "VG"} if image is None else {}),
+        "disk_cachemodes": f"{'block' if image is None else 'file'}={path.cache}",
+        "hw_disk_discard": str(path.attachment.option("discard")),
+    }
+    gaps = tuple(_gaps(request, _aio(path.cache, allocated)))
+    text = "[DEFAULT]\n"
+    text += "" if image is None else f"preallocate_images = {'space' if allocated else 'none'}\n"
+    text += "[libvirt]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+    return Configuration(writing.commented(_comments(path), gaps) + text, gaps)
+
+
+def _comments(path: DiskPath) -> Iterator[str]:
+    yield f"vdisklab {path}"
+    if path.layers:
+        yield f"the host's instances_path or volume group is on {path.stack}"
+    yield f"in {_HOST_FILE} of the compute hosts, for all their guests; restart nova-compute"
+    bus = path.attachment.bus
+    model = {"hw_scsi_model": "virtio-scsi"} if bus is Bus.SCSI else {}
+    yield _set_command("image", {"hw_disk_bus": bus.value, **model})
+    limits = LIMITS.written(path.attachment)
+    if limits:
+        yield _set_command("flavor", limits)
+
+
+def _set_command(owner: str, properties: Mapping[str, object]) -> str:
+    words = [word for item in properties.items() for word in ("--property", "{}={}".format(*item))]
+    return shlex.join(["openstack", owner, "set", *words, owner.upper()])
+
+
+def _gaps(request: ExportRequest, aio: Aio) -> Iterator[Gap]:
+    attachment, image = request.path.attachment, request.path.image
+    if request.source is not None:
+        yield Gap(f"the source {request.source}", "Nova names the disks of its guests itself")
+    if image is not None and image.format is ImageFormat.QCOW2 and image.backing != 1:
+        yield Gap(f"backing={image.backing}", "Nova makes an overlay on its cached base image")
+    for name, value in () if image is None else image.options:
+        if name == "preallocation" and value in ("metadata", "full"):
+            yield Gap(f"preallocation={value}", "Nova allocates with fallocate")
+        elif name not in ("preallocation", "backing"):
+            yield Gap(f"{name}={value}", "Nova makes the image, and leaves it at the default")
+    if attachment.aio is not aio:
+        yield Gap(f"aio={attachment.aio}", f"Nova uses {aio} here")
+    if attachment.iothread:
+        yield Gap("iothread=on", "Nova gives its disks no I/O thread")
+    if attachment.queues is not None:
+        yield Gap(f"queues={attachment.queues}", "the guest gets one for each CPU")
+    yield from writing.write_cache_gaps(request.path)
+    yield from writing.other_gaps(request.path, tuple(LIMITS.expressible))
+
+
+def _export_share(_request: ExportRequest) -> Configuration:
+    raise NotExpressibleError(
+        Platform.OPENSTACK.full_name, "directory of the host's", "use --to libvirt, or Manila"
+    )
 
 
 def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> Change:
@@ -13,4 +303,12 @@ def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> Change:
     raise lacks(disk.platform, what)
 
 
-DIALECT = Dialect(cache_modes=CACHE_MODES, change=_change, reader=lambda _texts: lambda _text: ())
+DIALECT = Dialect(
+    cache_modes=CACHE_MODES,
+    change=_change,
+    forms=(Form("openstack", export, _export_share),),
+    reader=_reader,
+    recognises=_is_host_file,
+    recognises_document=_is_ours,
+    beside=(_HOST_FILE,),
+)

@@ -41,6 +41,7 @@ from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.reading import (
     MAP_IT,
     GuestText,
+    Tree,
     attachment_of,
     joined,
     limit_words,
@@ -407,7 +408,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     return Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
 
 
-def _reader(texts: Sequence[GuestText]) -> Reader:
+def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
     storages: dict[str, Storage] = {}
     for text in texts:
         if text.file_name == STORAGES:

@@ -48,7 +48,7 @@ from vdisklab.platforms.qemu_arguments import (
     shared_directories,
     throttled,
 )
-from vdisklab.platforms.reading import GuestText, image_of, shared_group
+from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group
 from vdisklab.storage.image_commands import data_path, key_path
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
@@ -110,7 +110,7 @@ def read_command(
     )
 
 
-def _reader(texts: Sequence[GuestText]) -> Reader:
+def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:

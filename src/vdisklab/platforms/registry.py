@@ -80,14 +80,14 @@ def read_guests(
                 _require_known(text, known)
                 yaml.append(text)
             else:
-                reader = readers.get(id(owner)) or owner.reader(texts)
+                reader = readers.get(id(owner)) or owner.reader(texts, ())
                 readers[id(owner)] = reader
                 disks += reader(text)
         except PlanError as error:
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
-    return tuple(map(_readable, (*disks, *_disks_of_yaml(yaml, known))))
+    return tuple(map(_readable, (*disks, *_disks_of_yaml(texts, yaml, known))))
 
 
 def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:
@@ -101,11 +101,12 @@ def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:
 
 
 def _disks_of_yaml(
-    texts: Sequence[GuestText], known: Sequence[Dialect]
+    texts: Sequence[GuestText], yaml: Sequence[GuestText], known: Sequence[Dialect]
 ) -> Iterator[ConfiguredDisk]:
+    documents = tuple(document for text in yaml for document in text.documents)
     for dialect in known:
-        own = [text for text in texts if any(map(dialect.recognises_document, text.documents))]
-        reader = dialect.reader(texts) if own else None
+        own = [text for text in yaml if any(map(dialect.recognises_document, text.documents))]
+        reader = dialect.reader(texts, documents) if own else None
         for text in own:
             yield from () if reader is None else reader(text)
 

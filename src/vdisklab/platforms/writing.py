@@ -41,6 +41,11 @@ def cache_gaps(path: DiskPath) -> Iterator[Gap]:
     """The gaps of platforms that have defaults of their own and no `write-cache` property."""
     if path.cache is CacheMode.DEFAULT:
         yield Gap("cache mode default", "written as writeback, which QEMU uses by default")
+    yield from write_cache_gaps(path)
+
+
+def write_cache_gaps(path: DiskPath) -> Iterator[Gap]:
+    """The gap of platforms without a `write-cache` property."""
     if path.attachment.write_cache is not WriteCache.MODE:
         yield Gap(
             f"write_cache={path.attachment.write_cache}",

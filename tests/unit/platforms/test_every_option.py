@@ -85,7 +85,8 @@ def lost_options(path: DiskPath, form: str) -> Iterator[str]:
     if path.image is not None:
         for option, _ in path.image.options:
             given = read is not None and read.image and read.image.option(option)
-            if not given and not any(SPELLED.get(option, option) in line for line in said):
+            words = (f"{option}=", SPELLED.get(option, option))
+            if not given and not any(word in line for line in said for word in words):
                 yield option
     if read is not None:
         yield from lost_settings(path, read, said)
