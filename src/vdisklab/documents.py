@@ -127,7 +127,7 @@ def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
 def as_csv(rows: Sequence[object], kind: type) -> str:
     """RFC 4180 with a header line: a column for each number or text in the JSON of the rows.
 
-    Lists are joined by spaces; a missing value is an empty field. `kind` is the rows' class, which
+    Lists are joined by spaces, and lists of objects left out; a missing value is an empty field. `kind` is the rows' class, which
     has the columns if there are no rows.
     """
     flat = [dict(_leaves(kind, plain(row), "")) for row in rows] or [dict(_leaves(kind, None, ""))]
@@ -170,8 +170,16 @@ def _leaves(hint: Any, item: Any, path: str) -> Iterator[tuple[str, str]]:  # no
         inner = _value_type(hint)
         for key, value in item.items():
             yield from _leaves(inner, value, f"{path}.{key}" if path else key)
-    elif item is not None or _value_type(hint) is None:
+    elif not _holds_objects(hint) and (item is not None or _value_type(hint) is None):
         yield path, _field(item)
+
+
+@cache
+def _holds_objects(hint: Any) -> bool:  # noqa: ANN401 - any type
+    """True for a list of objects."""
+    if get_origin(hint) is Annotated:
+        return _holds_objects(get_args(hint)[0])
+    return get_origin(hint) in (tuple, list) and bool(_nested(get_args(hint)[0]))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Searches by measuring how many guests a path carries, after a control whose answer is known."""
+"""Measures how many guests a path carries, or what a neighbour costs one, after a known control."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from pathlib import Path
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
 from vdisklab.analysis.capacity import REPEATS, next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
-from vdisklab.answers.density_answer import (
+from vdisklab.answers.density import (
+    ALONE,
+    BESIDE,
     DensityAnswer,
+    NeighbourAnswer,
     density_of,
     groups_of,
     name_of_one,
+    neighbour_answer,
     outcomes_of,
 )
 from vdisklab.answers.planning import load_profile, possible_plan
 from vdisklab.campaign.context import kind_of_guest, most_guests
 from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
+from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import available_memory, memory_bytes
@@ -262,6 +267,50 @@ def _remaining(
     """The cells that a stored search would measure next."""
     last = max((run.round for run in store.runs(stored.id)), default=0)
     return _search_of(request, progress).choosing(store, plan, stored.id)(last + 1)
+
+
+def measure_neighbour(
+    store: Store, request: DensityRequest, progress: Progress
+) -> tuple[Measured, NeighbourAnswer | None]:
+    """Runs the control, then measures the victim alone and beside a neighbour in each round.
+
+    Raises PlanError for requests that nothing could answer, HostError if the control fails.
+    """
+    campaign = neighbour_campaign(request)
+    plan = possible_plan(LocalHost(), campaign)
+    stored = None if request.new else unchanged_campaign(store, plan)
+    if stored is None or list(schedule(plan, store.finished(stored.id))):
+        try:
+            run_control(request, progress)
+        except KeyboardInterrupt:
+            return Measured(interrupted=True), None
+    measured = measure(store, campaign, progress, new=request.new)
+    if measured.campaign is None:
+        return measured, None
+    answer = neighbour_answer(store, measured.campaign, str(request.victim), str(request.neighbour))
+    return measured, answer
+
+
+def neighbour_campaign(request: DensityRequest) -> DensityRequest:
+    """The campaign of a request. Raises PlanError for what it cannot say."""
+    unused = ("guests", "load", "until", "most", "profile", "baseline")
+    given = [f"--{name}" for name in unused if getattr(request, name)]
+    if given:
+        raise PlanError(
+            "--victim compares one guest alone with the same beside a neighbour, so "
+            f"{' and '.join(given)} {'has' if len(given) == 1 else 'have'} no effect",
+            hint=f"leave out {' and '.join(given)}",
+        )
+    require_group_paths(request)
+    for name in (request.victim, request.neighbour):
+        load_profile(str(name))
+    return replace(
+        request,
+        guests=(str(ALONE), str(BESIDE)),
+        profile=request.victim,
+        victim=None,
+        baseline=NO_BASELINE,
+    )
 
 
 def run_control(request: DensityRequest, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Evidence, GuestGroup, Member, Sample
 from vdisklab.units import parse_duration
@@ -22,7 +23,7 @@ _FROM_CACHE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Criterion:
+class Criterion(AsText):
     """What each guest must meet: a latency of `Member`, and its limit in seconds."""
 
     metric: str
@@ -117,7 +118,7 @@ class LimitedBy(StrEnum):
     MEMORY = "memory for more guests"
     MOST = "--most"
     UNFINISHED = "the search did not end"
-    UNKNOWN = "nothing that is counted was used up"
+    UNKNOWN = "unknown (no counted resource was saturated)"
 
 
 @dataclass(frozen=True, slots=True)

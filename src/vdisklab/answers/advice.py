@@ -43,7 +43,7 @@ from vdisklab.analysis.score import (
 )
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
-from vdisklab.answers.density_answer import searched_capacity
+from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.loading import (
     Loaded,
     baseline_of,

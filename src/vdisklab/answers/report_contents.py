@@ -46,7 +46,7 @@ from vdisklab.answers.claim_answers import (
     evaluate_claims,
     evaluate_publications,
 )
-from vdisklab.answers.density_answer import DensityAnswer, density_of, searched_capacity
+from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
 from vdisklab.answers.loading import (
     Loaded,
     baseline_of,

@@ -7,25 +7,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.actions.guest_capacity import measure_density
-from vdisklab.answers.density_answer import DensityAnswer
+from vdisklab.actions.guest_capacity import measure_density, measure_neighbour
+from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
-from vdisklab.answers.noisy_neighbour import NeighbourAnswer, measure_neighbour
 from vdisklab.cli.campaign_options import takes_settings
 from vdisklab.cli.live import TerminalProgress
 from vdisklab.cli.options import Format
-from vdisklab.cli.output import emit
+from vdisklab.cli.output import print_answer
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.results.store import open_store
-from vdisklab.views.density_table import (
-    density_document,
-    density_table,
-    neighbour_document,
-    neighbour_table,
-)
+from vdisklab.views.density import neighbour_tables, tables
 
 
 @takes_settings(DensityRequest)
@@ -68,10 +62,10 @@ def density(
         console.print("nothing is left to measure; --new measures it again")
     complete = False
     if capacities is not None:
-        emit(form, [density_table(capacities)], lambda: density_document(capacities))
+        print_answer(capacities, tables(capacities), form, why=True)
         complete = all(path.complete for path in capacities.paths)
     if effects is not None:
-        emit(form, [neighbour_table(effects)], lambda: neighbour_document(effects))
+        print_answer(effects, neighbour_tables(effects), form, why=True)
         complete = not any(effect.failure for effect in effects.paths)
     if measured.interrupted:
         return EXIT_INTERRUPTED

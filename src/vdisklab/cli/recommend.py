@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.advice import answer_recommendation
-from vdisklab.answers.density_answer import carrying, stored_density
+from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.fleet_answers import answer_fleet_recommendation
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
@@ -20,10 +20,10 @@ from vdisklab.cli.options import (
     FormatOption,
     HostsOption,
 )
-from vdisklab.cli.output import emit
+from vdisklab.cli.output import emit, print_answer
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
-from vdisklab.views.density_table import density_document, density_table
+from vdisklab.views.density import tables as density_tables
 from vdisklab.views.fleet_tables import (
     fleet_recommendation_document,
     fleet_recommendation_table,
@@ -122,4 +122,4 @@ def _for_guests(
         )
     with open_results(db) as results:
         answer = carrying(stored_density(results, campaign[0] if campaign else None), guests)
-    emit(form, [density_table(answer)], lambda: density_document(answer))
+    print_answer(answer, density_tables(answer), form, why=True)

@@ -15,7 +15,9 @@ from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.advice import answer_recommendation
-from vdisklab.answers.density_answer import (
+from vdisklab.answers.density import (
+    DensityAnswer,
+    PathCapacity,
     carrying,
     density_of,
     outcomes_of,
@@ -23,6 +25,7 @@ from vdisklab.answers.density_answer import (
     stored_density,
 )
 from vdisklab.answers.planning import load_profile, possible_plan
+from vdisklab.documents import as_csv, document
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -36,10 +39,7 @@ from vdisklab.progress import Event, Note, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.room import memory_of_guests
-from vdisklab.views.density_table import density_document, density_table
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.documents.densities import DensityRow
-from vdisklab.views.layout import as_csv
+from vdisklab.views.density import tables
 
 LIMIT = parse_criterion("latency_p99<=5ms")
 REQUEST = DensityRequest(paths=("raw/none",), load=100, most=4, guest_memory=128 << 20)
@@ -83,6 +83,11 @@ def add_search_of_this_host(store: Store, request: DensityRequest) -> tuple[Camp
     return campaign, plan.guest.memory_bytes
 
 
+def notes_of(answer: DensityAnswer) -> tuple[str, ...]:
+    (table,) = tables(answer)
+    return table.notes
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as opened:
@@ -109,11 +114,11 @@ class TestAnswer:
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
         assert answer.caveats == Caveats(emulated=True, lab=False)
-        table, document = density_table(answer), to_json(density_document(answer))
-        require_whole([table], document)
-        assert "raw/none,2,2,2" in as_csv(table)
-        assert document["paths"][0]["answer"]["guests"] == 2
-        assert len(document["paths"][0]["steps"]) == len(runs)
+        found = document(answer)
+        require_whole(list(tables(answer)), found)
+        assert "raw/none,2,2,2" in as_csv(answer.paths, PathCapacity)
+        assert found["paths"][0]["capacity"]["guests"] == 2
+        assert len(found["paths"][0]["steps"]) == len(runs)
 
     def test_two_accelerators_have_no_answer(self, store: Store) -> None:
         campaign = a_density()
@@ -151,8 +156,8 @@ class TestAnswer:
         assert path.capacity is not None
         assert (path.capacity.guests, path.capacity.high, path.capacity.at_least) == (4, 4, True)
         assert path.limited.limit is LimitedBy.UNFINISHED
-        assert any(f"did not end: {sentence}" in note for note in density_table(answer).notes)
-        assert not to_json(density_document(answer))["paths"][0]["answer"]["complete"]
+        assert any(f"did not end: {sentence}" in note for note in notes_of(answer))
+        assert not document(answer)["paths"][0]["complete"]
         with pytest.raises(PlanError) as error:
             carrying(answer, 8)
         assert "continues it" in str(error.value.hint)
@@ -193,7 +198,7 @@ class TestAnswer:
         store.add_run(replace(run, failure=BROKEN, measurements=()))
         answer = density_of(store, campaign.id)
         assert answer.paths[0].capacity is None
-        assert any("the guest died" in note for note in density_table(answer).notes)
+        assert any("the guest died" in note for note in notes_of(answer))
 
     @pytest.mark.parametrize("plan", [{}, {"load": 100, "cells": ["raw/none/virtio:guests=2"]}])
     def test_another_campaign_has_no_answer(self, store: Store, plan: dict[str, Any]) -> None:
@@ -226,7 +231,7 @@ class TestRecommended:
         both = replace(
             answer, paths=(*answer.paths, replace(answer.paths[0], path="x", capacity=None))
         )
-        notes = density_table(carrying(both, 4)).notes
+        notes = notes_of(carrying(both, 4))
         assert "not shown to carry that many: x" in notes
         memory = replace(answer.paths[0], limited=Bottleneck(LimitedBy.MEMORY, ""))
         with pytest.raises(PlanError) as error:
@@ -280,8 +285,10 @@ class TestSearch:
         assert "completes 80% of its requests, 80 a second" in note.text
         store.add_run(a_step(campaign, 3, 1, 0.001, served=800))
         assert chosen(4) == []
-        row = DensityRow.of(density_of(store, campaign.id).paths[0])
-        assert (row.guests, row.iops, row.reached) == (0, 80.0, 80.0)
+        (path,) = density_of(store, campaign.id).paths
+        assert path.capacity is not None
+        assert path.at_limit is not None
+        assert (path.capacity.guests, path.at_limit.iops, path.reached) == (0, 80.0, 80.0)
 
     def test_little_free_memory_stops_it_and_more_lets_it_go_on(
         self, store: Store, monkeypatch: pytest.MonkeyPatch

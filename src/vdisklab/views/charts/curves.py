@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from vdisklab import numbers
-from vdisklab.answers.density_answer import DensityAnswer
+from vdisklab.answers.density import DensityAnswer
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
@@ -15,7 +15,7 @@ from vdisklab.views.charts.bars import measured_quantities
 from vdisklab.views.charts.lines import SeriesPoint, percentiles
 from vdisklab.views.charts.svg import Palette
 from vdisklab.views.charts.vega import WIDTH, Figure, finished, layer, line_styles, quantitative
-from vdisklab.views.density_table import capacity_text
+from vdisklab.views.density import capacity_text
 from vdisklab.views.page.contents import caution_of, described_caution
 
 FEWEST_LEVELS = 3
@@ -126,7 +126,7 @@ def density_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
 
 def _density_figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Figure:
     drawn = [path for path in answer.paths if path.steps][:MOST_LINES]
-    limit = answer.criterion.seconds
+    limit = answer.until.seconds
     scale = numbers.scale(limit, "s")
     values = [
         {"label": path.path, "guests": step.guests, "value": step.worst / scale.factor,
@@ -168,10 +168,10 @@ def _density_figure(answer: DensityAnswer, caution: str | None, palette: Palette
     return Figure(
         "density",
         "How many guests each path carries",
-        f"Line charts of the slowest guest's {answer.criterion.metric} in {unit}, and of Jain's "
+        f"Line charts of the slowest guest's {answer.until.metric} in {unit}, and of Jain's "
         f"fairness index, over the number of guests. Carried guests: {carried}.",
         finished({"vconcat": panels}, values, palette, caution),
         note=f"Each guest has a load of {answer.load} requests a second. Above the dashed line "
-        f"({answer.criterion}) a guest is too slow. Dots are runs, lines their medians. Fairness "
+        f"({answer.until}) a guest is too slow. Dots are runs, lines their medians. Fairness "
         f"is 1 if all guests got the same. Guests carried (95 % interval): {carried}.{more}",
     )

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from vdisklab.views.documents import advised_groups as advice
-from vdisklab.views.documents import densities, fleets, rankings, records, reports
+from vdisklab.views.documents import fleets, rankings, records, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
@@ -20,7 +20,6 @@ DOCUMENTS: Mapping[str, type] = {
     "campaigns": records.CampaignsDocument,
     "claims": rankings.ClaimsDocument,
     "compare": rankings.ComparisonDocument,
-    "density": densities.DensityDocument,
     "doctor": records.DoctorDocument,
     "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-compare": fleets.FleetCompareDocument,
@@ -29,7 +28,6 @@ DOCUMENTS: Mapping[str, type] = {
     "fleet-recommend": fleets.FleetRecommendDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,
-    "neighbour": densities.NeighbourDocument,
     "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,
     "powercut": records.PowerCutDocument,

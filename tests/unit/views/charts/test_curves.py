@@ -13,14 +13,14 @@ from vdisklab.analysis.capacity import Capacity
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.advice import answer_recommendation
-from vdisklab.answers.density_answer import DensityAnswer, PathCapacity
+from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.report_contents import Contents, gather
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.curves import density_figures
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import CSS
-from vdisklab.views.density_table import density_headline, density_lines
+from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.page.contents import first_lines, headline
 from vdisklab.views.page.html import render_page
 
@@ -89,16 +89,16 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
 def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     def carries(path: str, guests: int, low: int, high: int) -> PathCapacity:
         answer = Capacity(guests, low, high, at_least=False)
-        return PathCapacity(path, answer, (), Bottleneck(LimitedBy.DEVICE, ""), None, True)
+        device = Bottleneck(LimitedBy.DEVICE, "")
+        return PathCapacity(path, answer, device, None, None, True, None, ())
 
     both = DensityAnswer(
-        "c", 100, parse_criterion("latency_p99<=5ms"),
+        "c", 100, parse_criterion("latency_p99<=5ms"), caveats_of(()),
         (
             carries("raw/none", 5, 4, 6),
             carries("qcow2/none", 4, 3, 5),
             carries("vdi/none", 2, 1, 3),
         ),
-        caveats=caveats_of(()),
     )  # fmt: skip
     assert density_headline(both) == "raw/none carries 5 guests"
     doubt = dict(density_lines(both))["Doubt"]
@@ -106,8 +106,9 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
     assert "vdi/none" not in doubt
     told_apart = replace(both, paths=(both.paths[0], both.paths[2]))
     assert "Doubt" not in dict(density_lines(told_apart))
+    limited = both.paths[0].limited
     none = replace(
-        both, paths=(PathCapacity("x", None, (), both.paths[0].limited, None, False, "it died"),)
+        both, paths=(PathCapacity("x", None, limited, None, None, False, "it died", ()),)
     )
     assert density_headline(none) == "No answer yet"
     assert density_lines(none) == (("Why", "it died"),)

@@ -11,9 +11,11 @@ import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
+from vdisklab.actions.guest_capacity import neighbour_campaign
 from vdisklab.analysis.diagnostics.caveats import IN_EMULATED_HOST
-from vdisklab.answers.noisy_neighbour import neighbour_answer, neighbour_campaign
+from vdisklab.answers.density import NeighbourEffect, neighbour_answer
 from vdisklab.answers.planning import load_profile
+from vdisklab.documents import as_csv, document
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import beside, build_plan
@@ -22,9 +24,7 @@ from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin
 from vdisklab.results.store import Store, open_store
-from vdisklab.views.density_table import neighbour_document, neighbour_table
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.layout import as_csv
+from vdisklab.views.density import neighbour_tables
 
 REQUEST = DensityRequest(paths=("raw/none",), victim="quiet-db", neighbour="bulk-write")
 
@@ -60,10 +60,10 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     assert first.ratio.low is not None
     assert first.ratio.low > 2.5
     assert other.ratio.ratio is None
-    table, document = neighbour_table(answer), to_json(neighbour_document(answer))
-    require_whole([table], document)
-    assert "raw/none,0.003" in as_csv(table)
-    assert document["paths"][1]["failure"]
+    tables, found = list(neighbour_tables(answer)), document(answer)
+    require_whole(tables, found)
+    assert "raw/none,0.003" in as_csv(answer.paths, NeighbourEffect)
+    assert found["paths"][1]["failure"]
 
 
 def test_two_accelerators_have_no_answer(store: Store) -> None:
@@ -82,9 +82,10 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
         replace(a_run(campaign), accelerator=RanUnder.KVM_IN_EMULATED_HOST, origin=Origin.LAB)
     )
     answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
-    found = to_json(neighbour_document(answer))
-    assert (found["emulation"], found["emulated_host"], found["lab"]) == (False, True, True)
-    assert f"Measured {IN_EMULATED_HOST}." in neighbour_table(answer).notes
+    caveats = document(answer)["caveats"]
+    assert (caveats["emulated"], caveats["emulated_host"], caveats["lab"]) == (False, True, True)
+    (table,) = neighbour_tables(answer)
+    assert f"Measured {IN_EMULATED_HOST}." in table.notes
 
 
 def test_only_the_victim_keeps_its_profile() -> None:

@@ -1,4 +1,4 @@
-"""How many guests each path carries, from the stored runs of a search."""
+"""`density`: how many guests each path carries, and what a noisy neighbour costs one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+import numpy as np
 
 from vdisklab.analysis.capacity import Capacity, capacity, next_steps
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
@@ -20,7 +22,9 @@ from vdisklab.analysis.guest_groups import (
     judge,
     parse_criterion,
 )
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.answers.loading import require_one_accelerator
+from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.guest import GUESTS, without_options
@@ -28,45 +32,72 @@ from vdisklab.plan.run_request import DEFAULT_MOST
 from vdisklab.results.model import GuestGroup, Measurement, Run
 from vdisklab.results.store import Store
 
+ALONE, BESIDE = 1, 2
+"""Guests of a campaign that measures a victim without and with its neighbour."""
+
 
 @dataclass(frozen=True, slots=True)
 class PathCapacity:
-    """What was measured of one path; `capacity` is None if every run of it failed.
-
-    `steps` are its runs, `limited` what limited the smallest number of guests above the capacity
-    that did not pass, or the search. `reached` is the rate that one guest alone reached if that is
-    less than its load. `complete` is False if the search was interrupted, or given up because runs
-    failed.
-    """
+    """One path and the number of guests that it carries."""
 
     path: str
-    capacity: Capacity | None
-    steps: tuple[GroupStep, ...]
-    limited: Bottleneck
-    reached: float | None
-    complete: bool
-    failure: str | None = None
-
-    @property
-    def at_limit(self) -> GroupStep | None:
-        """The worst run with the guests that the path carries; with one if it carries none."""
-        if self.capacity is None:
-            return None
-        guests = max(1, self.capacity.guests)
-        at = [step for step in self.steps if step.guests == guests]
-        return max(at, key=lambda step: step.worst, default=None)
+    capacity: Annotated[Capacity | None, "null if every run of it failed"]
+    limited: Annotated[
+        Bottleneck,
+        "what limited the smallest number of guests above the capacity that did not pass, or the "
+        "search",
+    ]
+    at_limit: Annotated[
+        GroupStep | None,
+        "the worst run with the guests that the path carries; with one guest if it carries none",
+    ]
+    reached: Annotated[float | None, "the rate that one guest alone reached, if less than its load"]
+    complete: Annotated[
+        bool, "false if the search was interrupted, or given up because runs failed"
+    ]
+    failure: str | None
+    steps: Annotated[tuple[GroupStep, ...], "its runs"]
 
 
 @dataclass(frozen=True, slots=True)
-class DensityAnswer:
-    """The capacities of all paths, the highest first; paths that carry too few may be left out."""
+class DensityAnswer(Answer):
+    """`vdisklab density`: how many guests each path carries, the highest first."""
+
+    FORMAT = "vdisklab.density/2"
 
     campaign: str
-    load: int
-    criterion: Criterion
-    paths: tuple[PathCapacity, ...]
+    load: Annotated[int, "requests per second and guest"]
+    until: Annotated[Criterion, "the limit that each guest must meet"]
     caveats: Caveats
-    left_out: tuple[str, ...] = ()
+    paths: tuple[PathCapacity, ...]
+    left_out: Annotated[
+        tuple[str, ...], "paths that are not shown to carry the guests that were asked for"
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourEffect:
+    """One path and what a neighbour does to the victim on it; null where nothing was measured."""
+
+    path: str
+    alone: Annotated[float | None, "seconds: the victim's median p99 alone"]
+    beside: Annotated[float | None, "seconds: the same beside the neighbour"]
+    ratio: Annotated[Ratio, "beside over alone, paired within rounds"]
+    limited: Bottleneck | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourAnswer(Answer):
+    """`vdisklab density --victim`: what a neighbour does, the smallest effect first."""
+
+    FORMAT = "vdisklab.neighbour/2"
+
+    campaign: str
+    victim: str
+    neighbour: str
+    caveats: Caveats
+    paths: tuple[NeighbourEffect, ...]
 
 
 def outcomes_of(runs: Sequence[Run], criterion: Criterion) -> Mapping[int, list[bool]]:
@@ -114,11 +145,11 @@ def density_of(store: Store, campaign_id: str) -> DensityAnswer:
         for name, guests in cells.items()
     ]
     return DensityAnswer(
-        campaign.id,
-        int(plan["load"]),
-        criterion,
-        tuple(sorted(answers, key=_order)),
-        caveats_of(store.outlines((campaign.id,))),
+        campaign=campaign.id,
+        load=int(plan["load"]),
+        until=criterion,
+        caveats=caveats_of(store.outlines((campaign.id,))),
+        paths=tuple(sorted(answers, key=_order)),
     )
 
 
@@ -168,7 +199,7 @@ def carrying(answer: DensityAnswer, guests: int) -> DensityAnswer:
         hint = f"search further: --most {guests}"
     raise PlanError(
         f"no path is shown to carry {guests} guests with {answer.load} requests a second at "
-        f"{answer.criterion}: {best.path} carries {'at least ' if tried else ''}{carried.guests} "
+        f"{answer.until}: {best.path} carries {'at least ' if tried else ''}{carried.guests} "
         f"({carried.low}–{carried.high})",
         hint=hint,
     )
@@ -202,6 +233,7 @@ def _path_capacity(
     complete = not next_steps(outcomes, most, repeats=1)
     carried = capacity(outcomes, most)
     most_carried = 0 if carried is None else carried.guests
+    at_limit = [step for step in steps if carried and step.guests == max(1, most_carried)]
     least = most_carried + (carried is None or carried.at_least)
     slow = [one for one in judged if not one[0].passed and one[0].guests >= least]
     if slow:
@@ -219,9 +251,52 @@ def _path_capacity(
     return PathCapacity(
         path=name,
         capacity=carried,
-        steps=steps,
         limited=limited,
+        at_limit=max(at_limit, key=lambda step: step.worst, default=None),
         reached=min(short, default=None),
         complete=complete,
+        failure=failures[-1] if failures else None,
+        steps=steps,
+    )
+
+
+def neighbour_answer(
+    store: Store, campaign_id: str, victim: str, neighbour: str
+) -> NeighbourAnswer:
+    """The answer of a campaign from its stored runs.
+
+    Raises PlanError if they ran under two accelerators.
+    """
+    require_one_accelerator(store, store.campaign(campaign_id))
+    runs: dict[str, list[Run]] = {}
+    for run in store.runs(campaign_id):
+        runs.setdefault(name_of_one(run.measured_cell), []).append(run)
+    effects = [_neighbour_effect(path, own) for path, own in runs.items()]
+    ordered = sorted(
+        effects, key=lambda one: float("inf") if one.ratio.ratio is None else one.ratio.ratio
+    )
+    caveats = caveats_of(store.outlines((campaign_id,)))
+    return NeighbourAnswer(campaign_id, victim, neighbour, caveats, tuple(ordered))
+
+
+def _neighbour_effect(path: str, runs: list[Run]) -> NeighbourEffect:
+    p99: dict[int, dict[int, float]] = {ALONE: {}, BESIDE: {}}
+    limited = None
+    for run in runs:
+        for measurement, group in groups_of(run)[:1]:
+            p99[len(group.members)][run.round] = group.members[0].latency_p99
+            if len(group.members) == BESIDE:
+                limited = bottleneck(group, measurement.evidence)
+    rounds = sorted(p99[ALONE].keys() & p99[BESIDE].keys())
+    beside, alone = (
+        np.array([[p99[guests][round] for round in rounds]]) for guests in (BESIDE, ALONE)
+    )
+    failures = [run.failure.sentence for run in runs if run.failure is not None]
+    return NeighbourEffect(
+        path=path,
+        alone=float(np.median(alone)) if rounds else None,
+        beside=float(np.median(beside)) if rounds else None,
+        ratio=paired_ratios(beside, alone)[0] if rounds else Ratio(0),
+        limited=limited,
         failure=failures[-1] if failures else None,
     )

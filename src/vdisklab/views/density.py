@@ -1,0 +1,154 @@
+"""How many guests each path carries, and what a noisy neighbour does to one, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vdisklab import numbers
+from vdisklab.analysis.guest_groups import Bottleneck, GroupStep, LimitedBy
+from vdisklab.answers.density import (
+    DensityAnswer,
+    NeighbourAnswer,
+    NeighbourEffect,
+    PathCapacity,
+)
+from vdisklab.units import named
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+_MOST_NAMED = 4
+_FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
+
+
+def tables(answer: DensityAnswer) -> Iterator[Table[PathCapacity]]:
+    """One row per path, the one that carries most guests first."""
+    columns = (
+        Column[PathCapacity]("path", lambda row: row.path, folds=NAMES),
+        Column[PathCapacity]("guests", _guests, right=True),
+        Column[PathCapacity]("95 %", _interval, right=True),
+        Column[PathCapacity]("limited by", lambda row: _limit(row.limited), folds=WORDS),
+        _at_limit("IOPS", lambda step: numbers.value(step.iops, "1/s"), 2),
+        _at_limit("worst guest", lambda step: numbers.value(step.worst, "s"), 1),
+        _at_limit("p99 of all", lambda step: numbers.value(step.p99, "s"), 3),
+        _at_limit("fairness", lambda step: _plain(step.fairness), 4),
+        _at_limit("CPUs each", lambda step: _plain(step.cpu_for_each), 5),
+    )
+    title = f"Guests with {answer.load} requests a second each, at {answer.until}"
+    yield Table(title, columns, answer.paths, tuple(_notes(answer)), kind=PathCapacity)
+
+
+def _at_limit(title: str, shown: Callable[[GroupStep], str], spare: int) -> Column[PathCapacity]:
+    """A column about the worst run at the limit."""
+    return Column(
+        title,
+        lambda row: numbers.MISSING if row.at_limit is None else shown(row.at_limit),
+        right=True,
+        spare=spare,
+    )
+
+
+def _notes(answer: DensityAnswer) -> Iterator[str]:
+    yield (
+        "at the limit: IOPS of all guests, latency of the worst one, p99 of all requests together, "
+        "Jain's fairness index"
+    )
+    for row in answer.paths:
+        if row.capacity is not None and row.capacity.guests == 0:
+            yield f"{row.path}: one guest alone is too slow; the numbers are of that one"
+    if answer.left_out:
+        yield f"not shown to carry that many: {named(answer.left_out, _MOST_NAMED)}"
+    yield from answer.caveats.notes
+    if any(row.limited.limit is LimitedBy.PAGE_CACHE for row in answer.paths):
+        yield _FROM_MEMORY
+    for row in answer.paths:
+        if row.reached is not None:
+            yield (
+                f"{row.path}: one guest alone reaches {row.reached:.0f} of {answer.load} requests "
+                "a second: choose a smaller --load"
+            )
+    for row in answer.paths:
+        if not row.complete:
+            why = row.failure or "the same command continues it"
+            yield f"{row.path}: the search did not end: {why}"
+
+
+def density_headline(answer: DensityAnswer) -> str:
+    """The paths that carry most guests, in a few words."""
+    known = [path for path in answer.paths if path.capacity is not None]
+    if not known:
+        return "No answer yet"
+    number = _guests(known[0])
+    best = [path.path for path in known if _guests(path) == number]
+    verb, one = "carries" if len(best) == 1 else "carry", number in ("1", "at least 1")
+    return f"{named(best, _MOST_NAMED)} {verb} {number} {'guest' if one else 'guests'}"
+
+
+def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
+    """At most three lines below the headline, each with its subject."""
+    known = [path for path in answer.paths if path.capacity is not None]
+    if not known:
+        failures = [path.failure for path in answer.paths if path.failure]
+        return (("Why", failures[-1] if failures else "No run of this search was measured."),)
+    others = "; ".join(f"{path.path}: {capacity_text(path)}" for path in known[:_MOST_NAMED])
+    first, *rest = known
+    tied = [path for path in rest if _may_carry_as_many(path, first)]
+    load = f"{answer.load} requests a second in each guest, each at {answer.until}. {others}."
+    doubt = (
+        f"The intervals of {named([path.path for path in (first, *tied)], _MOST_NAMED)} overlap: "
+        "which carries more is not shown. More `--rounds` narrow them."
+    )
+    lines = (("Load", load), ("Limited by", f"{first.path}: {_limit(first.limited)}."))
+    return (*lines, ("Doubt", doubt)) if tied else lines
+
+
+def _may_carry_as_many(path: PathCapacity, best: PathCapacity) -> bool:
+    if path.capacity is None or best.capacity is None:
+        return False
+    return path.capacity.at_least or path.capacity.high >= best.capacity.low
+
+
+def capacity_text(path: PathCapacity) -> str:
+    """The number of guests with its interval, such as `3 (2–4)`."""
+    return f"{_guests(path)} ({_interval(path)})" if path.capacity else _guests(path)
+
+
+def _guests(row: PathCapacity) -> str:
+    if row.capacity is None:
+        return numbers.MISSING
+    return f"{'at least ' if row.capacity.at_least else ''}{row.capacity.guests}"
+
+
+def _interval(row: PathCapacity) -> str:
+    if row.capacity is None:
+        return numbers.MISSING
+    return f"{row.capacity.low}–{row.capacity.high}{' or more' if row.capacity.at_least else ''}"
+
+
+def _limit(limited: Bottleneck | None) -> str:
+    if limited is None:
+        return numbers.MISSING
+    return f"{limited.limit} ({limited.evidence})" if limited.evidence else limited.limit
+
+
+def _plain(number: float | None) -> str:
+    return numbers.MISSING if number is None else f"{number:.2f}"
+
+
+def neighbour_tables(answer: NeighbourAnswer) -> Iterator[Table[NeighbourEffect]]:
+    """One row per path; first the path on which the victim loses least."""
+    columns: tuple[Column[NeighbourEffect], ...] = (
+        Column("path", lambda row: row.path, folds=NAMES),
+        Column("alone", lambda row: numbers.value(row.alone, "s"), right=True),
+        Column("beside", lambda row: numbers.value(row.beside, "s"), right=True),
+        Column("ratio", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+        Column(
+            "95 %", lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high), right=True
+        ),
+        Column("limited by", lambda row: _limit(row.limited), folds=WORDS, spare=1),
+    )
+    notes = (
+        "the ratio is paired within rounds; its interval needs three of them",
+        *answer.caveats.notes,
+        *(f"{row.path}: {row.failure}" for row in answer.paths if row.failure),
+    )
+    title = f"p99 of {answer.victim}, alone and beside {answer.neighbour}"
+    yield Table(title, columns, answer.paths, notes, kind=NeighbourEffect)
