@@ -127,8 +127,8 @@ def _objects(hint: Any) -> set[type]:  # noqa: ANN401 - any type
 def as_csv(rows: Sequence[object], kind: type) -> str:
     """RFC 4180 with a header line: a column for each number or text in the JSON of the rows.
 
-    Lists are joined by spaces, and lists of objects left out; a missing value is an empty field. `kind` is the rows' class, which
-    has the columns if there are no rows.
+    Lists are joined by spaces, lists of objects left out; a missing value is an empty field. `kind`
+    is the rows' class, which has the columns if there are no rows.
     """
     flat = [dict(_leaves(kind, plain(row), "")) for row in rows] or [dict(_leaves(kind, None, ""))]
     sink = io.StringIO()

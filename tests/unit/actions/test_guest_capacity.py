@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.unit.cli.test_widths import require_whole
@@ -25,7 +26,7 @@ from vdisklab.answers.density import (
     stored_density,
 )
 from vdisklab.answers.planning import load_profile, possible_plan
-from vdisklab.documents import as_csv, document
+from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -116,7 +117,10 @@ class TestAnswer:
         assert answer.caveats == Caveats(emulated=True, lab=False)
         found = document(answer)
         require_whole(list(tables(answer)), found)
-        assert "raw/none,2,2,2" in as_csv(answer.paths, PathCapacity)
+        jsonschema.validate(found, schemas([DensityAnswer])[DensityAnswer.FORMAT])
+        table = as_csv(answer.paths, PathCapacity)
+        assert "raw/none,2,2,2" in table
+        assert "steps" not in table
         assert found["paths"][0]["capacity"]["guests"] == 2
         assert len(found["paths"][0]["steps"]) == len(runs)
 

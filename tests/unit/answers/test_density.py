@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
 from vdisklab.analysis.diagnostics.caveats import IN_EMULATED_HOST
-from vdisklab.answers.density import NeighbourEffect, neighbour_answer
+from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour_answer
 from vdisklab.answers.planning import load_profile
-from vdisklab.documents import as_csv, document
+from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import beside, build_plan
@@ -62,6 +63,7 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
     assert other.ratio.ratio is None
     tables, found = list(neighbour_tables(answer)), document(answer)
     require_whole(tables, found)
+    jsonschema.validate(found, schemas([NeighbourAnswer])[NeighbourAnswer.FORMAT])
     assert "raw/none,0.003" in as_csv(answer.paths, NeighbourEffect)
     assert found["paths"][1]["failure"]
 
