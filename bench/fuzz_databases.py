@@ -13,8 +13,8 @@ from pathlib import Path
 from fuzz_inputs import ROOT, Parser, write_file
 from fuzz_results import exported
 from vdisklab.actions.campaign_files import import_campaigns
-from vdisklab.cli.main import EXIT_BUG
-from vdisklab.cli.main import main as run_verb
+from vdisklab.cli.shell.main import EXIT_BUG
+from vdisklab.cli.shell.main import main as run_verb
 from vdisklab.errors import VdisklabError
 from vdisklab.results.store import open_store
 

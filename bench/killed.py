@@ -47,7 +47,7 @@ from tests.lab import Lab
 
 import vdisklab as package
 from machine import machine_facts, print_result
-from vdisklab.cli.main import main as vdisklab
+from vdisklab.cli.shell.main import main as vdisklab
 from vdisklab.host.syscalls import die_with_parent
 from vdisklab.results.model import Run
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine_facts, print_result
-from vdisklab.cli.main import main as vdisklab
+from vdisklab.cli.shell.main import main as vdisklab
 from vdisklab.results.model import Origin, Run
 from vdisklab.results.store import open_store
 

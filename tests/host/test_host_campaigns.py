@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab import Lab
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.results.model import FailureKind
 
 pytestmark = pytest.mark.host

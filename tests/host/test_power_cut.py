@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.actions import cut_power
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import PowercutError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

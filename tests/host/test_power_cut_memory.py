@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from vdisklab.actions import cut_power
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, leftovers, open_ledger

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from vdisklab.cli.main import build_app
+from vdisklab.cli.shell.main import build_app
 from vdisklab.path.braces import expand
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.registry import forms

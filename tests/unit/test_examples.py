@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

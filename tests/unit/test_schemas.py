@@ -15,7 +15,7 @@ import pytest
 from tests.unit.stored import Database
 from tests.unit.views.large import shapely_runs
 from vdisklab.answers import documents
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.documents import schemas
 
 ROOT = Path(__file__).parents[2]

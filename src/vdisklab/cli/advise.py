@@ -17,11 +17,12 @@ from vdisklab.answers.disk_advice import AdviceAnswer, advise_groups
 from vdisklab.answers.disk_groups import group_disks
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
-from vdisklab.cli.campaign_options import takes_settings
-from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.campaign_options import takes_settings
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
     EXIT_CELLS_FAILED,
     EXIT_INTERRUPTED,
@@ -34,6 +35,8 @@ from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.settings import Request, merge
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.advised_disks import advice_document, advice_table
+
+PANEL = VerbPanel.GUESTS
 
 SHORT = Request(profile="short", rounds=5)
 """What is measured without a profile: minutes, in more rounds than `short` has, because one

@@ -10,14 +10,17 @@ import typer
 
 from vdisklab.answers.disk_audit import answer_audit
 from vdisklab.answers.existing_guests import read_disks
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.path.platforms import PRINTED
 from vdisklab.views.audited_disks import audit_document, audit_table
+
+PANEL = VerbPanel.GUESTS
 
 
 def audit(

@@ -22,11 +22,12 @@ from vdisklab.answers.claim_answers import (
 from vdisklab.answers.fleet_answers import FleetClaim, answer_fleet_claims
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import NOTHING, database_url, open_results
-from vdisklab.cli.campaign_options import takes_settings
-from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, Format, FormatOption, HostsOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.campaign_options import takes_settings
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption, HostsOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
     EXIT_CLAIM_OPEN,
@@ -38,6 +39,8 @@ from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.results.store import open_store
 from vdisklab.views.claim_results import claims_document, claims_table, junit_xml
 from vdisklab.views.fleet_tables import fleet_claims_document, fleet_claims_table
+
+PANEL = VerbPanel.LEARN
 
 
 @takes_settings(

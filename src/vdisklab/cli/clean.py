@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from vdisklab.actions.leftovers import list_leftovers, remove_leftovers
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
+
+PANEL = VerbPanel.PREPARE
 
 
 def clean(

@@ -12,9 +12,10 @@ from vdisklab.answers.claim_answers import answer_published
 from vdisklab.answers.fleet_answers import answer_fleet_comparisons
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.views.comparison import (
     comparison_document,
@@ -23,6 +24,8 @@ from vdisklab.views.comparison import (
     published_table,
 )
 from vdisklab.views.fleet_tables import fleet_comparison_document, fleet_comparison_table
+
+PANEL = VerbPanel.LEARN
 
 
 def compare(

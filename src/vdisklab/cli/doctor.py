@@ -9,12 +9,15 @@ import typer
 from rich.console import Console
 
 from vdisklab.answers.host_inspection import can_do_main_job, inspect_host
-from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.options import Format
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.views.host_tables import doctor_document, findings_table
+
+PANEL = VerbPanel.PREPARE
 
 
 def doctor(

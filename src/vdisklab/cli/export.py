@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.disk_export import answer_export, libvirt_version
-from vdisklab.cli.options import DbOption, DiskOption
+from vdisklab.cli.shell.options import DbOption, DiskOption
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
@@ -16,6 +17,8 @@ from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import parse_size
 from vdisklab.views.power_cuts import durability_sentence
+
+PANEL = VerbPanel.GUESTS
 
 
 def export(

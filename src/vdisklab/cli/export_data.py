@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.actions.campaign_files import export_data
+from vdisklab.actions import campaign_files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.options import DbOption
+from vdisklab.cli.shell.options import DbOption
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.units import counted
 
+PANEL = VerbPanel.STORED
 
-def export_data_verb(
+
+def export_data(
     file: Annotated[
         Path,
         typer.Argument(
@@ -49,6 +52,6 @@ def export_data_verb(
 
       vdisklab export-data numbers.csv --campaign 3f2a
     """
-    campaigns = export_data(database_url(db), file, campaign, raw=not without_raw)
+    campaigns = campaign_files.export_data(database_url(db), file, campaign, raw=not without_raw)
     if file != STDOUT:
         print(f"{file}: {counted(len(campaigns), 'campaign')}")

@@ -18,9 +18,10 @@ import typer
 from rich.console import Console
 
 from vdisklab.answers.planning import require_possible_paths
-from vdisklab.cli.campaign_options import parse_words
-from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.campaign_options import parse_words
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.address import parse_address, without_password
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
     from vdisklab.fleet.coordinator import FleetMember
+
+PANEL = VerbPanel.ELSEWHERE
 
 TLS_DIRECTORY = Path("/etc/vdisklab/fleet")
 NO_RESULT = 3
@@ -86,13 +89,9 @@ ChosenOption = Annotated[
 ]
 
 
-def fleet_verbs() -> typer.Typer:
+def fleet() -> typer.Typer:
     """The same campaign on many hosts, into one PostgreSQL (needs the extra `fleet`)."""
-    verbs = typer.Typer(
-        name="fleet",
-        no_args_is_help=True,
-        help=fleet_verbs.__doc__,
-    )
+    verbs = typer.Typer(no_args_is_help=True)
     extra = {"allow_extra_args": True, "ignore_unknown_options": True}
     every: tuple[Callable[..., int | None], ...] = (
         certificates, scheduler, worker, unit, run, status, stop, doctor,

@@ -23,10 +23,11 @@ from vdisklab.actions.lab_runs import (
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.planning import require_possible_paths
 from vdisklab.campaign.guests import requested_guest
-from vdisklab.cli.campaign_options import parse_words
-from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.output import print_overview
+from vdisklab.cli.shell.campaign_options import parse_words
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import print_overview
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import cache_directory
@@ -37,6 +38,8 @@ from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.store import open_store
 from vdisklab.units import format_duration, format_size, parse_size
+
+PANEL = VerbPanel.ELSEWHERE
 
 CarryOption = Annotated[
     list[Path] | None,
@@ -75,13 +78,9 @@ _USUAL = LabConfig(Accelerator.TCG)
 _DISK_SIZE, _MEMORY = format_size(_USUAL.disk_bytes), format_size(_USUAL.memory_bytes)
 
 
-def lab_verbs() -> typer.Typer:
+def lab() -> typer.Typer:
     """A disposable host in a virtual machine, with LVM, software RAID and ZFS."""
-    verbs = typer.Typer(
-        name="lab",
-        no_args_is_help=True,
-        help=lab_verbs.__doc__,
-    )
+    verbs = typer.Typer(no_args_is_help=True)
     verbs.command()(build)
     verbs.command(
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},

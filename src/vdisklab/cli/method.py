@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.options import Format, FormatOption
-from vdisklab.cli.output import dumps, emit
+from vdisklab.cli.shell.options import Format, FormatOption
+from vdisklab.cli.shell.output import dumps, emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.views.documents.schemas import DOCUMENTS, Schema, document_schema
 from vdisklab.views.explanations import (
@@ -16,6 +17,8 @@ from vdisklab.views.explanations import (
     method_document,
     method_table,
 )
+
+PANEL = VerbPanel.LEARN
 
 
 def method(

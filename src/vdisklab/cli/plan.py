@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.answers.planning import PlanDescription, describe_plan, make_plan
-from vdisklab.cli.campaign_options import takes_settings
-from vdisklab.cli.live import TerminalProgress, print_dropped, warning_line
-from vdisklab.cli.options import Format
-from vdisklab.cli.output import dumps
+from vdisklab.cli.shell.campaign_options import takes_settings
+from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
+from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.output import dumps
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.settings import Panel, Request
@@ -20,6 +21,8 @@ from vdisklab.sanitise import sanitise
 from vdisklab.views.layout import as_csv
 from vdisklab.views.planned_cells import plan_document, plan_table
 from vdisklab.views.terminal import show
+
+PANEL = VerbPanel.PREPARE
 
 
 @takes_settings(Request)

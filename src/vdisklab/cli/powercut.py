@@ -19,11 +19,12 @@ from vdisklab.actions.cut_power import (
     replay_case,
 )
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.campaign_options import AcceleratorOption, DirOption, PathsArgument
-from vdisklab.cli.live import TerminalProgress, print_dropped
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.campaign_options import AcceleratorOption, DirOption, PathsArgument
+from vdisklab.cli.shell.live import TerminalProgress, print_dropped
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.durability import FailureModel
@@ -41,6 +42,8 @@ from vdisklab.views.cut_verdicts import (
     power_cut_table,
     replay_lines,
 )
+
+PANEL = VerbPanel.MEASURE
 
 _GUEST_MEMORY = 512 * MIB
 _MOST_WRITES = 10_000

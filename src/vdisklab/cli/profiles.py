@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.planning import describe_profile, load_profile
-from vdisklab.cli.options import Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.options import Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.views.documents.records import ProfileDocument, ProfilesDocument
 from vdisklab.views.planned_cells import measurements_table, profiles_table
 from vdisklab.workload.registry import builtin_profiles
+
+PANEL = VerbPanel.PREPARE
 
 
 def profiles(

@@ -13,8 +13,8 @@ from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.pareto_front import answer_pareto
 from vdisklab.answers.rank import rank_cells, the_best
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import (
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import (
     CampaignOption,
     DbOption,
     DiskOption,
@@ -23,11 +23,14 @@ from vdisklab.cli.options import (
     HostsOption,
     WhyOption,
 )
-from vdisklab.cli.output import emit, print_answer
+from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.views import rank as view
 from vdisklab.views.fleet_tables import fleet_ranking_document, fleet_ranking_table
 from vdisklab.views.pareto_table import pareto_document, pareto_table
+
+PANEL = VerbPanel.LEARN
 
 
 def rank(

@@ -11,8 +11,8 @@ from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.fleet_answers import answer_fleet_recommendation
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import (
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import (
     CampaignOption,
     DbOption,
     DiskOption,
@@ -20,7 +20,8 @@ from vdisklab.cli.options import (
     FormatOption,
     HostsOption,
 )
-from vdisklab.cli.output import emit, print_answer
+from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
 from vdisklab.views.density import tables as density_tables
@@ -29,6 +30,8 @@ from vdisklab.views.fleet_tables import (
     fleet_recommendation_table,
 )
 from vdisklab.views.recommendation import recommendation_document, recommendation_table
+
+PANEL = VerbPanel.LEARN
 
 NeedOption = Annotated[
     list[str] | None,

@@ -15,8 +15,9 @@ from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.fleet_report import gather_fleet
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report_contents import gather
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, DbOption, DiskOption, HostsOption
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, HostsOption
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, PlanError
 from vdisklab.views.charts.svg import drawing_aside
 from vdisklab.views.page.contents import ReportFormat
@@ -24,6 +25,8 @@ from vdisklab.views.page.fleet_page import render_fleet_page
 
 if TYPE_CHECKING:
     from vdisklab.views.page.files import Files
+
+PANEL = VerbPanel.LEARN
 
 
 def report(

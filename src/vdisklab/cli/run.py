@@ -20,11 +20,12 @@ from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.loading import database_url, stored_verdicts
 from vdisklab.answers.places import load_places
 from vdisklab.answers.rank import RankAnswer
-from vdisklab.cli.campaign_options import takes_settings
-from vdisklab.cli.live import TerminalProgress
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import Format
-from vdisklab.cli.output import print_overview, print_tables, print_verdict
+from vdisklab.cli.shell.campaign_options import takes_settings
+from vdisklab.cli.shell.live import TerminalProgress
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.output import print_overview, print_tables, print_verdict
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.path.durability import HostDisk
@@ -35,6 +36,8 @@ from vdisklab.units import counted
 from vdisklab.views.power_cuts import loss_sentences
 from vdisklab.views.verdict import next_step
 from vdisklab.views.wording import ranking_after_search, search_effort, search_sentences
+
+PANEL = VerbPanel.MEASURE
 
 
 @takes_settings(RunRequest)

@@ -9,9 +9,10 @@ import typer
 
 from vdisklab.actions.corrections import delete_stored, find_stored, rename_stored
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
@@ -21,6 +22,8 @@ from vdisklab.views.stored_runs import (
     runs_document,
     runs_table,
 )
+
+PANEL = VerbPanel.STORED
 
 
 def runs(

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import DbOption, Format, FormatOption
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
 from vdisklab.views.stored_runs import run_document, run_tables, samples_table
+
+PANEL = VerbPanel.STORED
 
 
 def show(

@@ -9,11 +9,14 @@ import typer
 
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.places import load_places
-from vdisklab.cli.named import Named
-from vdisklab.cli.options import CampaignOption, DbOption, Format, FormatOption
-from vdisklab.cli.output import emit, print_tables
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import emit, print_tables
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
 from vdisklab.views.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
+
+PANEL = VerbPanel.LEARN
 
 
 class Layout(StrEnum):

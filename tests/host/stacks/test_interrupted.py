@@ -28,7 +28,7 @@ pytestmark = pytest.mark.host
 VICTIM = """
     import sys, time
     from pathlib import Path
-    from vdisklab.cli.main import _turn_signals_into_interrupts
+    from vdisklab.cli.shell.main import _turn_signals_into_interrupts
     from vdisklab.host.command import LocalHost
     from vdisklab.host.ledger import open_ledger
     from vdisklab.path.disk_path import parse_path

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.results.values import a_campaign, a_run
 from vdisklab.actions.output_file import empty_file, output_file
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.results.store import open_store
 

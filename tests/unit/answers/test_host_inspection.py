@@ -21,8 +21,8 @@ from vdisklab.answers.host_inspection import (
     can_do_main_job,
     examine,
 )
-from vdisklab.cli.main import main
-from vdisklab.cli.output import dumps
+from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.output import dumps
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, START, _run, campaign_runs
 from tests.unit.stored import Database
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.results.model import Run

@@ -17,7 +17,7 @@ from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.cli import advise
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

@@ -16,7 +16,7 @@ from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
 from vdisklab.path.disk_path import parse_path

@@ -16,7 +16,7 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_EMULATED_HOST, IN_LAB
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import Origin, Run
 

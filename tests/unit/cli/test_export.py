@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.test_power_cut import LOST
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

@@ -16,8 +16,8 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
-from vdisklab.cli import output
-from vdisklab.cli.main import main
+from vdisklab.cli.shell import output
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import RanUnder

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, GuestError, HostError, PlanError, VdisklabError
 from vdisklab.host import waiting
 from vdisklab.host.command import LocalHost

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.stored import Database
 from vdisklab.actions.cut_power import PowerCutRequest, plan_questions
 from vdisklab.actions.find_best import make_search
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import Verdicts

@@ -11,7 +11,7 @@ from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import CUT_KEPT, CUT_LOST, SPEEDS, answer, runs
 from tests.unit.stored import Database
 from vdisklab.answers.loading import stored_verdicts, verdicts_of
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
     Cuts,

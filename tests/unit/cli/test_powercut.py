@@ -12,7 +12,7 @@ import pytest
 from tests.unit.results.test_power_cut import FAILED, KEPT, LOST
 from vdisklab.actions import cut_power as service
 from vdisklab.actions.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
 from vdisklab.powercut.vocabulary import ClientKind

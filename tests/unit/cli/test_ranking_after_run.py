@@ -11,9 +11,9 @@ from rich.console import Console
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.answers.advice import DEFAULT_METRIC
-from vdisklab.cli.main import main
-from vdisklab.cli.options import Format
-from vdisklab.cli.output import print_overview, print_verdict
+from vdisklab.cli.shell.main import main
+from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.output import print_overview, print_verdict
 from vdisklab.results.store import open_store
 from vdisklab.views.verdict import next_step
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab import __version__
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 
 
 def test_the_version_names_qemu_and_fio(

@@ -24,8 +24,9 @@ from vdisklab import numbers, views
 from vdisklab.actions.cut_power import PowerCutAnswer
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.host_inspection import Availability, HostFinding
-from vdisklab.cli import output, plan
-from vdisklab.cli.main import main
+from vdisklab.cli import plan
+from vdisklab.cli.shell import output
+from vdisklab.cli.shell.main import main
 from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table

@@ -23,7 +23,7 @@ import pytest
 from distributed import Client
 
 from tests.unit.fleet.nodes import Fleet, fleet_in, free_port
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.fleet.certificates import FleetRole, make_certificates
 from vdisklab.fleet.coordinator import (
@@ -285,7 +285,7 @@ def test_different_versions_are_refused_with_both_named() -> None:
 
 def test_a_single_host_never_imports_dask() -> None:
     code = (
-        "import sys; from vdisklab.cli.main import build_app; build_app();"
+        "import sys; from vdisklab.cli.shell.main import build_app; build_app();"
         "print([name for name in ('dask', 'distributed', 'cryptography') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

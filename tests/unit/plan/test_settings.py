@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vdisklab.cli.campaign_options import takes_settings
+from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.errors import PlanError
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk, LimitsBeyondPath, risks
 from vdisklab.platforms.dialect import NotChangeableError

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from vdisklab.actions.campaign_files import export_data, exported_files, import_campaigns
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache

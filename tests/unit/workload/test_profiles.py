@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vdisklab.answers.planning import load_profile
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.units import GIB
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.open_load import GroupStart

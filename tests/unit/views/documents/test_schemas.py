@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.stored import Database
 from tests.unit.views.large import shapely_runs
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.views.documents.reference import json_page
 from vdisklab.views.documents.schemas import DOCUMENTS, document_schema
 

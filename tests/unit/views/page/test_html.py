@@ -22,7 +22,7 @@ from tests.unit.views.large import EVIL, hostile, renamed, shapely, shapely_runs
 from vdisklab.analysis.diagnostics.ranked import FailedCell
 from vdisklab.analysis.score import NoScore
 from vdisklab.answers.report_contents import Contents, gather
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut

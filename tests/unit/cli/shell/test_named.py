@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from tests.unit.stored import Database
-from vdisklab.cli.main import build_app, main
-from vdisklab.cli.named import TAKE_CAMPAIGN, WITHOUT_DB, Named
-from vdisklab.cli.verbs import VERBS
+from vdisklab.cli.shell.main import build_app, main
+from vdisklab.cli.shell.named import TAKE_CAMPAIGN, WITHOUT_DB, Named
+from vdisklab.cli.shell.verbs import modules
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
@@ -21,8 +21,8 @@ COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
 
 def test_the_sets_of_verbs_are_those_with_the_options() -> None:
     group = typer.main.get_command(build_app())
-    take_db = VERBS.keys() - WITHOUT_DB
-    verbs = {name: group.commands[name] for name in VERBS}  # type: ignore[attr-defined]
+    take_db = modules().keys() - WITHOUT_DB
+    verbs = {name: group.commands[name] for name in modules()}  # type: ignore[attr-defined]
     having = {
         option: {
             name for name, verb in verbs.items() if any(option in one.opts for one in verb.params)

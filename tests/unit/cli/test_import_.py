@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection
 
 from tests.unit.workload.recorded import DATA
-from vdisklab.cli.main import main
+from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError
 from vdisklab.results.model import Origin, Run
 from vdisklab.results.store import Store, open_store

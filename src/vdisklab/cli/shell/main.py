@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import logging
 import os
@@ -10,18 +9,17 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from importlib.resources import files
 from types import FrameType
 from typing import Annotated
 
 import typer
 
 from vdisklab import __version__
-from vdisklab.cli.named import Verb
-from vdisklab.cli.standard_streams import open_standard_streams
-from vdisklab.cli.verbs import VERBS
+from vdisklab.cli.shell.named import Verb
+from vdisklab.cli.shell.standard_streams import open_standard_streams
+from vdisklab.cli.shell.verbs import PACKAGE, modules, verb_file, verb_files
 from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import fio_version, qemu_version
@@ -29,11 +27,6 @@ from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
-
-
-GROUPS = ("fleet", "lab")
-"""The verbs that have verbs of their own."""
-
 _LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
 
@@ -72,20 +65,20 @@ def _root(
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(message)s")
 
 
-def build_app(verbs: Collection[str] = VERBS.keys()) -> typer.Typer:
-    """The command line with these verbs; each verb is one file of this package."""
+def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
+    """The command line with one verb, or with all; each verb is one file of the package."""
     app = _app()
-    commands = app.registered_commands
-    for name in [name for name in VERBS if name in verbs]:
-        module, _, function = VERBS[name].partition(":")
-        verb = getattr(import_module(f"vdisklab.cli.{module}"), function)
-        if name in GROUPS:
-            group = verb()
-            app.add_typer(group)
-            commands = [*commands, *group.registered_commands]
+    commands = []
+    verbs = [verb_file(only, package)] if only else verb_files(package)
+    for verb in verbs:
+        function = getattr(import_module(f"{package}.{verb.module}"), verb.module)
+        if verb.is_group:
+            group = function()
+            app.add_typer(group, name=verb.name, help=verb.docstring, rich_help_panel=verb.panel)
+            commands += group.registered_commands
         else:
-            app.command(name, cls=Verb)(verb)
-    for command in commands:
+            app.command(verb.name, cls=Verb, rich_help_panel=verb.panel)(function)
+    for command in (*app.registered_commands, *commands):
         command.help = _help_text(getattr(command.callback, "__doc__", None) or "")
     return app
 
@@ -102,7 +95,9 @@ def _app() -> typer.Typer:
     return app
 
 
-def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.Typer:
+def app_for(
+    arguments: Sequence[str], environment: Mapping[str, str], package: str = PACKAGE
+) -> typer.Typer:
     """The command line with the verb that these arguments, or the words to complete, name.
 
     Importing all verbs takes a second, so without a known verb (help, a misspelled one) the others
@@ -113,24 +108,14 @@ def app_for(arguments: Sequence[str], environment: Mapping[str, str]) -> typer.T
         line = environment.get("COMP_WORDS", environment.get("_TYPER_COMPLETE_ARGS", ""))
         # The last word is not complete: `run` may become `runs`. bash joins words with newlines.
         words = re.split(r"\s", line)[1:-1]
-    verb = next((word for word in words if not word.startswith("-")), None)
-    if verb in VERBS:
-        return build_app((verb,))
+    named = next((word for word in words if not word.startswith("-")), None)
+    if named in modules(package):
+        return build_app(named, package)
     app = _app()
-    for name, place in VERBS.items():
-        app.command(name, help=_help_text(_docstring(place)))(_not_loaded)
+    for verb in verb_files(package):
+        text = _help_text(verb.docstring)
+        app.command(verb.name, help=text, rich_help_panel=verb.panel)(_not_loaded)
     return app
-
-
-def _docstring(place: str) -> str:
-    """The docstring of a verb's function, read from its file."""
-    module, _, function = place.partition(":")
-    tree = ast.parse(files("vdisklab.cli").joinpath(f"{module}.py").read_bytes())
-    return next(
-        ast.get_docstring(node) or ""
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == function
-    )
 
 
 def _not_loaded() -> None:

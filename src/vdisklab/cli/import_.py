@@ -11,15 +11,18 @@ from vdisklab.actions import import_results
 from vdisklab.actions.campaign_files import exported_files, import_campaigns
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.options import DbOption
+from vdisklab.cli.shell.options import DbOption
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.results.exchange import StoredExport
 from vdisklab.units import counted
 
+PANEL = VerbPanel.STORED
+
 _NAMES_SHOWN = 8
 
 
-def import_files(
+def import_(
     files: Annotated[
         list[str],
         typer.Argument(

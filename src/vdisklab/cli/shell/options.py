@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.cli.campaign_options import setting_option
+from vdisklab.cli.shell.campaign_options import setting_option
 from vdisklab.path.durability import HostDisk
 
 

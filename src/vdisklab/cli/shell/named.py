@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from typer.core import TyperCommand
 
-from vdisklab.cli.verbs import VERBS
+from vdisklab.cli.shell.verbs import is_verb
 from vdisklab.errors import VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
 
@@ -69,7 +69,7 @@ class Named:
         if verb in TAKE_CAMPAIGN and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
         if (
-            verb in VERBS
+            is_verb(verb)
             and verb not in WITHOUT_DB
             and self.db is not None
             and "--db" not in command

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from vdisklab.cli.live import TerminalProgress
+from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.progress import (
     CampaignStarted,
     Event,

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import typer
 
-from vdisklab.cli.main import app_for, build_app, main
-from vdisklab.cli.verbs import VERBS
+from vdisklab.cli.shell.main import app_for, build_app, main
+from vdisklab.cli.shell.verbs import modules, verb_files
 from vdisklab.errors import (
     EXIT_CLAIM_OPEN,
     EXIT_INTERRUPTED,
@@ -24,7 +24,7 @@ from vdisklab.errors import (
     PlanError,
 )
 
-CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
+CAMPAIGN = Path(__file__).parents[4] / "docs" / "images" / "campaign.json.gz"
 
 
 def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,10 +37,10 @@ def test_without_a_verb_the_help_is_all_that_is_printed(capsys: pytest.CaptureFi
 def test_an_interrupt_while_the_verbs_are_gathered_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupted(_verbs: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vdisklab.cli.main.build_app", interrupted)
+    monkeypatch.setattr("vdisklab.cli.shell.main.build_app", interrupted)
     assert main(["doctor"]) == EXIT_INTERRUPTED
 
 
@@ -103,7 +103,7 @@ raise SystemExit(main())
 _RUNNING = """
 import os, signal
 signal.signal(signal.SIGHUP, signal.{disposition})
-from vdisklab.cli import main
+from vdisklab.cli.shell import main
 main.typer.echo = lambda text: os.kill(os.getpid(), signal.SIGHUP)
 raise SystemExit(main.main(["--version"]))
 """
@@ -177,11 +177,11 @@ def test_an_unknown_verb_is_answered_with_the_list_of_verbs(
 _CALLS = """
 import importlib, json, os, sys, tempfile
 from vdisklab.__main__ import main
-import vdisklab.cli.main
-from vdisklab.cli.verbs import VERBS
+import vdisklab.cli.shell.main
+from vdisklab.cli.shell.verbs import modules
 ended, calls = [], json.loads(sys.argv[1])
 for words, _ in calls:
-    importlib.import_module("vdisklab.cli." + VERBS[words[0]].partition(":")[0])
+    importlib.import_module("vdisklab.cli." + modules()[words[0]])
 for words, output in calls:
     with tempfile.TemporaryFile() as said:
         child = os.fork()
@@ -426,7 +426,8 @@ def test_the_list_of_verbs_is_shown_without_loading_them() -> None:
         if isinstance(group := typer.main.get_command(app), typer.core.TyperGroup)
     ]
     assert lists[0] == lists[1]
-    assert list(lists[0]) == list(VERBS)
+    assert list(lists[1]) == [verb.name for verb in verb_files()]
+    assert set(lists[0]) == set(modules())
 
 
 def test_a_verb_to_complete_is_loaded() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.cli.options import Format
-from vdisklab.cli.output import emit
+from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.output import emit
 from vdisklab.views.layout import Column, Table
 
 

@@ -16,8 +16,8 @@ from vdisklab.answers.advice import answer_recommendation
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.places import Places, overview
 from vdisklab.answers.rank import RankAnswer
-from vdisklab.cli.named import NOTHING_NAMED, Named
-from vdisklab.cli.options import Format
+from vdisklab.cli.shell.named import NOTHING_NAMED, Named
+from vdisklab.cli.shell.options import Format
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError

@@ -1,0 +1,84 @@
+"""The verbs of the command line: each file of `vdisklab.cli` is one.
+
+The file `import_.py` holds the function `import_`, whose docstring is its help, and one line such
+as `PANEL = VerbPanel.STORED`, which says where the list of verbs shows `import`. A function that
+returns `typer.Typer` is a group: it has verbs of its own. Until a verb runs, its file is read and
+not imported, because importing all verbs takes a second.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+import typer
+
+PACKAGE = "vdisklab.cli"
+
+
+class VerbPanel(StrEnum):
+    """The groups in the list of verbs, in its order."""
+
+    PREPARE = "Before measuring"
+    MEASURE = "Measure"
+    ELSEWHERE = "Measure elsewhere"
+    LEARN = "Answers from measurements"
+    GUESTS = "Disks of guests"
+    STORED = "Stored results"
+
+
+@dataclass(frozen=True, slots=True)
+class VerbFile:
+    """What the file of a verb says about it."""
+
+    name: str
+    module: str
+    panel: VerbPanel
+    docstring: str
+    is_group: bool
+
+
+def modules(package: str = PACKAGE) -> dict[str, str]:
+    """The module of each verb by its name, such as `export-data`."""
+    stems = [
+        file.name.removesuffix(".py")
+        for file in files(package).iterdir()
+        if file.name.endswith(".py") and file.name != "__init__.py"
+    ]
+    return {stem.removesuffix("_").replace("_", "-"): stem for stem in sorted(stems)}
+
+
+@cache
+def is_verb(name: str) -> bool:
+    """Whether vdisklab has this verb, or group of verbs."""
+    return name in modules()
+
+
+def verb_files(package: str = PACKAGE) -> list[VerbFile]:
+    """All verbs in the order of the help: by panel, then by name."""
+    panels = list(VerbPanel)
+    found = (verb_file(name, package) for name in modules(package))
+    return sorted(found, key=lambda verb: (panels.index(verb.panel), verb.name))
+
+
+def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
+    """What the file of a verb says about it, without importing it."""
+    module = modules(package)[name]
+    tree = ast.parse(files(package).joinpath(f"{module}.py").read_bytes())
+    (function,) = (
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == module
+    )
+    (panel,) = (
+        node.value.attr
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Attribute)
+        and [ast.unparse(target) for target in node.targets] == ["PANEL"]
+    )
+    returned = ast.unparse(function.returns) if function.returns else ""
+    docstring = ast.get_docstring(function) or ""
+    is_group = returned == f"{typer.__name__}.{typer.Typer.__name__}"
+    return VerbFile(name, module, VerbPanel[panel], docstring, is_group)

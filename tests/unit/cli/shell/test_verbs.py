@@ -1,0 +1,100 @@
+"""A verb is a file: it is found there, and what it shows or does has its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+import vdisklab
+from vdisklab.cli.shell.main import app_for, build_app
+from vdisklab.cli.shell.verbs import VerbPanel, modules, verb_files
+
+SOURCE = Path(vdisklab.__file__).parent
+
+TOY = '''"""`vdisklab spin-up`: a verb of a test."""
+from vdisklab.cli.shell.verbs import VerbPanel
+
+PANEL = VerbPanel.MEASURE
+
+
+def spin_up() -> None:
+    """Start all disks."""
+'''
+TOY_GROUP = '''"""`vdisklab import`: a group of verbs of a test."""
+import typer
+
+from vdisklab.cli.shell.verbs import VerbPanel
+
+PANEL = VerbPanel.PREPARE
+
+
+def import_() -> typer.Typer:
+    """Disks from elsewhere."""
+    verbs = typer.Typer()
+    verbs.command()(tape)
+    verbs.command()(card)
+    return verbs
+
+
+def tape() -> None:
+    """From a tape."""
+
+
+def card() -> None:
+    """From cards."""
+'''
+
+OTHERWISE = {
+    "clean": "actions/leftovers.py, which the verbs that measure call, too",
+    "density": "actions/guest_capacity.py measures; its answer is shown",
+    "export-data": "actions/campaign_files.py writes and reads the same files",
+    "import": "actions/import_results.py, and campaign_files.py for whole campaigns",
+    "fleet": "verbs of its own, through the room fleet/",
+    "lab": "verbs of its own, through actions/lab_runs.py",
+    "powercut": "actions/cut_power.py",
+    "run": "actions/measure.py and find_best.py; then it shows what rank shows",
+}
+"""What the verbs that change something do, by the file that does it."""
+
+NOT_YET = {
+    "advise", "audit", "claims", "compare", "doctor", "export", "method", "plan", "profiles",
+    "recommend", "report", "runs", "show", "table",
+}  # fmt: skip
+"""The verbs whose answer and view have other names still."""
+
+
+def has(room: str, verb: str) -> bool:
+    return (SOURCE / room / f"{modules()[verb]}.py").is_file()
+
+
+def test_a_reading_verb_is_three_files_of_one_name() -> None:
+    reading = {verb for verb in modules() if has("answers", verb) and has("views", verb)}
+    acting = {verb for verb in modules() if has("actions", verb)}
+    assert set(modules()) - acting - set(OTHERWISE) - NOT_YET <= reading
+    assert not NOT_YET & reading, "take them off the list"
+
+
+def test_a_new_verb_is_a_file_and_no_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "toy_verbs"
+    package.mkdir()
+    for name, text in (("__init__", ""), ("spin_up", TOY), ("import_", TOY_GROUP)):
+        (package / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shown = typer.main.get_command(app_for(["--help"], {}, "toy_verbs"))
+    assert isinstance(shown, typer.core.TyperGroup)
+    assert list(shown.commands) == ["import", "spin-up"]
+    assert shown.commands["spin-up"].get_short_help_str() == "Start all disks."
+    assert shown.commands["spin-up"].rich_help_panel == VerbPanel.MEASURE  # type: ignore[attr-defined]
+    group = typer.main.get_command(build_app("import", "toy_verbs"))
+    assert isinstance(group, typer.core.TyperGroup)
+    (inner,) = group.commands.values()
+    assert isinstance(inner, typer.core.TyperGroup)
+    assert set(inner.commands) == {"tape", "card"}
+    assert inner.help == "Disks from elsewhere."
+
+
+def test_every_panel_has_verbs() -> None:
+    assert {verb.panel for verb in verb_files()} == set(VerbPanel)
+    assert {verb.name for verb in verb_files() if verb.is_group} == {"fleet", "lab"}
