@@ -8,6 +8,8 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+from qemu.qmp.error import ProtocolError
+
 from fuzz_inputs import Parser, recorded
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.agent import Agent
@@ -18,7 +20,7 @@ from vdisklab.guest.qemu.probe import (
     iothreads,
     running_version,
 )
-from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.guest.qemu.qmp import Channel, read_message
 from vdisklab.platforms.configured_disk import disk_path, risks
 from vdisklab.platforms.libvirt import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.reading import GuestText
@@ -65,6 +67,11 @@ def guest_parsers() -> Iterable[Parser]:
     )
     yield Parser("QEMU's answers", 10, (qmp,), _qmp)
     yield Parser("the agent's answers", 20, (json.dumps(_AGENT),), _agent)
+    messages = [
+        json.dumps({"id": "__vdisklab#00001", "return": value}) for value in _AGENT.values()
+    ]
+    hostile = ("[" * 5000, "[[" * 40 + "]]" * 40, '{"return": ' + "9" * 5000 + "}")
+    yield Parser("QEMU's messages", 10, (*messages, *hostile), _message)
 
 
 _DOMAIN = f"""\
@@ -179,6 +186,13 @@ class _Recorded:
 
     def pause(self, _seconds: float) -> None:
         raise VdisklabError("the agent has no further answer")
+
+
+def _message(text: str) -> object:
+    try:
+        return read_message(text.encode("latin-1", errors="replace"))
+    except ProtocolError as error:
+        raise VdisklabError(str(error)) from error
 
 
 def _agent(text: str) -> object:

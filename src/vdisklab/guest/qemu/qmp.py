@@ -69,29 +69,36 @@ class BoundedClient(QMPClient):
 
     async def _do_recv(self) -> Message:
         try:
-            line = await self._readline()
-        except ValueError:  # asyncio's, for a line that is longer than the buffer
-            raise self._refused(f"more than {_LINE_LIMIT >> 20} MiB in one line") from None
-        self._left -= max(len(line), _LEAST_LINE)
-        if self._from_guest and self._left < 0:
-            raise self._refused("messages without end")
-        opened = line.count(b"{") + line.count(b"[")
-        if opened + line.count(b",") > _MOST_VALUES:
-            raise self._refused(f"more than {_MOST_VALUES:,} values at once")
-        try:
-            message = Message(line, eager=True)
-        except (QMPError, ValueError, RecursionError):  # ValueError: a number of 5,000 digits
-            raise self._refused("what is not JSON, or nested too deep") from None
-        if opened > _MOST_DEPTH and _is_deep(dict(message)):
-            raise self._refused(f"values nested more than {_MOST_DEPTH} deep")
-        # The library looks both up in a table.
-        if not all(isinstance(message.get(key), str | int | None) for key in ("event", "id")):
-            raise self._refused("a message without a proper name")
-        return message
+            try:
+                line = await self._readline()
+            except ValueError:  # asyncio's, for a line that is longer than the buffer
+                most = f"{_LINE_LIMIT >> 20} MiB"
+                raise ProtocolError(f"it sent more than {most} in one line") from None
+            self._left -= max(len(line), _LEAST_LINE)
+            if self._from_guest and self._left < 0:
+                raise ProtocolError("it sent messages without end")
+            return read_message(line)
+        except ProtocolError as error:
+            self.damage = str(error)
+            raise
 
-    def _refused(self, problem: str) -> ProtocolError:
-        self.damage = f"it sent {problem}"
-        return ProtocolError(self.damage)
+
+def read_message(line: bytes) -> Message:
+    """The message in a line. Raises ProtocolError, which says what was sent, for one that is no
+    JSON object or out of bounds."""
+    opened = line.count(b"{") + line.count(b"[")
+    if opened + line.count(b",") > _MOST_VALUES:
+        raise ProtocolError(f"it sent more than {_MOST_VALUES:,} values at once")
+    try:
+        message = Message(line, eager=True)
+    except (QMPError, ValueError, RecursionError):  # ValueError: a number of 5,000 digits
+        raise ProtocolError("it sent what is not JSON, or nested too deep") from None
+    if opened > _MOST_DEPTH and _is_deep(dict(message)):
+        raise ProtocolError(f"it sent values nested more than {_MOST_DEPTH} deep")
+    # The library looks both up in a table.
+    if not all(isinstance(message.get(key), str | int | None) for key in ("event", "id")):
+        raise ProtocolError("it sent a message without a proper name")
+    return message
 
 
 def _is_deep(value: object) -> bool:
