@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.actions.cut_power import PowerCutPlace, judge_power_cuts
+from vdisklab.documents import document
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
@@ -20,8 +21,6 @@ from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Event, Note, Step
 from vdisklab.results.power_cut import DURING, MODEL
 from vdisklab.units import MIB
-from vdisklab.views.cut_verdicts import power_cut_document
-from vdisklab.views.documents.conversion import to_json
 
 _GUEST_MEMORY = 512 * MIB
 
@@ -72,8 +71,7 @@ def ask_again(record: Mapping[str, Any], work: Path, database: str) -> Mapping[s
     answer = judge_power_cuts(tuple(questions_of(record)), place, _progress, new=False)
     if answer.interrupted:
         raise SystemExit("interrupted; the same command continues")
-    document: Mapping[str, Any] = to_json(power_cut_document(answer))
-    return document
+    return document(answer)
 
 
 def _progress(event: Event) -> None:

@@ -49,6 +49,12 @@ Verdict = Mapping[str, Any]
 _COUNTS = ("wanted", "afterlives")
 """Settings that only say how many states are judged, so that the question stays the same."""
 
+_STORED = {
+    "post_recovery_states": "afterlives",
+    "sampling": "wanted",
+    "flushes.unrequested": "flushes.unasked",
+}
+
 RESULTS = Path(__file__).parent / "results"
 
 _KEPT = ("path", "client", "access", "survives", "states", "possible", "exhaustive", "promises",
@@ -61,7 +67,8 @@ _TABLE = re.compile(r"<!-- table: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
 def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
     """The verdicts, with the settings that they share stated once."""
     documents = list(documents)
-    answers = {_question(each): each for found in documents for each in found["verdicts"]}
+    recorded = (_recorded(each) for found in documents for each in found["verdicts"])
+    answers = {_question(each): each for each in recorded}
     verdicts = list(answers.values())
     hosts = [{**each["host"], "machine_id": None} for each in verdicts]
     if len({(each["kernel"], each["qemu"]) for each in hosts}) > 1:
@@ -81,6 +88,19 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
             | _example(verdict)
             for verdict, of in zip(verdicts, settings, strict=True)
         ],
+    }
+
+
+def _recorded(verdict: Verdict) -> Record:
+    """A verdict of an answer under the keys of records, which are those of databases."""
+    settings = {_STORED.get(key, key): value for key, value in verdict["settings"].items()}
+    seen = {_STORED.get(key, key): value for key, value in verdict["observed"].items()}
+    return {
+        **verdict,
+        "promises": verdict["acknowledged"],
+        "afterlives": verdict["post_recovery_states"],
+        "settings": settings,
+        "seen": seen,
     }
 
 

@@ -421,7 +421,9 @@ def verdicts_of(
             continue  # a verdict on the operation
         if cut.client == ClientKind.SQLITE_DELETE:
             continue  # SQLite does not sync its commit, so a loss says nothing about the path
-        if _guest_changed_cache(cut) or judged_without_its_device(cut):
+        if cut.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND:
+            continue  # a verdict on a changed write cache
+        if judged_without_its_device(cut):
             continue
         known = verdicts.get(cut.path, PathVerdict(cut.path))
         counts = _counts(cut)
@@ -444,11 +446,6 @@ def judged_without_its_device(cut: PowerCut) -> bool:
     QEMU's block layer without the device keeps data that a guest would lose.
     """
     return cut.access == AccessKind.NBD and forgets_fua(parse_path(cut.path))
-
-
-def _guest_changed_cache(cut: PowerCut) -> bool:
-    """True if the guest changed its disk's write cache, so the verdict is not for the default."""
-    return bool(cut.settings.get("driver", DriverSetting.AS_FOUND) != DriverSetting.AS_FOUND)
 
 
 def _counts(cut: PowerCut) -> Cuts:

@@ -16,7 +16,7 @@ from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import parse_size
-from vdisklab.views.power_cuts import durability_sentence
+from vdisklab.views.durability import durability_sentence
 
 PANEL = VerbPanel.GUESTS
 

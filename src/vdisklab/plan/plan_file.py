@@ -10,7 +10,14 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, create_model
 
-from vdisklab.plan.settings import AnyRequest, Request, SettingRow, given, settings_of
+from vdisklab.plan.settings import (
+    AnyRequest,
+    OptionRows,
+    Request,
+    SettingRow,
+    given,
+    settings_of,
+)
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
@@ -22,7 +29,7 @@ _WHOLE_FILE = "What to measure, where, and how often"
 
 
 @cache
-def _plan_table(request: type[Request]) -> type[TomlTable]:
+def _plan_table(request: type[OptionRows]) -> type[TomlTable]:
     keys = _keys(request, "")
     for name, described in _TABLES.items():
         inner: Any = _table(f"{name.capitalize()}Table", described, _keys(request, name))
@@ -30,7 +37,7 @@ def _plan_table(request: type[Request]) -> type[TomlTable]:
     return _table("PlanTable", _WHOLE_FILE, keys)
 
 
-def plan_table(request: type[Request]) -> type[TomlTable]:
+def plan_table(request: type[OptionRows]) -> type[TomlTable]:
     """The model of a plan file, with one key for each row of a class of requests."""
     return _plan_table(request)  # type: ignore[arg-type] # mypy takes the class for unhashable
 
@@ -40,7 +47,7 @@ def _table(title: str, described: str, keys: dict[str, Any]) -> type[TomlTable]:
     return model
 
 
-def _keys(request: type[Request], table: str) -> dict[str, Any]:
+def _keys(request: type[OptionRows], table: str) -> dict[str, Any]:
     """The keys of one table as pydantic fields."""
     return {
         row.key: (
@@ -101,7 +108,7 @@ def request_alike(
     return _request(plan_table(request).model_validate(file), request)
 
 
-def names_of_keys(request: Request, origin: str) -> dict[str, str]:
+def names_of_keys(request: OptionRows, origin: str) -> dict[str, str]:
     """For each setting in the plan file `origin`: its key, as errors name it."""
     return {
         row.name: describe_place([name for name in (row.table, row.key) if name], origin)

@@ -88,7 +88,7 @@ class SettingRow:
 
     kind: ValueKind
     help: str
-    panel: Panel
+    panel: Panel | None
     _: KW_ONLY
     key: str = _SAME
     table: str = ""
@@ -129,12 +129,24 @@ def setting(kind: ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # no
     return field(default=kind.empty, metadata={"setting": SettingRow(kind, help, panel, **more)})
 
 
+def option(kind: ValueKind, help: str, default: Any = None, **more: Any) -> Any:  # noqa: ANN401
+    """A field of `OptionRows` that no plan file has, with its row; unset, it holds its default."""
+    row = SettingRow(kind, help, None, default=default, **({"key": ""} | more))
+    unset = kind.empty if default is None else default
+    return field(default=unset, metadata={"setting": row})
+
+
 _DAY = 86_400
 _guest_setting = partial(setting, panel=Panel.GUEST, table="guest")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OptionRows:
+    """A request to a verb whose options are rows: its fields, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request(OptionRows):
     """A campaign as requested; None or an empty tuple for an option that the user did not set."""
 
     paths: tuple[str, ...] = setting(
@@ -441,10 +453,16 @@ class Request:
         return (*self.paths, *(platform.value for platform in self.platform))
 
 
-AnyRequest = TypeVar("AnyRequest", bound=Request)
+AnyRequest = TypeVar("AnyRequest", bound=OptionRows)
 
 
-def settings_of(request: type[Request] = Request) -> tuple[SettingRow, ...]:
+def like(name: str) -> Any:  # noqa: ANN401
+    """A field with the row of the same field of `Request`."""
+    (same,) = (declared for declared in fields(Request) if declared.name == name)
+    return field(default=same.default, metadata=same.metadata)
+
+
+def settings_of(request: type[OptionRows] = Request) -> tuple[SettingRow, ...]:
     """The rows of a class of requests, in their order."""
     return _rows(fields(request))
 
@@ -454,11 +472,11 @@ def _rows(declared: tuple[Field[Any], ...]) -> tuple[SettingRow, ...]:
     return tuple(field.metadata["setting"].named(field.name) for field in declared)
 
 
-def given(request: Request) -> Iterator[tuple[SettingRow, Any]]:
+def given(request: OptionRows) -> Iterator[tuple[SettingRow, Any]]:
     """Each setting that a request sets, with its value."""
-    for row in settings_of(type(request)):
+    for declared, row in zip(fields(request), settings_of(type(request)), strict=True):
         value = getattr(request, row.name)
-        if value != row.kind.empty:
+        if value != declared.default:
             yield row, value
 
 
@@ -473,7 +491,7 @@ def defaults(request: type[AnyRequest]) -> AnyRequest:
     return request(**{row.name: row.default for row in rows if row.default is not None})
 
 
-def check(request: Request, names: Mapping[str, str] | None = None) -> None:
+def check(request: OptionRows, names: Mapping[str, str] | None = None) -> None:
     """Raises PlanError for a number outside its limits, and for an option that lacks the option
     it needs.
 

@@ -297,7 +297,12 @@ def replayed(
         state = examiner.rebuilder.build(examiner.epoch(cut), cut)
         device = attach_loop(state)  # the examiner has recorded it in the ledger
         replayed_state = ReplayedState(
-            trace.path, trace.client, trace.client.promise, judged.outcome, judged.detail, device
+            trace.path,
+            trace.client.words,
+            trace.client.expects,
+            judged.outcome,
+            judged.detail,
+            device,
         )
         if examiner.recovery.recover(device) is not None:
             yield replayed_state

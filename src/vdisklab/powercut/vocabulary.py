@@ -30,12 +30,24 @@ class ClientKind(StrEnum):
 
     @property
     def is_database(self) -> bool:
-        """True for SQLite, which promises transactions instead of sectors."""
+        """True for SQLite, whose writes are transactions instead of sectors."""
         return self in (ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA)
 
     @property
-    def promise(self) -> str:
-        """The promise that the client relies on, as a sentence."""
+    def words(self) -> str:
+        """The client in a few words, for people."""
+        return {
+            ClientKind.FLUSHES: "flushes",
+            ClientKind.FUA: "forced writes",
+            ClientKind.NEVER: "never flushes",
+            ClientKind.SQLITE_WAL: "SQLite, WAL",
+            ClientKind.SQLITE_DELETE: "SQLite, journal, FULL",
+            ClientKind.SQLITE_EXTRA: "SQLite, journal, EXTRA",
+        }[self]
+
+    @property
+    def expects(self) -> str:
+        """When the client takes a write for durable, as a sentence."""
         return {
             ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
             ClientKind.FUA: "a write with FUA is durable once it was acknowledged",
@@ -103,5 +115,5 @@ class StateOutcome(StrEnum):
 
     @property
     def is_loss(self) -> bool:
-        """True when a promise was broken."""
+        """True when an acknowledged write was lost."""
         return self is not StateOutcome.KEPT

@@ -116,7 +116,7 @@ class ReplayedState:
 
     path: str
     client: str
-    promise: str
+    expects: str
     outcome: str
     detail: str
     device: str

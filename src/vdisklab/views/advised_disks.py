@@ -25,8 +25,8 @@ from vdisklab.views.documents.advised_groups import (
     PlannedEntry,
 )
 from vdisklab.views.documents.conversion import copy_fields
+from vdisklab.views.durability import durability_sentence, power_cut_word
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.power_cuts import durability_sentence, power_cut_word
 
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""

@@ -41,13 +41,13 @@ from vdisklab.views.documents.reports import (
     PowerCutStates,
     RiskEntry,
 )
-from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.power_cuts import (
+from vdisklab.views.durability import (
     disk_note,
     durability_sentence,
     power_cut_fields,
     power_cut_word,
 )
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _VOLATILE = {
     True: "the host's memory may hold them, or the only note of where they are",

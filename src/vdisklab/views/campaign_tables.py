@@ -13,6 +13,7 @@ from vdisklab.errors import PlanError
 from vdisklab.results.model import Origin
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.reports import GridRow, TableDocument
+from vdisklab.views.durability import loss_sentences
 from vdisklab.views.layout import Table
 from vdisklab.views.medians import (
     Medians,
@@ -24,7 +25,6 @@ from vdisklab.views.medians import (
     measurements_table,
     side_by_side,
 )
-from vdisklab.views.power_cuts import loss_sentences
 from vdisklab.views.program_texts import (
     bonnie_measurements,
     bonnie_text,

@@ -20,8 +20,8 @@ from vdisklab.views.documents.rankings import (
     PublishedDocument,
     PublishedRow,
 )
+from vdisklab.views.durability import keeping_of, loss_sentences
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.power_cuts import keeping_of, loss_sentences
 from vdisklab.views.wording import OTHER_VERB, WITH_STEP, measure_name, verdict
 
 

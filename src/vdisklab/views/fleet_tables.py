@@ -33,6 +33,7 @@ from vdisklab.views.documents.fleets import (
     FleetRecommendDocument,
     FleetState,
 )
+from vdisklab.views.durability import power_cut_word
 from vdisklab.views.fleet_sentences import (
     agreement_sentence,
     class_sentences,
@@ -42,7 +43,6 @@ from vdisklab.views.fleet_sentences import (
     spread_sentence,
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.power_cuts import power_cut_word
 from vdisklab.views.wording import mean_sentence, measure_name, verdict
 
 

@@ -11,8 +11,8 @@ from vdisklab.answers.pareto_front import ParetoAnswer
 from vdisklab.results.model import METRICS
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.rankings import ParetoDocument, ParetoRow
+from vdisklab.views.durability import keeping_of, loss_sentences, power_cut_of
 from vdisklab.views.layout import NAMES, Column, Table
-from vdisklab.views.power_cuts import keeping_of, loss_sentences, power_cut_of
 from vdisklab.views.wording import WITH_STEP
 
 WORDS = {

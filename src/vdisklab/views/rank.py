@@ -17,8 +17,8 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted
+from vdisklab.views.durability import disk_note, losses, power_cut_text
 from vdisklab.views.layout import NAMES, Column, Row, Table
-from vdisklab.views.power_cuts import disk_note, losses, power_cut_text
 from vdisklab.views.wording import (
     OTHER_VERB,
     WITH_STEP,

@@ -13,8 +13,8 @@ from vdisklab.answers.advice import RecommendationAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.reports import Alternative, AlternativeRow, RecommendDocument
+from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import NAMES, Column, Table
-from vdisklab.views.power_cuts import power_cut_word
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.verdict import reasons, verdict_sentences
 from vdisklab.views.wording import mean_sentence, measure_name

@@ -17,7 +17,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, named
-from vdisklab.views.power_cuts import basis_sentence, durability_sentence, loss_sentences
+from vdisklab.views.durability import basis_sentence, durability_sentence, loss_sentences
 from vdisklab.views.wording import chance_sentence, measure_name, tie_advice
 
 MOST_SENTENCES = 5

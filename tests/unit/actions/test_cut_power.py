@@ -81,7 +81,7 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
         store.add_power_cut(known)
     if answered:
         answer = judge_power_cuts([question], place, lambda _text: None, new=False)
-        assert [verdict.fingerprint for verdict in answer.verdicts] == [question.fingerprint]
+        assert [verdict.id for verdict in answer.verdicts] == [known.id]
     else:
         with pytest.raises(HostError, match="the session begins"):
             judge_power_cuts([question], place, lambda _text: None, new=False)

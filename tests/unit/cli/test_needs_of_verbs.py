@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stored import Database
-from vdisklab.actions.cut_power import PowerCutRequest, plan_questions
 from vdisklab.actions.find_best import make_search
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
@@ -24,6 +23,7 @@ from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
+from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.progress import silent
 
 VALUES = {
@@ -54,7 +54,7 @@ def searched(need: Need, directory: Path) -> set[str]:
 
 def judged(need: Need, _directory: Path) -> set[str]:
     """The paths that `powercut` judges."""
-    planned = plan_questions(PowerCutRequest(paths=PATHS, needs=(need,)))
+    planned = plan_questions(PowercutRequest(paths=PATHS, need=(need,)))
     return {str(question.path) for question in planned.questions}
 
 

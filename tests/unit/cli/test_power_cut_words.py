@@ -22,7 +22,7 @@ from vdisklab.path.durability import (
     durability,
 )
 from vdisklab.results.power_cut import MODEL
-from vdisklab.views.power_cuts import durability_sentence, power_cut_word
+from vdisklab.views.durability import durability_sentence, power_cut_word
 
 LOSS = "raw/unsafe loses flushed data in a power cut: cache mode unsafe drops flushes."
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.unit.results.test_power_cut import FAILED, KEPT, LOST
 from vdisklab.actions import cut_power as service
-from vdisklab.actions.cut_power import PowerCutAnswer, PowerCutRequest, plan_questions
+from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell.main import main
+from vdisklab.documents import document, schemas
 from vdisklab.errors import HostError
 from vdisklab.path.needs import parse_needs
+from vdisklab.powercut.request import PowercutRequest, plan_questions
 from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.results.power_cut import ControlResult, Counterexample, PowerCut
-from vdisklab.views.cut_verdicts import (
-    power_cut_document,
-    power_cut_notes,
-    power_cut_table,
-    verdict_word,
-)
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.documents.schemas import document_schema
+from vdisklab.views import powercut as view
+from vdisklab.views.layout import Table
 
 
 @pytest.mark.parametrize(
@@ -82,7 +79,7 @@ from vdisklab.views.documents.schemas import document_schema
             "no path meets discard, layer=btrfs",
             "the nearest path that meets all needs: btrfs/raw/none/virtio:discard=unmap",
         ),
-        (("--replay", "abcd/0-0", "--need", "fast"), "--need has no effect", "one of them"),
+        (("--replay", "abcd/0-0", "--need", "durable"), "--need has no effect", "one of them"),
         (("--replay", "abcd/0-0", "ext4/raw/none"), "PATHS has no effect", "one of them"),
         (("--replay", "abcd/0-0", "--writes", "80"), "--writes has no effect", "one of them"),
         (("ext4/raw/none", "--need", "fast"), "unknown need 'fast'", "durable, no-flush-safe"),
@@ -103,10 +100,10 @@ def test_what_cannot_be_judged_is_one_sentence(
 
 def test_needs_leave_out_the_other_paths_with_the_reason() -> None:
     planned = plan_questions(
-        PowerCutRequest(
-            paths=["{ext4,tmpfs}/{raw,qcow2}/{none,unsafe}"],
-            clients=[ClientKind.FLUSHES],
-            needs=parse_needs(["durable", "format=raw"]),
+        PowercutRequest(
+            paths=("{ext4,tmpfs}/{raw,qcow2}/{none,unsafe}",),
+            clients=(ClientKind.FLUSHES,),
+            need=parse_needs(["durable", "format=raw"]),
         )
     )
     assert [str(question.path) for question in planned.questions] == ["ext4/raw/none"]
@@ -133,45 +130,74 @@ def test_a_kernel_without_log_writes_is_told_before_any_control(
     assert "has no target log-writes" in capsys.readouterr().err
 
 
-def answer(*verdicts: PowerCut) -> PowerCutAnswer:
-    return PowerCutAnswer(verdicts, (ControlResult("unsafe", True, 2, 1),), interrupted=False)
+def answer(*verdicts: PowerCut) -> PowercutAnswer:
+    controls = (ControlResult("unsafe", must_lose=True, states=2, losses=1),)
+    return PowercutAnswer(controls, tuple(map(crash_verdict, verdicts)))
+
+
+def table(*verdicts: PowerCut) -> Table[Any]:
+    (found,) = view.tables(answer(*verdicts))
+    return found
 
 
 def test_the_document_matches_its_schema() -> None:
-    found = power_cut_document(answer(KEPT, LOST, FAILED))
-    schema = document_schema("powercut")
-    jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(to_json(found), schema)
+    found = document(answer(KEPT, LOST, FAILED), table(KEPT, LOST, FAILED).sentences)
+    jsonschema.validate(found, schemas([PowercutAnswer])["vdisklab.powercut/2"])
+    assert found["verdicts"][1]["acknowledged"] == LOST.promises
 
 
 def test_stored_outcomes_are_shown_in_plain_words() -> None:
     stored = "corrupt in the afterlife"
     first = Counterexample("3f/1-0", stored, "1 sector")
     later = replace(LOST, outcomes={"kept": 1, stored: 2, "unheard of": 1}, counterexample=first)
-    (entry,) = power_cut_document(answer(later)).verdicts
-    assert entry.outcomes == {"kept": 1, "corrupted by later writes": 2, "unheard of": 1}
-    assert entry.counterexample is not None
-    assert entry.counterexample.outcome == "corrupted by later writes"
+    verdict = crash_verdict(later)
+    assert verdict.outcomes == {"kept": 1, "corrupted by later writes": 2, "unheard of": 1}
+    assert verdict.counterexample is not None
+    assert verdict.counterexample.outcome == "corrupted by later writes"
+
+
+def test_stored_keys_and_clients_have_the_words_of_today() -> None:
+    stored = replace(KEPT, client="fua", settings={"afterlives": 20}, seen={"flushes.unasked": "1"})
+    verdict = crash_verdict(stored)
+    assert verdict.client_words == "forced writes"
+    assert verdict.settings == {"post_recovery_states": 20}
+    assert verdict.observed == {"flushes.unrequested": "1"}
+    assert crash_verdict(replace(KEPT, client="of a later version")).client_words == (
+        "of a later version"
+    )
 
 
 def test_a_path_that_was_judged_without_its_device_is_named() -> None:
     alone = replace(KEPT, path="ext4/raw/none/nvme")
-    (note,) = [n for n in power_cut_notes(answer(KEPT, alone, alone)) if "nvme" in n]
+    (note,) = [n for n in table(KEPT, alone, alone).notes if "nvme" in n]
     assert note.startswith("ext4/raw/none/nvme: judged without the device.")
     guest = replace(alone, access="guest")
-    assert not any("nvme" in note for note in power_cut_notes(answer(KEPT, guest)))
+    assert not any("nvme" in note for note in table(KEPT, guest).notes)
 
 
 def test_the_kernels_log_is_named() -> None:
     logged = replace(KEPT, seen={**KEPT.seen, "disk.log": "log-writes v1.1.0"})
-    (note,) = [n for n in power_cut_notes(answer(KEPT, logged)) if "logged" in n]
+    (note,) = [n for n in table(KEPT, logged).notes if "logged" in n]
     assert "the kernel's log-writes v1.1.0" in note
 
 
+def test_the_headline_says_what_was_asked_and_what_came_out() -> None:
+    paths = [replace(KEPT, path=f"ext4/raw/none/{bus}") for bus in ("scsi", "sata", "usb", "ide")]
+    never = replace(LOST, path="xfs/raw/none", client="never")
+    failed = replace(FAILED, path="zfs/raw/none")
+    assert view.headline(answer(*paths, LOST, never, failed)) == (
+        "Do acknowledged writes survive power cuts? 4 paths keep all; "
+        f"{LOST.path} loses some; "
+        "xfs/raw/none loses some, but only of clients that never flush; "
+        "zfs/raw/none could not be judged."
+    )
+    assert view.headline(PowercutAnswer((), ())).startswith("No power cut has been judged yet")
+
+
 def test_the_table_tells_verdicts_apart() -> None:
-    assert [verdict_word(each) for each in (KEPT, LOST, FAILED)] == ["survives", "LOSS", "failed"]
-    table = power_cut_table([KEPT, LOST, FAILED])
-    cells = [[column.show(row) for column in table.columns] for row in table.rows]
-    assert [row[5] for row in cells] == ["all", "3e+26", ""]
+    found = table(KEPT, LOST, FAILED)
+    cells = [[column.show(row) for column in found.columns] for row in found.rows]
+    assert [row[3] for row in cells] == ["survives", "LOSS", "failed"]
+    assert [row[5] for row in cells] == ["the same", "over a million", ""]
     assert [row[8] for row in cells] == ["", "bb22/0-0", ""]
     assert [row[9] for row in cells] == ["", "9 sectors lost; …", "no room"]

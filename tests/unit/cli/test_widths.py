@@ -21,15 +21,16 @@ from tests.unit.analysis.made import labelled
 from tests.unit.results.test_power_cut import KEPT, LOST
 from tests.unit.views.test_stored_runs import MEMBERS
 from vdisklab import numbers, views
-from vdisklab.actions.cut_power import PowerCutAnswer
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.host_inspection import Availability, HostFinding
+from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli import plan
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
+from vdisklab.documents import document as document_of
 from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.units import format_bytes, format_duration
-from vdisklab.views.cut_verdicts import power_cut_document, power_cut_notes, power_cut_table
+from vdisklab.views import powercut as powercut_view
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.views.host_tables import (
@@ -85,7 +86,7 @@ DOMAIN = """<domain type='kvm'><name>web.example.org</name><devices>
 
 ELSEWHERE = {
     "host_tables.findings_table": "cli/test_widths.py",
-    "cut_verdicts.power_cut_table": "cli/test_widths.py",
+    "powercut.tables": "cli/test_widths.py",
     "medians.growth_table": "cli/test_widths.py",
     "medians.boot_table": "cli/test_widths.py",
     "host_tables.status_table": "cli/test_widths.py",
@@ -289,10 +290,9 @@ def test_the_host_and_power_cuts_at_every_width() -> None:
                     "modprobe kvm_intel, or switch virtualisation on in the firmware's setup"),
         HostFinding("fio", Availability.OK, "fio-3.33 in /usr/local/lib/somewhere/deep/bin/fio"),
     ]  # fmt: skip
-    cuts = PowerCutAnswer((KEPT, LOST), (), interrupted=False)
+    cuts = PowercutAnswer((), tuple(map(crash_verdict, (KEPT, LOST))))
     require_whole([findings_table(findings)], to_json(doctor_document(findings)))
-    table = power_cut_table(cuts.verdicts, power_cut_notes(cuts))
-    require_whole([table], to_json(power_cut_document(cuts)))
+    require_whole(list(powercut_view.tables(cuts)), document_of(cuts))
 
 
 def test_installations_and_boots_at_every_width() -> None:

@@ -15,7 +15,7 @@ from vdisklab.path.durability import (
     forgets_fua,
 )
 from vdisklab.path.needs import Need, NeedKind, meets, parse_need
-from vdisklab.views.power_cuts import durability_sentence
+from vdisklab.views.durability import durability_sentence
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
 from vdisklab.plan.settings import (
     AnyRequest,
     Panel,
+    Request,
     SettingRow,
     check,
     given,
@@ -58,13 +59,14 @@ def takes_settings(
 ) -> Callable[[Callable[Concatenate[AnyRequest, _Rest], _Status]], Callable[..., _Status]]:
     """Turns a function of a request into a verb with an option for each setting.
 
-    Without names the verb takes all settings that have a flag, and a plan file. If two settings
-    have one flag, the later one takes it. The help lists options by panel.
+    Without names the verb takes all settings that have a flag; a campaign's also from a plan file,
+    and the help lists them by panel. If two settings have one flag, the later one takes it.
     """
     by_flag = {
         row.flag or row.name: row for row in settings_of(request) if row.name in names or not names
     }
-    options = list(_parameters(by_flag.values(), whole=not names))
+    whole = not names and issubclass(request, Request)
+    options = list(_parameters(by_flag.values(), whole=whole))
 
     def decorate(
         function: Callable[Concatenate[AnyRequest, _Rest], _Status],

@@ -27,7 +27,7 @@ from vdisklab.progress import (
 )
 from vdisklab.sanitise import sanitise
 from vdisklab.units import counted, format_duration
-from vdisklab.views.power_cuts import basis
+from vdisklab.views.durability import basis
 
 _RUNS_FOR_PACE = 3
 

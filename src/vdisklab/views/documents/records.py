@@ -11,8 +11,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import Dropped
-from vdisklab.results.model import Direction, Failure, GuestGroup, HostFacts, IoCounters, Origin
-from vdisklab.results.power_cut import Counterexample
+from vdisklab.results.model import Direction, Failure, GuestGroup, IoCounters, Origin
 from vdisklab.views.documents.conversion import At, DiagnosticEntry, Key, Limit
 from vdisklab.views.documents.rankings import MeasuredUnder, Number
 
@@ -148,75 +147,6 @@ class RunDocument:
     measurements: tuple[MeasurementEntry, ...]
     failure: Failure | None
     findings: tuple[DiagnosticEntry, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlEntry:
-    """A control: a run that tests the judging of power cuts itself."""
-
-    name: str
-    must_lose: bool
-    states: int
-    losses: int
-    note: str
-    passed: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictEntry:
-    """The verdict of power cuts on one path and client; docs/database.md explains the fields."""
-
-    id: str
-    path: str
-    client: str
-    access: str
-    model: str
-    during: Annotated[str | None, "what was done to the disk in the middle of the run"]
-    started: datetime
-    wall_seconds: float
-    survives: bool | None
-    claim: str
-    states: int
-    possible: float
-    exhaustive: bool
-    promises: int
-    flushes: int
-    leaked_states: int
-    repaired_states: int
-    afterlives: int
-    outcomes: Mapping[str, int]
-    settings: Mapping[str, Any]
-    seen: Mapping[str, str]
-    counterexample: Counterexample | None
-    failure: str | None
-    host: HostFacts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictRow:
-    """A `VerdictEntry` as a row of CSV."""
-
-    path: str
-    client: str
-    access: str
-    model: str
-    during: str | None
-    survives: bool | None
-    states: int
-    exhaustive: bool
-    promises: int
-    flushes: int
-    case: str | None
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerCutDocument:
-    """`vdisklab powercut`: one verdict for each path and client."""
-
-    format: Literal["vdisklab.powercut/1"] = "vdisklab.powercut/1"
-    controls: Annotated[tuple[ControlEntry, ...], "empty when every answer came from the database"]
-    verdicts: tuple[VerdictEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

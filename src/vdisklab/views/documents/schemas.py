@@ -30,7 +30,6 @@ DOCUMENTS: Mapping[str, type] = {
     "method": reports.MethodDocument,
     "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,
-    "powercut": records.PowerCutDocument,
     "profile": records.ProfileDocument,
     "profiles": records.ProfilesDocument,
     "published": rankings.PublishedDocument,

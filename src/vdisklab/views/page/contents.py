@@ -23,8 +23,8 @@ from vdisklab.views.claim_results import claims_counts, stated, verdict_text
 from vdisklab.views.comparison import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.documents.reports import ReportValue
+from vdisklab.views.durability import keeping_of
 from vdisklab.views.layout import Table
-from vdisklab.views.power_cuts import keeping_of
 
 
 class ReportFormat(StrEnum):

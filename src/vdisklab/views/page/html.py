@@ -34,6 +34,7 @@ from vdisklab.views.charts.bars import answer_cell, choice_bars
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
 from vdisklab.views.charts.vega import Figure, harmless, page_rows
+from vdisklab.views.durability import power_cut_of
 from vdisklab.views.page.contents import (
     caution_of,
     claim_rows,
@@ -48,7 +49,6 @@ from vdisklab.views.page.contents import (
     question,
     unmeasured_claims,
 )
-from vdisklab.views.power_cuts import power_cut_of
 from vdisklab.views.wording import mean_sentence, measure_name, tie_advice
 
 FIRST_PAGE = 50

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vdisklab import numbers
 from vdisklab.answers.report_contents import Contents
 from vdisklab.sanitise import sanitise_line
+from vdisklab.views.durability import power_cut_of
 from vdisklab.views.page.contents import (
     answer_sentences,
     caution_of,
@@ -17,7 +18,6 @@ from vdisklab.views.page.contents import (
     headline,
     score_keys,
 )
-from vdisklab.views.power_cuts import power_cut_of
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 

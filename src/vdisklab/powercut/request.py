@@ -1,0 +1,293 @@
+"""The options of `vdisklab powercut`, one row each, and the questions that they ask."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.errors import PlanError
+from vdisklab.path.durability import FailureModel, Verdicts
+from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.plan.campaign import Dropped
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
+from vdisklab.plan.settings import OptionRows, like, option
+from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
+from vdisklab.powercut.clients.block_operations import MidRunOperation
+from vdisklab.powercut.clients.boot_sector import bus_refusal
+from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
+from vdisklab.powercut.questions import Question, QuestionSettings
+from vdisklab.powercut.recording.logged_disk import LoggedBy
+from vdisklab.powercut.recording.promises import DEFAULT_WRITES
+from vdisklab.powercut.recording.recordings import (
+    not_judgeable,
+    not_judgeable_under,
+    require_judgeable,
+)
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
+
+DEFAULT_STATES = 1000
+EXHAUSTIVE_CHANGES = 16
+GUEST_RESETS = 8
+_MOST_WRITES = 10_000
+"""More prove nothing: the client has about two thousand places to write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PowercutRequest(OptionRows):
+    """A request to `vdisklab powercut`: paths, what writes to them, what dies, how to judge."""
+
+    paths: tuple[str, ...] = like("paths")
+    clients: tuple[ClientKind, ...] = option(
+        several(ClientKind, ClientKind),
+        "When the client expects a write to be durable; can be repeated.",
+        flag="--client",
+        shown="flushes, fua and never",
+    )
+    access: AccessKind = option(
+        one_of(AccessKind),
+        "How the client reaches the disk: through QEMU's block layer alone, in a real Linux guest "
+        "on the path's bus, or through the BIOS of a guest that never flushes (buses ide and "
+        "virtio).",
+        AccessKind.NBD,
+    )
+    drivers: tuple[DriverSetting, ...] = option(
+        several(DriverSetting, DriverSetting),
+        "How a guest first changes its disk's write cache: not at all, by `write through` in "
+        "queue/write_cache or cache_type, or by hdparm -W0; may be given again.",
+        flag="--driver",
+        shown=DriverSetting.AS_FOUND.value,
+    )
+    states: int | None = option(
+        WHOLE,
+        "Judge at most N states of each run.",
+        metavar="N",
+        shown=str(DEFAULT_STATES),
+        limits=Limits(1),
+    )
+    exhaustive: bool = option(
+        SWITCH,
+        f"Judge every state if at most {EXHAUSTIVE_CHANGES} writes are between two flushes.",
+    )
+    writes: int = option(
+        WHOLE, "Number of writes in each run.", DEFAULT_WRITES, limits=Limits(1, _MOST_WRITES)
+    )
+    depth: int = option(WHOLE, "Number of requests in flight.", 1, limits=Limits(1, 64))
+    loop_direct_io: bool = option(
+        SWITCH,
+        "Whether the loop device below the file system bypasses the page cache.",
+        True,
+        flag="--loop-direct-io/--no-loop-direct-io",
+        shown="loop-direct-io",
+    )
+    tear: int = option(
+        WHOLE,
+        "The unit that a disk writes as a whole: 4096, or 512 with fsck as part of recovery; 0: "
+        "no tearing.",
+        TEAR_BYTES,
+        metavar="BYTES",
+    )
+    seed: int = option(WHOLE, "Seed for the places to write to and the sampled states.", 1)
+    logged_by: LoggedBy = option(
+        one_of(LoggedBy),
+        "What logs the disk: vdisklab's own server on any kernel with FUSE, or device-mapper's "
+        "log-writes where the kernel has it.",
+        LoggedBy.FUSE,
+    )
+    models: tuple[FailureModel, ...] = option(
+        several(FailureModel, FailureModel),
+        "What dies: the power of a disk with a volatile cache (power) or with power-loss "
+        "protection (plp), the host's kernel (host-crash), QEMU (qemu-killed), the guest alone "
+        "(guest-reset); can be repeated.",
+        flag="--model",
+        shown=FailureModel.POWER.value,
+    )
+    during: tuple[MidRunOperation, ...] = option(
+        several(MidRunOperation, MidRunOperation),
+        "Do this to the disk in the middle of each run, as QEMU's monitor does it: a snapshot, a "
+        "commit of the overlay, a mirror to another file, or a resize to twice its size; can be "
+        "repeated.",
+        shown="nothing",
+    )
+    need: tuple[Need, ...] = option(
+        several(parse_need, str),
+        needs_help("Judge only paths that meet this need by the rules"),
+        metavar="NEED",
+    )
+    replay: str | None = option(TEXT, "Rebuild one state and mount it.", metavar="CASE")
+    accelerator: AcceleratorChoice | None = like("accelerator")
+    directory: Path | None = like("directory")
+    new: bool = option(SWITCH, "Judge again what was already judged on this host.")
+    db: str | None = like("db")
+
+    @property
+    def sampling(self) -> Sampling:
+        """Which states to judge. Raises PlanError for options that contradict each other."""
+        if self.states is not None and self.exhaustive:
+            raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
+        if self.tear % 512 or self.tear < 0:
+            raise PlanError(
+                f"--tear {self.tear} is not a multiple of 512", hint="write 4096, 512 or 0"
+            )
+        if self.exhaustive:
+            return Sampling(None, EXHAUSTIVE_CHANGES, self.tear, self.seed)
+        return Sampling(self.states or DEFAULT_STATES, tear=self.tear, seed=self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuestions:
+    """The questions to judge, and the paths that cannot be judged."""
+
+    questions: tuple[Question, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def plan_questions(request: PowercutRequest) -> PlannedQuestions:
+    """One question for each path, driver setting, client and model.
+
+    Raises PlanError if none is left or the request contradicts itself.
+    """
+    settings = QuestionSettings(
+        writes=request.writes,
+        depth=request.depth,
+        seed=request.seed,
+        direct_io=request.loop_direct_io,
+        sampling=request.sampling,
+        logged_by=request.logged_by,
+    )
+    matrix = _matrix(request)
+    clients, drivers, models = _clients(request), _drivers(request), _models(request)
+    operations = tuple(dict.fromkeys(request.during)) or (None,)
+    dropped = list(matrix.dropped)
+    questions: list[Question] = []
+    for path in dict.fromkeys(cell.path for cell in matrix.cells):
+        judged_clients = [kind for kind in clients if kind.is_database or not path.shares_directory]
+        if not judged_clients:
+            dropped.append(
+                Dropped(
+                    path.canonical,
+                    "cannot be judged: only a database in a guest writes to a directory",
+                    f"choose --access {AccessKind.GUEST} --client {ClientKind.SQLITE_EXTRA}",
+                )
+            )
+            continue
+        refusals = {model: not_judgeable_under(model, path) for model in models}
+        judgeable = [model for model, refused in refusals.items() if refused is None]
+        dropped += [
+            Dropped(path.canonical, refused.reason, refused.instead)
+            for refused in refusals.values()
+            if refused is not None
+        ]
+        for driver, operation in itertools.product(drivers, operations):
+            bus = path.attachment.bus
+            boots = request.access is AccessKind.BOOT_SECTOR
+            refusal = (bus_refusal(bus) if boots else None) or driver.refusal(bus)
+            if refusal is not None:
+                dropped.append(Dropped(path.canonical, refusal.message, refusal.hint or ""))
+                continue
+            impossible = None if operation is None else operation.refusal(path)
+            if impossible is not None:
+                dropped.append(Dropped(path.canonical, impossible.reason, impossible.instead))
+                continue
+            with_driver = replace(settings, driver=driver, during=operation)
+            questions += [
+                Question(path, kind, _under(with_driver, model, request), request.access, model)
+                for kind in judged_clients
+                for model in judgeable
+            ]
+    if not questions:
+        raise PlanError(f"{dropped[0].path}: {dropped[0].reason}", hint=dropped[0].instead)
+    return PlannedQuestions(tuple(questions), tuple(dropped))
+
+
+def _under(
+    settings: QuestionSettings, model: FailureModel, request: PowercutRequest
+) -> QuestionSettings:
+    """The settings under a model: each reset of a guest is a boot, so by default there are few."""
+    boots = model.spares_qemu and request.access is AccessKind.GUEST
+    if not boots or request.states is not None or request.exhaustive:
+        return settings
+    return replace(settings, sampling=replace(settings.sampling, states=GUEST_RESETS))
+
+
+def _matrix(request: PowercutRequest) -> Matrix:
+    if not request.paths:
+        raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
+    # Needs use rules, not stored power cuts, because the verdicts are what is requested.
+    matrix = expand_matrix(request.paths)
+    matrix = narrow_to_needs(matrix, request.need, Verdicts(), not_judgeable)
+    for cell in matrix.cells:
+        require_judgeable(cell.path)
+    return matrix
+
+
+def _clients(request: PowercutRequest) -> Sequence[ClientKind]:
+    if request.access is AccessKind.BOOT_SECTOR:
+        if set(request.clients) - {ClientKind.NEVER}:
+            raise PlanError("a boot sector never flushes", hint="choose --client never")
+        return [ClientKind.NEVER]
+    databases = [kind for kind in request.clients if kind.is_database]
+    if databases and request.access is not AccessKind.GUEST:
+        raise PlanError(
+            f"the client {databases[0]} needs a guest to run in", hint="choose --access guest"
+        )
+    return request.clients or [kind for kind in ClientKind if not kind.is_database]
+
+
+def _models(request: PowercutRequest) -> Sequence[FailureModel]:
+    _require_logged_operation(request)
+    if FailureModel.GUEST_RESET in request.models:
+        _require_resettable_client(request)
+    return [model for model in FailureModel if model in request.models] or [FailureModel.POWER]
+
+
+def _require_resettable_client(request: PowercutRequest) -> None:
+    """Raises PlanError if the client cannot go on after a reset of its guest."""
+    databases = [kind for kind in request.clients if kind.is_database]
+    model = FailureModel.GUEST_RESET
+    if request.access is AccessKind.BOOT_SECTOR:
+        raise PlanError(
+            f"--model {model} needs a client that goes on after it, and a boot sector begins anew",
+            hint=f"choose --access {AccessKind.GUEST} or {AccessKind.NBD}",
+        )
+    if databases:
+        raise PlanError(
+            f"--model {model} needs a client that goes on after it, and {databases[0]} does not",
+            hint=f"leave out --client {databases[0]}",
+        )
+
+
+def _require_logged_operation(request: PowercutRequest) -> None:
+    """Raises PlanError if what is done in the middle of a run could not be logged."""
+    if not request.during:
+        return
+    if request.access is not AccessKind.NBD:
+        raise PlanError(
+            f"--during {request.during[0]} is done by the storage daemon, without a guest",
+            hint=f"leave out --access {request.access}",
+        )
+    alone = [model for model in request.models if model.spares_the_host]
+    if alone:
+        raise PlanError(
+            f"--during {request.during[0]} cannot be judged under {alone[0]}: only one file is "
+            "logged",
+            hint=f"leave out --model {alone[0]}",
+        )
+    if request.logged_by is not LoggedBy.FUSE:
+        raise PlanError(
+            f"--during needs the positions of --logged-by {LoggedBy.FUSE}",
+            hint=f"leave out --logged-by {request.logged_by}",
+        )
+
+
+def _drivers(request: PowercutRequest) -> Sequence[DriverSetting]:
+    drivers = request.drivers or [DriverSetting.AS_FOUND]
+    in_guest = request.access is AccessKind.GUEST
+    if not in_guest and set(drivers) != {DriverSetting.AS_FOUND}:
+        raise PlanError(
+            f"--driver {drivers[0]} is a setting of a guest, but no guest runs",
+            hint="choose --access guest",
+        )
+    return drivers
