@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMAS = schemas(documents())
 CASES: dict[str, tuple[str, ...]] = {
     "rank": ("rank",),
+    "pareto": ("rank", "--pareto", "read/write/latency_p99/cpu"),
     "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -37,19 +38,26 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One cell and its standing. `by` is a cell that beats it; `shares` has, for each measure, its
-    mean as a share of the best cell's, and `intervals` has 95 % intervals of these shares.
+class ShareOfBest:
+    """A cell's mean as a share of the best cell's, with its 95 % interval.
 
     A zero of a quantity without a step makes the share 0, or unknown (None), as in a `Ratio`; there
     is no interval then.
     """
 
+    share: Annotated[float | None, "null if a zero makes it unknown"] = None
+    low: Annotated[float | None, "null with a zero rate"] = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One cell and its standing; `by` is a cell that beats it, and each measure has its share."""
+
     cell: MeasuredCell
     standing: Standing
     by: MeasuredCell | None
-    shares: tuple[float | None, ...]
-    intervals: tuple[tuple[float, float] | None, ...]
+    shares: tuple[ShareOfBest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +121,16 @@ def pareto_front(
         rival = (
             part.cells[challengers[int(by.argmax())]] if standing is not Standing.FRONT else None
         )
-        shares, intervals = zip(*(column[place] for column in columns), strict=True)
-        cells.append(Placed(cell, standing, rival, shares, intervals))
+        shares = tuple(column[place] for column in columns)
+        cells.append(Placed(cell, standing, rival, shares))
     order = list(Standing)
     cells.sort(
         key=lambda placed: (
-            order.index(placed.standing), -sum(share or 0.0 for share in placed.shares), placed.cell
+            order.index(placed.standing),
+            -sum(one.share or 0.0 for one in placed.shares),
+            placed.cell,
         )
-    )  # fmt: skip
+    )
     return Front(tuple(measures), alpha, tuple(cells), left_out)
 
 
@@ -141,7 +151,7 @@ def _shares(
     goodness: Floats,
     noise: PairNoise,
     alpha: float,
-) -> list[tuple[float | None, tuple[float, float] | None]]:
+) -> list[ShareOfBest]:
     """Each cell's share of the best one, and the interval of that share."""
     cells = np.arange(len(goodness))
     best = int(goodness.argmax())
@@ -155,15 +165,15 @@ def _shares(
     if measure.quantity.step is None:
         zero = (observations.grid(measure) == 0).any(axis=1)
     higher = measure.quantity.better is Better.HIGHER
-    answer: list[tuple[float | None, tuple[float, float] | None]] = []
+    answer: list[ShareOfBest] = []
     for place, (of_best, low, high) in enumerate(columns):
         above, below = (place, best) if higher else (best, place)
         if not measured[place]:
-            answer.append((None, None))
+            answer.append(ShareOfBest())
         elif place == best or not (zero[above] or zero[below]):
-            answer.append((of_best, (low, high)))
+            answer.append(ShareOfBest(of_best, low, high))
         else:
-            answer.append((None if zero[below] else 0.0, None))
+            answer.append(ShareOfBest(None if zero[below] else 0.0))
     return answer
 
 

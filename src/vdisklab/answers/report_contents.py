@@ -31,7 +31,7 @@ from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.published import builtin_publications
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import MEAN, RoleSet, Score, Scored, add_scores
+from vdisklab.analysis.score import MEAN, RoleSet, Score, Scored
 from vdisklab.analysis.summary import Summaries, Summary, summarise
 from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series, relative_sums
 from vdisklab.answers.advice import (
@@ -40,6 +40,7 @@ from vdisklab.answers.advice import (
     recommendation_of,
     value_diagnostics,
 )
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.claim_answers import (
     ClaimsAnswer,
     PublishedAnswer,
@@ -57,7 +58,7 @@ from vdisklab.answers.loading import (
     require_numbers,
     stored_verdicts,
 )
-from vdisklab.answers.pareto_front import ParetoAnswer, usual_front
+from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import HostDisk, Verdicts
@@ -148,12 +149,13 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     campaigns = choose_campaigns(results, names)
     loaded = load_chosen(results, campaigns)
     require_numbers(loaded)
+    analysis = Analysis(results, loaded, disk)
     with ThreadPoolExecutor(1) as pool:
         # The database aggregates in a thread while this one computes, without the database: one
         # connection does for both.
         summing = pool.submit(results.sums, loaded.ids)
         baseline, base_findings = baseline_of(loaded)
-        scored = add_scores(loaded.observations, baseline)
+        scored = analysis.scored
         observations = scored.observations
         measure = _measure(scored)
         ranking = rank_cells(observations, measure)
@@ -195,9 +197,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         claims=evaluate_claims(loaded, builtin_claims()),
         published=evaluate_publications(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
-        trade_offs=usual_front(results, loaded, scored)
-        if len(observations.cells) <= TRADE_OFF_CELLS
-        else None,
+        trade_offs=usual_front(analysis) if len(observations.cells) <= TRADE_OFF_CELLS else None,
         density=density,
     )
     return replace(

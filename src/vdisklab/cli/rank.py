@@ -11,7 +11,7 @@ from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.fleet_answers import answer_fleet_ranking
 from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.pareto_front import answer_pareto
+from vdisklab.answers.pareto import front
 from vdisklab.answers.rank import rank_cells, the_best
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
@@ -26,9 +26,9 @@ from vdisklab.cli.shell.options import (
 from vdisklab.cli.shell.output import emit, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.views import pareto as pareto_view
 from vdisklab.views import rank as view
 from vdisklab.views.fleet_tables import fleet_ranking_document, fleet_ranking_table
-from vdisklab.views.pareto_table import pareto_document, pareto_table
 
 PANEL = VerbPanel.LEARN
 
@@ -106,12 +106,11 @@ def rank(
         fleet = replace(fleet, top=top)
         emit(form, [fleet_ranking_table(fleet)], lambda: fleet_ranking_document(fleet), named)
         return
-    if pareto is not None:
-        with open_results(db) as results:
-            front = answer_pareto(results, pareto, campaign, baseline)
-        emit(form, [pareto_table(front)], lambda: pareto_document(front), named)
-        return
     with open_results(db) as results:
         analysis = Analysis.of(results, campaign, disk=disk, baseline=baseline)
+        if pareto is not None:
+            found = front(analysis, pareto)
+            print_answer(found, pareto_view.tables(found), form, named, why=why)
+            return
         answer = the_best(rank_cells(analysis, metric), top)
     print_answer(answer, (view.bars if bars else view.tables)(answer), form, named, why=why)

@@ -7,8 +7,15 @@ import pytest
 
 from tests.unit.analysis.made import IOPS, P99, campaign_runs, cell, drifting, observed
 from vdisklab.analysis.observations import observe
-from vdisklab.analysis.pareto import CPU, Standing, add_cpu, add_metric_mean, pareto_front
-from vdisklab.answers.pareto_front import parse_criteria
+from vdisklab.analysis.pareto import (
+    CPU,
+    ShareOfBest,
+    Standing,
+    add_cpu,
+    add_metric_mean,
+    pareto_front,
+)
+from vdisklab.answers.pareto import parse_criteria
 from vdisklab.errors import PlanError
 from vdisklab.results.outlines import RunSums
 
@@ -23,11 +30,11 @@ def test_the_front_has_the_best_of_each_and_the_compromises() -> None:
     assert beaten.cell == cell("c03")
     assert beaten.by in {cell("c01"), cell("c02")}
     first = next(placed for placed in front.cells if placed.cell == cell("c00"))
-    assert (first.shares[0], first.intervals[0]) == (1.0, (1.0, 1.0))
-    share, interval = first.shares[1], first.intervals[1]
-    assert share is not None
-    assert interval is not None
-    assert interval[0] < share < interval[1] < 0.3
+    assert first.shares[0] == ShareOfBest(1.0, 1.0, 1.0)
+    assert first.shares[1].low is not None
+    assert first.shares[1].share is not None
+    assert first.shares[1].high is not None
+    assert first.shares[1].low < first.shares[1].share < first.shares[1].high < 0.3
 
 
 def test_what_is_not_shown_in_all_may_be_beaten() -> None:

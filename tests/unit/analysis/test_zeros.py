@@ -16,7 +16,7 @@ from vdisklab.analysis.diagnostics.values import (
 from vdisklab.analysis.intervals import median_interval
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict, compare_cells, paired_ratios
-from vdisklab.analysis.pareto import Standing, add_metric_mean, pareto_front
+from vdisklab.analysis.pareto import ShareOfBest, Standing, add_metric_mean, pareto_front
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_scores
 from vdisklab.analysis.search import goodness, margin_with_resolution
@@ -273,17 +273,16 @@ def test_a_rate_of_zero_is_no_share_of_the_best_and_one_to_it_is_unknown() -> No
     latency = MeasureKey("read", Direction.READ, "latency_mean")
     front = pareto_front(observed({READ: rates, latency: times}), [READ, latency])
     of = {str(placed.cell): placed for placed in front.cells}
-    assert (of["c01"].shares[0], of["c01"].intervals[0]) == (0.0, None)
+    assert of["c01"].shares[0] == ShareOfBest(0.0)
     assert (of["c01"].standing, of["c01"].by) == (Standing.BEATEN, cell("c00"))
-    assert (of["c00"].shares[0], of["c00"].intervals[0]) == (1.0, (1.0, 1.0))
-    assert of["c02"].shares[0] == pytest.approx(0.5, rel=0.02)
+    assert of["c00"].shares[0] == ShareOfBest(1.0, 1.0, 1.0)
+    assert of["c02"].shares[0].share == pytest.approx(0.5, rel=0.02)
     front = pareto_front(
         observed({READ: np.array([STILL, STILL]), latency: np.array([STILL, [1.0] * 3])}),
         [READ, latency],
     )
     of = {str(placed.cell): placed for placed in front.cells}
-    assert of["c01"].shares == (None, 0.0)
-    assert of["c01"].intervals == (None, None)
+    assert of["c01"].shares == (ShareOfBest(), ShareOfBest(0.0))
 
 
 def test_one_path_that_stopped_is_no_slow_round() -> None:

@@ -105,7 +105,7 @@ FOR_PROGRAMS = {"contents.long_table", "stored_runs.samples_table"}
 BUILDERS = {
     "rank": "rank.tables rank._headed",
     "rank as bars": "rank.bars",
-    "rank by several": "pareto_table.pareto_table",
+    "rank by several": "pareto.tables",
     "advise": "advised_disks.advice_table",
     "recommend": "recommendation.recommendation_table recommendation.verdict_table",
     "compare": "comparison.comparison_table",
@@ -262,7 +262,7 @@ def test_a_verb_at_every_width(
     monkeypatch.chdir(results.parent)
     tables: list[Table[Any]] = []
     for module in (output, plan):
-        monkeypatch.setattr(module, "show", lambda table, _console: tables.append(table))
+        monkeypatch.setattr(module, "show", lambda table, _console, **_: tables.append(table))
     made: set[str] = set()
     initialise = Table.__init__
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
-from vdisklab.analysis.pareto import Placed, Standing
+from vdisklab.analysis.pareto import Standing
 from vdisklab.answers.claim_answers import PublishedAnswer
+from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping, PathVerdict, durability
@@ -180,19 +181,20 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
     answer = contents.trade_offs
     if answer is None:
         return Figure("trade-offs", "Best trade-offs", "", missing="vdisklab run PATHS… host")
-    shown = [one for one in answer.front.cells if one.standing is not Standing.BEATEN][:_MOST_PATHS]
+    shown = [one for one in answer.cells if one.standing is not Standing.BEATEN][:_MOST_PATHS]
     values = [
         {
-            "panel": _named(one), "measure": name, "share": share,
-            **dict(zip(("low", "high"), (min(end, _LONGEST) for end in ends or ()), strict=False)),
+            "panel": _named(one), "measure": name, "share": of.share,
+            **{end: min(value, _LONGEST) for end, value in (("low", of.low), ("high", of.high))
+               if value is not None},
             "colour": palette.highlight if one.standing is Standing.FRONT else palette.muted,
             "opacity": 1.0 if one.standing is Standing.FRONT else 0.5,
         }
         for one in shown
-        for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
-        if share is not None
+        for name, of in one.shares.items()
+        if of.share is not None
     ]  # fmt: skip
-    names_of_rows = {"y": labels("measure", sort=list(answer.names))}
+    names_of_rows = {"y": labels("measure", sort=list(answer.measures))}
     shares = {
         "x": quantitative("share", title="share of the best", scale={"zero": True}),
         "color": AS_GIVEN,
@@ -207,9 +209,9 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         "height": {"step": 14},
     }
     spec = finished(faceted(chart, "panel", palette, 8), values, palette, caution_of(contents))
-    names = ", ".join(answer.names)
-    described = "; ".join(_described(one, answer.names) for one in shown)
-    hidden = len(answer.front.cells) - len(shown)
+    names = ", ".join(answer.measures)
+    described = "; ".join(_described(one) for one in shown)
+    hidden = len(answer.cells) - len(shown)
     return Figure(
         "trade-offs", "Best trade-offs",
         f"Bars of the share of the best in {names}: {described}.", spec,
@@ -219,27 +221,30 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         f"{f' Not drawn: {hidden} more.' if hidden else ''}",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
-            Bar(name, share, low, high, _named(one), one.cell == answer_cell(contents))
+            Bar(name, of.share, of.low, of.high, _named(one), one.cell == answer_cell(contents))
             for one in shown
-            for name, share, ends in zip(answer.names, one.shares, one.intervals, strict=True)
-            if share is not None
-            for low, high in [ends or (None, None)]
+            for name, of in one.shares.items()
+            if of.share is not None
         ),
         unit="of the best",
         longest=_LONGEST,
     )  # fmt: skip
 
 
-def _named(one: Placed) -> str:
+def _named(one: ParetoCell) -> str:
     standing = "on the front" if one.standing is Standing.FRONT else "may be beaten"
     return f"{one.cell.label}, {standing}"
 
 
-def _described(one: Placed, names: tuple[str, ...]) -> str:
+def _described(one: ParetoCell) -> str:
     shares = ", ".join(
-        f"{name} {numbers.value(share, '1')}"
-        + ("" if ends is None else f" ({numbers.digits(ends[0])} to {numbers.digits(ends[1])})")
-        for name, share, ends in zip(names, one.shares, one.intervals, strict=True)
+        f"{name} {numbers.value(of.share, '1')}"
+        + (
+            ""
+            if of.low is None or of.high is None
+            else f" ({numbers.digits(of.low)} to {numbers.digits(of.high)})"
+        )
+        for name, of in one.shares.items()
     )
     return f"{_named(one)}: {shares}"
 

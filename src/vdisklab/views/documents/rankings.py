@@ -14,7 +14,6 @@ from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict
-from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.published import Shape
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -115,47 +114,6 @@ class PairKeys:
     alpha: Annotated[float, "family-wise error"]
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParetoRow:
-    """One path of `rank --pareto`."""
-
-    cell: MeasuredCell
-    standing: Annotated[
-        Standing,
-        "`front`: no other path is better in all measures; `may-be`: one is, but it is not shown; "
-        "`beaten`: one is shown to be",
-    ]
-    beaten_by: Annotated[MeasuredCell | None, "a path that is better in all measures", At("by")]
-    keeping: PathKeeping
-    shares: Annotated[
-        Mapping[str, float | None],
-        "by measure, how good the path is as a share of the best one; null if a zero makes it "
-        "unknown",
-        Key.INLINE,
-    ]
-    intervals: Annotated[
-        Mapping[str, float | None],
-        "by measure with `_low` and `_high`, the 95 % interval of that share; null with a zero "
-        "rate",
-        Key.INLINE,
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParetoDocument:
-    """`vdisklab rank --pareto`: which paths no other beats in all of several measures."""
-
-    format: Literal["vdisklab.pareto/1"] = "vdisklab.pareto/1"
-    campaigns: tuple[CampaignEntry, ...]
-    caveats: MeasuredUnder
-    measures: Annotated[
-        Mapping[str, MeasureKey], "each name of --pareto as MEASUREMENT/DIRECTION/METRIC"
-    ]
-    alpha: Annotated[float, "the error of calling a path beaten", At("front.alpha")]
-    cells: tuple[ParetoRow, ...]
-    left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure", At("front.left_out")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

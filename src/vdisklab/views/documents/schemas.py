@@ -28,7 +28,6 @@ DOCUMENTS: Mapping[str, type] = {
     "fleet-recommend": fleets.FleetRecommendDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,
-    "pareto": rankings.ParetoDocument,
     "plan": records.PlanDocument,
     "profile": records.ProfileDocument,
     "profiles": records.ProfilesDocument,
