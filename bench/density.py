@@ -29,8 +29,8 @@ from machine import machine_facts
 from vdisklab.actions.guest_capacity import campaign_of, search_known
 from vdisklab.actions.measure import measure
 from vdisklab.analysis.capacity import capacity, next_steps
-from vdisklab.campaign.guest_group import require_together
-from vdisklab.campaign.state import StateError
+from vdisklab.campaign.measure_cell import require_together
+from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

@@ -51,9 +51,9 @@ from hand_guest import COMMAND_LINE, DISK, DISK_ARGUMENTS, DRIVE, HandGuest, han
 from machine import machine_facts, print_result
 from vdisklab.campaign.attachment import AttachedDisk, attached
 from vdisklab.campaign.context import CampaignContext, open_campaign
+from vdisklab.campaign.measured_evidence import set_page_cache, writing_back
 from vdisklab.campaign.place import GuestPlace, with_files
-from vdisklab.campaign.state import set_page_cache, writing_back
-from vdisklab.campaign.time_series import TimeSeries, Watch
+from vdisklab.campaign.watches import TimeSeries, Watch
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.guest.image.kernel import Kernel, find_kernel

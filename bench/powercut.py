@@ -51,8 +51,8 @@ from vdisklab.powercut.recording.write_log import Flag, LogEntry, read_log
 from vdisklab.powercut.sectors import Numbers
 from vdisklab.powercut.session import PowerCutSession, make_jobs, open_session, select_states
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.storage.device import loop_device
 from vdisklab.storage.filesystem import filesystem
-from vdisklab.storage.loop import loop_device
 from vdisklab.storage.site import Site, open_site
 from vdisklab.units import GIB, SECTOR
 

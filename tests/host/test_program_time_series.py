@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
-from vdisklab.campaign.watches import ProgramWatch
+from vdisklab.campaign.watches import ProgramWatch, longest_stall_of, worst_second_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path

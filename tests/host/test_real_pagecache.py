@@ -20,7 +20,7 @@ from vdisklab.host.counters import (
 )
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.pagecache import evict, residency, warm
-from vdisklab.storage.loop import loop_device
+from vdisklab.storage.device import loop_device
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError, PlanError
-from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
+from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.qmp import event_loop, open_channel
 from vdisklab.host.command import Host
 from vdisklab.host.mounts import header_format, is_visible_directory, is_visible_file

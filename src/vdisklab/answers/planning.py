@@ -31,7 +31,7 @@ from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.mounts import require_work_directory
 from vdisklab.path.cell import Cell
-from vdisklab.plan.build import Draft, backing_of, beside, build_plan, draft_plan
+from vdisklab.plan.build import Draft, backing_of, build_plan, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
 from vdisklab.plan.guest import Accelerator
@@ -74,10 +74,10 @@ def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) 
     capabilities = survey(
         host,
         ledger,
-        _work_directory(request),
+        draft.directory,
         draft.paths_to_survey,
         progress,
-        backing=backing_of(request),
+        backing=draft.backing,
         qemus=able,
     )
     plan = draft.on(capabilities)
@@ -102,9 +102,9 @@ def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, Q
         open_device(device)  # before a path is judged by it
     profile = load_profile(request.profile or DEFAULT_PROFILE)
     if request.neighbour is not None:
-        profile = beside(profile, load_profile(request.neighbour))
+        profile = profile.beside(load_profile(request.neighbour))
     qemus, able = find_qemus(host, request.qemu)
-    _work_directory(request)
+    require_work_directory((request.directory or Path()).absolute())
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))
     # Refuse requests that no host could measure before trying anything on this one.
     plan = draft.on(Capabilities(qemus=able))
@@ -122,12 +122,6 @@ def require_possible_paths(request: Request) -> None:
     if not request.qemu:
         usual = load_profile(request.profile or DEFAULT_PROFILE).usual.paths
         expand_matrix(request.patterns or usual, backing=backing_of(request))
-
-
-def _work_directory(request: Request) -> Path:
-    directory = (request.directory or Path()).absolute()
-    require_work_directory(directory)
-    return directory
 
 
 def check_measurements(plan: CampaignPlan) -> None:

@@ -9,22 +9,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
-from vdisklab.campaign.measured_evidence import Counters, guest_counters
+from vdisklab.campaign.measured_evidence import Counters, StateError, WriteBack, guest_counters
 from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
-from vdisklab.campaign.state import StateError, WriteBack
-from vdisklab.campaign.time_series import Watch
-from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, shows_waiting
+from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
 from vdisklab.errors import HostError
-from vdisklab.guest.hotplug import guest_queue_checks, port_for, served, shared, with_scheduler
-from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
-from vdisklab.guest.qemu.plugging import (
+from vdisklab.guest.hotplug import guest_queue_checks, served, shared, with_scheduler
+from vdisklab.guest.qemu.block_nodes import (
     DAEMON,
     VIRTIOFSD,
-    attach_commands,
-    daemon_arguments,
+    Disk,
+    ImageParts,
+    daemon_commands,
+    format_options,
+    plug_commands,
     spell_arguments,
-    spell_commands,
-    virtiofsd_arguments,
 )
 from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.guest.systems import Family, GuestSystem
@@ -32,7 +30,7 @@ from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import FORMAT_OPTIONS, Bus
+from vdisklab.path.segments import FORMAT_OPTIONS
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
@@ -211,25 +209,6 @@ def _guest_subject(
         path, context.plan.size_bytes, is_device, scratch=system.scratch,
         memory=context.plan.guest.memory_bytes, stderr_log=system.stderr_log,
     )  # fmt: skip
-
-
-def daemon_commands(disk: Disk) -> tuple[str, ...]:
-    """The command line of the daemon that serves a disk or directory; none if QEMU does."""
-    bus = disk.attachment.bus
-    if bus.is_served:
-        return (spell_arguments(daemon_arguments(disk)),)
-    if bus is Bus.VIRTIOFS:
-        at = f"--socket-path={disk.names.served}"
-        argv = virtiofsd_arguments(VIRTIOFSD, disk.directory, disk.attachment, at)
-        return (spell_arguments(argv),)
-    return ()
-
-
-def plug_commands(disk: Disk) -> tuple[str, ...]:
-    """The QMP commands that plug a disk; none for a bus that needs a boot."""
-    if not disk.attachment.bus.hot_pluggable:
-        return ()
-    return spell_commands(attach_commands(disk, port_for(disk)))
 
 
 def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> Disk:

@@ -9,14 +9,13 @@ from functools import partial
 from vdisklab.campaign.host_stacks import guests_of, stack_of, stacks_of
 from vdisklab.campaign.schedule import AttachGroups, Slot, attach_groups
 from vdisklab.errors import PlanError
-from vdisklab.path.backing import in_memory
+from vdisklab.path.backing import in_memory, size_for
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.storage.room import size_for
 from vdisklab.units import GIB, MIB, format_bytes
 from vdisklab.workload.bonnie import BonnieSettings, file_size
 from vdisklab.workload.fio import Fio

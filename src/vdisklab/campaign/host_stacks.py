@@ -6,7 +6,7 @@ user's devices take turns: the next one is built when a cell needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +127,39 @@ def _image_room(image: Image, size: int) -> int:
     return (size + size // share) * copies + overlays + (1 + image.backing) * 16 * MIB
 
 
+@dataclass(slots=True)
+class StackUse:
+    """What a plan puts on a stack: its number, the bytes that it must hold, the largest number of
+    guests at once, and the images that are made once: all but thin ones."""
+
+    number: int
+    capacity: int
+    guests: int
+    allocated: list[Image | None]
+
+
+@dataclass(frozen=True, slots=True)
+class StackLayout:
+    """The stack and the image of each path that has storage, and what is on each stack."""
+
+    places: Mapping[DiskPath, tuple[Stack, Image | None]]
+    uses: Mapping[Stack, StackUse]
+
+
+def layout_of(plan: CampaignPlan) -> StackLayout:
+    """Where the cells of a plan have their data; computed once for all of them."""
+    stored = dict.fromkeys(cell.path for cell in plan.cells if cell.path.has_storage)
+    places = {path: (stack_of(plan, path), image_key(path, plan.backing)) for path in stored}
+    uses: dict[Stack, StackUse] = {}
+    for number, (stack, capacity) in enumerate(stacks_of(plan).items()):
+        paths = [path for path in places if places[path][0] == stack]
+        keys = [places[path][1] for path in paths if not path.shares_directory]
+        images = dict.fromkeys(image and image.base for image in keys)
+        allocated = [image for image in images if image is None or not image.is_made_anew]
+        uses[stack] = StackUse(number, capacity, max(map(guests_of, paths)), allocated)
+    return StackLayout(places, uses)
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveStack:
     """A stack that exists, and how its allocated images are named and filled."""
@@ -153,8 +186,12 @@ class HostStacks:
     thin_source: Path | None = None
     write_system: Callable[[Path], None] | None = None
     _compressible: Path | None = None
+    layout: StackLayout = field(init=False)
     _active: dict[Stack, ActiveStack] = field(default_factory=dict)
     _teardown: ExitStack = field(default_factory=ExitStack)
+
+    def __post_init__(self) -> None:
+        self.layout = layout_of(self.plan)
 
     @contextmanager
     def image_for(self, path: DiskPath, member: int = 0) -> Iterator[DiskData | None]:
@@ -166,8 +203,10 @@ class HostStacks:
         if not path.has_storage:
             yield None
             return
-        image = image_key(path, self.plan.backing)
-        active = self._activate(stack_of(self.plan, path))
+        if path not in self.layout.places:
+            raise HostError(f"the stack {path.stack} is not part of this campaign")
+        stack, image = self.layout.places[path]
+        active = self._activate(stack)
         name = f"thin-{path.fingerprint}{f'-{member}' if member else ''}"
         if path.shares_directory:
             with shared_directory(self.site, active.target, f"share-{path.fingerprint}") as share:
@@ -210,10 +249,10 @@ class HostStacks:
 
     def build_side_by_side(self) -> None:
         """Builds all stacks that do not take turns, and fills their allocated images."""
-        for stack in stacks_of(self.plan):
+        for stack, use in self.layout.uses.items():
             if not self.plan.backing.on_devices(stack.layers):
                 active = self._activate(stack)
-                for image in self._allocated_images(stack):
+                for image in use.allocated:
                     self._filled(active, image)
 
     def close(self) -> None:
@@ -234,19 +273,16 @@ class HostStacks:
     def _activate(self, stack: Stack) -> ActiveStack:
         if stack in self._active:
             return self._active[stack]
-        stacks = stacks_of(self.plan)
-        if stack not in stacks:
-            raise HostError(f"the stack {stack} is not part of this campaign")
+        use = self.layout.uses[stack]
         if self.plan.backing.on_devices(stack.layers):
             self._release_devices()
         if stack.layers:
             self.progress(Step(f"building {'/'.join(map(str, stack.layers))}"))
-        name, capacity = f"stack{list(stacks).index(stack)}", stacks[stack]
         teardown = self._teardown.enter_context(ExitStack())
         target = teardown.enter_context(
             build_stack(
-                self.site, stack.layers, capacity, name, backing=self.plan.backing,
-                guests=self._most_guests(stack),
+                self.site, stack.layers, use.capacity, f"stack{use.number}",
+                backing=self.plan.backing, guests=use.guests,
             )
         )  # fmt: skip
         if self.plan.age.fill and isinstance(target, Directory):
@@ -254,11 +290,6 @@ class HostStacks:
             fill_filesystem(self.site, target, self.plan.age.fill, self.plan.seed)
         self._active[stack] = ActiveStack(stack, target, teardown)
         return self._active[stack]
-
-    def _most_guests(self, stack: Stack) -> int:
-        """The largest number of guests that are measured at once on a stack."""
-        paths = [cell.path for cell in self.plan.cells if cell.path.has_storage]
-        return max(guests_of(path) for path in paths if stack_of(self.plan, path) == stack)
 
     def _release_devices(self) -> None:
         """Takes down the stack on the user's devices, if there is one."""
@@ -271,7 +302,7 @@ class HostStacks:
         if (image, member) not in active.images:
             who = f" for guest {member + 1}" if member else ""
             self.progress(Step(f"filling {_spell(active.stack.layers, image)}{who}"))
-            number = self._allocated_images(active.stack).index(image)
+            number = self.layout.uses[active.stack].allocated.index(image)
             name = f"image{number}{f'-{member}' if member else ''}"
             creation = self._image(active, image, name, self.source, member)
             active.images[image, member] = active.teardown.enter_context(creation)
@@ -294,15 +325,6 @@ class HostStacks:
                 self.progress(Step(f"ageing {_spell(active.stack.layers, image)}"))
                 seed = self.plan.seed
                 yield aged(self.site, made, image, age, source=self.source, seed=seed)
-
-    def _allocated_images(self, stack: Stack) -> list[Image | None]:
-        """The images of a stack that are created once: all but thin ones."""
-        stored = [cell.path for cell in self.plan.cells if cell.path.has_storage]
-        images_of = [path for path in stored if not path.shares_directory]
-        paths = [path for path in images_of if stack_of(self.plan, path) == stack]
-        keys = [image_key(path, self.plan.backing) for path in paths]
-        images = dict.fromkeys(image and image.base for image in keys)
-        return [image for image in images if image is None or not image.is_made_anew]
 
 
 @contextmanager

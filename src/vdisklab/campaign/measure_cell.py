@@ -1,6 +1,8 @@
 """Measures one cell in one round: stack → image → disk → guest → state → measurements → result.
 
-A cell of a profile that boots is measured by booting QEMU from its disk.
+A cell of several guests is measured in all at once: each with its own disk, released together by
+the host's clock. Only the seconds in which all guests ran count. The group fails if one guest
+fails, ends early, or starts so late that too few of those seconds are left.
 """
 
 from __future__ import annotations
@@ -8,44 +10,57 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from vdisklab.campaign.attachment import (
     AttachedDisk,
     attached,
-    disk_for,
-    require_confirmed,
-    storage_checks,
 )
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.guest_group import measure_group
-from vdisklab.campaign.guests import BootFromDisk
+from vdisklab.campaign.host_stacks import guests_of
 from vdisklab.campaign.measured_evidence import (
-    Counters,
     Growth,
+    Snapshot,
+    StateError,
     evidence_between,
-    guest_counters,
     observed_samples,
+    set_page_cache,
+    writing_back,
 )
-from vdisklab.campaign.place import prepared, with_files
+from vdisklab.campaign.place import GuestPlace, Workspace, prepared, with_files
 from vdisklab.campaign.schedule import attach_groups
-from vdisklab.campaign.state import set_page_cache, writing_back
-from vdisklab.campaign.time_series import TimeSeries, with_time_series
-from vdisklab.campaign.watches import DiskWatch
-from vdisklab.errors import HostError
-from vdisklab.guest.qemu.block_nodes import AttachedNames
-from vdisklab.guest.qemu.plugging import spell_arguments
-from vdisklab.guest.qemu.qmp import Channel
-from vdisklab.guest.qemu.read_back import check_state, read_process
+from vdisklab.campaign.watches import with_time_series
+from vdisklab.errors import GuestError, WorkloadError
+from vdisklab.guest.machine import Machine
+from vdisklab.host.counters import load_between, snapshot
+from vdisklab.host.waiting import patience
 from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.progress import MeasurementStarted, Progress
-from vdisklab.results.model import Check, IoCounters, Measurement
-from vdisklab.storage.image import ImageFile
-from vdisklab.workload.program import ProgramResult, Timing
+from vdisklab.progress import MeasurementStarted
+from vdisklab.results.model import (
+    Check,
+    Evidence,
+    GuestGroup,
+    HostLoad,
+    IoCounters,
+    Measurement,
+    Member,
+)
+from vdisklab.workload.fio import Fio
+from vdisklab.workload.open_load import (
+    CommonWindow,
+    GroupStart,
+    GuestRequests,
+    common_window,
+    shifted,
+    window_numbers,
+)
+from vdisklab.workload.program import Script, Timing
 from vdisklab.workload.registry import workload_for
-from vdisklab.workload.systems import boot_samples
 
 
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
@@ -120,90 +135,295 @@ def _measure(
     return measurement, space.checks
 
 
-_SHUTDOWN_SECONDS = 120.0
+_FIO = Fio()
+
+# From the order to start until the release: an agent under emulation takes 0.1 s to start fio, and
+# fio 0.3 s until it waits; on a busy machine (load 12) guests started 4 s apart after 1.6 s.
+_LEAD_SECONDS = 1.5
+_LEAD_FOR_EACH = 0.7
+
+_CLOCK_READINGS = 5
+_GLANCE_SECONDS = 0.5
+
+# Shorter windows than requested come from rounding to milliseconds only.
+_ROUNDING = 0.05
 
 
-def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
-    """Measures a cell by boots and shutdowns. Raises the same errors as `measure_cell`."""
-    with context.stacks.image_for(cell.path) as image:
-        if not isinstance(image, ImageFile) or context.boot is None:
-            raise HostError(
-                "there is no disk to boot from",
-                hint="boot measurements need a guest: leave out the path `host`, or "
-                "choose another profile",
-            )
-        stored = storage_checks(cell.path, image)
-        require_confirmed(stored)
-        checks: tuple[Check, ...] = ()
-        measured = []
-        for plan in context.plan.profile.measurements:
-            set_page_cache(cell.page_cache, image)
-            checks, measurement = _measure_boot(context, context.boot, cell, image, plan)
-            measured.append(measurement)
-    commands = tuple(measurement.command for measurement in measured)
-    return CellResult((*stored, *checks), commands, tuple(measured))
+def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
+    """All measurements of a cell, each in all guests at once.
+
+    Raises what `measure_cell` does; StateError also if the guests did not start together.
+    """
+    guests = guests_of(cell.path)
+    checks: list[Check] = []
+    commands: list[str] = []
+    measurements: list[Measurement] = []
+    with ExitStack() as stacks:
+        images = [
+            stacks.enter_context(context.stacks.image_for(cell.path, member))
+            for member in range(guests)
+        ]
+        write_backs = [stacks.enter_context(writing_back(image)) for image in images]
+        for fresh, plans in attach_groups(context.plan.profile.measurements):
+            with ExitStack() as opened:
+                disks = [
+                    opened.enter_context(
+                        attached(context, cell, image, write_back, fresh=fresh, member=member)
+                    )
+                    for member, (image, write_back) in enumerate(
+                        zip(images, write_backs, strict=True)
+                    )
+                ]
+                results = [_measure_together(context, cell, disks, plan) for plan in plans]
+            for disk in disks:
+                checks += disk.checks
+                commands += disk.commands
+            for result, more in results:
+                checks += more
+                measurements.append(result)
+                commands.append(result.command)
+    return CellResult(tuple(dict.fromkeys(checks)), tuple(commands), tuple(measurements))
 
 
-def _measure_boot(
-    context: CampaignContext,
-    boot: BootFromDisk,
-    cell: Cell,
-    image: ImageFile,
-    plan: MeasurementPlan,
-) -> tuple[tuple[Check, ...], Measurement]:
-    disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
-    at_start = context.guests.before_any_disk(disk)
-    devices = context.stacks.devices_for(cell.path)
-    # A QEMU that has not started has zero counters.
-    nothing = IoCounters(0, 0, 0, 0, 0)
-    before = replace(Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0)
-    context.progress(MeasurementStarted(plan.name, None))
-    watch = _BootWatch(disk.names, context.progress)
-    started, begin = datetime.now(UTC), time.monotonic()
-    with boot(disk, watch) as machine:
-        booted = time.monotonic() - begin
-        time_series = watch.end()
-        after = guest_counters(machine, disk.names, devices, image.path).snapshot()
-        guest_disk = machine.find_disk(disk.serial)
-        checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
-        require_confirmed(checks)
-        order = time.monotonic()
-        machine.shut_down(_SHUTDOWN_SECONDS)
-        ended = time.monotonic() - order
-    samples = boot_samples(booted, ended)
-    outcome = with_time_series(ProgramResult(samples, None, booted + ended), time_series)
+@dataclass(frozen=True, slots=True)
+class _RunningGuest:
+    """A guest's running program; `offset` is how far its clock is ahead of the host's."""
+
+    machine: Machine
+    plan: MeasurementPlan
+    script: Script
+    start: GroupStart
+    offset: float
+    pid: int
+
+
+def _measure_together(
+    context: CampaignContext, cell: Cell, disks: Sequence[AttachedDisk], plan: MeasurementPlan
+) -> tuple[Measurement, tuple[Check, ...]]:
+    """The measurement of all guests, and the states that were read back meanwhile."""
+    timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    with ExitStack() as opened:
+        spaces = [opened.enter_context(disk.place.workspace(plan.filesystem)) for disk in disks]
+        for disk in disks:
+            disk.write_back.wait()
+            set_page_cache(cell.page_cache, disk.image)
+        context.progress(MeasurementStarted(plan.name, timing.ramp + timing.runtime))
+        started = datetime.now(UTC)
+        begin = time.monotonic()
+        release, running = _start_all(disks, spaces, plan, timing)
+        before, load, after = _observed(disks, release, timing)
+        guests = _of_each(running, lambda one: _finish(one, timing))
+        wall = time.monotonic() - begin
+    for disk in disks:
+        disk.write_back.begin()
+    window = common_window([requests for requests, _ in guests], timing.runtime)
+    check = require_together(
+        [requests for requests, _ in guests], window, timing.ramp, timing.runtime
+    )
+    group = _group([requests for requests, _ in guests], window, load, before, after)
+    shown = guests if plan.neighbour is None else guests[:1]
+    numbers = window_numbers([requests for requests, _ in shown], window)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,
-        command=spell_arguments(machine.argv),
-        samples=outcome.samples,
-        # The counters end with QEMU, so they cover the boot only.
-        evidence=evidence_between(before, after, None),
+        command=shlex.join(running[0].script.command),
+        samples=numbers.samples,
+        evidence=_of_all(before, after, [member.evidence for member in group.members]),
         started=started,
-        wall_seconds=time.monotonic() - begin,
-        measured_seconds=booted + ended,
-        raw="",
-        series=outcome.series,
+        wall_seconds=wall,
+        measured_seconds=window.seconds,
+        raw="\n".join(text for _, text in guests),
+        group=group,
     )
-    return checks, measurement
+    return measurement, (check, *(check for space in spaces for check in space.checks))
 
 
-class _BootWatch:
-    """Follows the disk of a guest from its QEMU's first answer."""
+_One = TypeVar("_One")
+_Answer = TypeVar("_Answer")
 
-    def __init__(self, names: AttachedNames, progress: Progress) -> None:
-        self._names = names
-        self._progress = progress
-        self._watch: DiskWatch | None = None
 
-    def __call__(self, monitor: Channel) -> None:
-        """Takes another sample; the first call starts the series."""
-        if self._watch is None:
-            self._watch = DiskWatch(monitor, self._names, self._progress)
-            self._watch.begin()
-        else:
-            self._watch()
+def _of_each(guests: Sequence[_One], ask: Callable[[_One], _Answer]) -> list[_Answer]:
+    """An answer of each guest. Errors say which guest did not give it."""
+    answers = []
+    for number, guest in enumerate(guests, 1):
+        try:
+            answers.append(ask(guest))
+        except (GuestError, WorkloadError) as error:
+            error.message = f"guest {number} of {len(guests)}: {error}"
+            error.args = (error.message,)
+            raise
+    return answers
 
-    def end(self) -> TimeSeries:
-        """The series; empty if no guest was started."""
-        return TimeSeries((), (), None) if self._watch is None else self._watch.end()
+
+def _start_all(
+    disks: Sequence[AttachedDisk],
+    spaces: Sequence[Workspace],
+    plan: MeasurementPlan,
+    timing: Timing,
+) -> tuple[float, list[_RunningGuest]]:
+    """Orders all guests to start at one moment, which is returned as the host's clock shows it."""
+    machines = [_machine(disk) for disk in disks]
+    offsets = _of_each(machines, _clock_offset)
+    release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
+    running = []
+    for number, (machine, space, offset) in enumerate(zip(machines, spaces, offsets, strict=True)):
+        own = plan.neighbour or plan if number else plan
+        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
+        start = GroupStart(max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1)
+        script = _FIO.group_script(own, subject, timing, start)
+        pid = machine.agent.start(script.command)
+        running.append(_RunningGuest(machine, own, script, start, offset, pid))
+    return release, running
+
+
+def _machine(disk: AttachedDisk) -> Machine:
+    if not isinstance(disk.place, GuestPlace):
+        raise TypeError("a group of guests has a disk outside of a guest")
+    return disk.place.machine
+
+
+def _clock_offset(machine: Machine) -> float:
+    """Seconds by which the guest's clock is ahead of the host's, by the fastest of its answers."""
+    readings = []
+    for _ in range(_CLOCK_READINGS):
+        sent = time.time()
+        guests = machine.agent.clock_seconds()
+        answered = time.time()
+        readings.append((answered - sent, guests - (sent + answered) / 2))
+    return min(readings)[1]
+
+
+def _observed(
+    disks: Sequence[AttachedDisk],
+    release: float,
+    timing: Timing,
+) -> tuple[list[Snapshot], HostLoad, list[Snapshot]]:
+    """The counters of each guest at the start and the end of what counts, and the host's load.
+
+    Raises GuestError when a guest dies meanwhile.
+    """
+    machines = [_machine(disk) for disk in disks]
+    devices = disks[0].counters.devices
+    processes = {f"guest {number}": machine.pid for number, machine in enumerate(machines, 1)}
+    _wait(machines, release + timing.ramp)
+    before = _of_each(disks, lambda disk: disk.counters.snapshot())
+    busy = snapshot(devices, processes)
+    _wait(machines, release + timing.ramp + timing.runtime)
+    load = load_between(busy, snapshot(devices, processes))
+    return before, load, _of_each(disks, lambda disk: disk.counters.snapshot())
+
+
+def _wait(machines: Sequence[Machine], until: float) -> None:
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _GLANCE_SECONDS))
+        for number, machine in enumerate(machines, 1):
+            if not machine.is_running():
+                raise GuestError(
+                    f"guest {number} of {len(machines)} ended while all were measured",
+                    hint="`dmesg` says whether the kernel killed it because memory ran out",
+                )
+
+
+def _finish(running: _RunningGuest, timing: Timing) -> tuple[GuestRequests, str]:
+    """The requests of one guest by the host's clock, and what its program printed.
+
+    Raises WorkloadError if it failed or ended early.
+    """
+    agent, script = running.machine.agent, running.script
+    ended = agent.finish(running.pid, script.command, timeout=script.timeout)
+    logs = [agent.read_file(name) for name in script.collect]
+    _FIO.require_success(ended.stdout)
+    requests = _FIO.group_requests(running.plan, logs, timing, running.start)
+    return shifted(requests, running.offset), ended.stdout
+
+
+def require_together(
+    guests: Sequence[GuestRequests], window: CommonWindow, ramp: float, runtime: float
+) -> Check:
+    """The check that all guests started within the ramp.
+
+    Raises StateError if not all of them ran for `runtime` seconds at once, WorkloadError if a guest
+    did not run for so long by itself.
+    """
+    starts = [guest.start for guest in guests]
+    wanted = f"all started within {ramp:g} s"
+    if window.seconds >= runtime - _ROUNDING:
+        return Check("group.start", wanted, wanted)
+    _of_each(guests, lambda guest: _require_own_start(guest, ramp, runtime))
+    observed = f"started {max(starts) - min(starts):.2f} s apart"
+    raise StateError((Check("group.start", wanted, observed),))
+
+
+def _require_own_start(guest: GuestRequests, ramp: float, runtime: float) -> None:
+    """Raises WorkloadError if the threads of a guest's load started too far apart."""
+    late = ramp + runtime - (guest.end - guest.start)
+    if late > ramp + _ROUNDING:
+        done = sum(request.latency is not None for request in guest.requests)
+        raise WorkloadError(
+            f"its CPUs are too busy for the load: the first requests of its threads started "
+            f"{late:.1f} s apart, more than the ramp of {ramp:g} s; it completed "
+            f"{done / (ramp + runtime):.0f} requests a second",
+            hint="choose a smaller --load, more --guest-cpus or a longer --ramp",
+        )
+
+
+def _group(
+    guests: Sequence[GuestRequests],
+    window: CommonWindow,
+    load: HostLoad,
+    before: Sequence[Snapshot],
+    after: Sequence[Snapshot],
+) -> GuestGroup:
+    first = min(guest.start for guest in guests)
+    members = []
+    for number, (guest, begin, end) in enumerate(zip(guests, before, after, strict=True), 1):
+        numbers = window_numbers([guest], window)
+        evidence = evidence_between(begin, end, numbers.counted)
+        members.append(
+            Member(
+                number=number,
+                start=guest.start - first,
+                iops=numbers.iops,
+                latency_mean=numbers.mean,
+                latency_p50=numbers.percentile(0.5),
+                latency_p99=numbers.percentile(0.99),
+                latency_max=numbers.latencies[-1],
+                offered=numbers.offered,
+                served=numbers.served,
+                # The device and the hypervisor serve all guests.
+                evidence=replace(evidence, device=None, steal_seconds=None),
+            )
+        )
+    return GuestGroup(window.seconds, tuple(members), load)
+
+
+def _of_all(
+    before: Sequence[Snapshot], after: Sequence[Snapshot], members: Sequence[Evidence]
+) -> Evidence:
+    """The evidence of all guests: sums, the means of shares, and the device that they share."""
+    shared = evidence_between(before[0], after[-1], None)
+    return Evidence(
+        guest=IoCounters.total([member.guest for member in members]),
+        qemu=IoCounters.total([member.qemu for member in members]),
+        device=shared.device,
+        host_cpu_seconds=_total([member.host_cpu_seconds for member in members]),
+        resident_before=_mean([member.resident_before for member in members]),
+        resident_after=_mean([member.resident_after for member in members]),
+        allocated_before=_total([member.allocated_before for member in members]),
+        allocated_after=_total([member.allocated_after for member in members]),
+        steal_seconds=shared.steal_seconds,
+    )
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _total(values: Sequence[_Number | None]) -> _Number | None:
+    """The sum; None without values, or if one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    total = _total(values)
+    return None if total is None else total / len(values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from vdisklab.campaign.time_series import Watch
+from vdisklab.campaign.watches import Watch
 from vdisklab.errors import (
     CommandTimeoutError,
     GuestTimeoutError,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign.attachment import daemon_commands, disk_for, plug_commands
+from vdisklab.campaign.attachment import disk_for
 from vdisklab.campaign.context import Packages, carried_disks, host_places
 from vdisklab.campaign.estimate import script_for
 from vdisklab.campaign.guests import user_boot
@@ -18,8 +18,8 @@ from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk
+from vdisklab.guest.qemu.block_nodes import daemon_commands, plug_commands, spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
-from vdisklab.guest.qemu.plugging import spell_arguments
 from vdisklab.guest.systems import LinuxGuest, MicroGuest, WindowsGuest, expected_device
 from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger

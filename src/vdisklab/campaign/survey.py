@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError, VdisklabError
+from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.daemons import find_virtiofsd
-from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.plugging import mount_command
+from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
 

@@ -9,10 +9,16 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import Disk, QmpCommand
-from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
+from vdisklab.guest.qemu.block_nodes import (
+    DAEMON,
+    VIRTIOFSD,
+    Disk,
+    QmpCommand,
+    attach_commands,
+    detach_commands,
+    port_for,
+)
 from vdisklab.guest.qemu.daemons import VirtiofsDaemon, start_storage_daemon, start_virtiofsd
-from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD, attach_commands, detach_commands
 from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
 from vdisklab.guest.systems import Family, GuestDisk
 from vdisklab.host.command import Host
@@ -22,11 +28,6 @@ from vdisklab.results.model import Check
 
 _UNPLUG_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
-
-
-def port_for(disk: Disk) -> str | None:
-    """The PCI root port for a hot-plugged disk; None for USB, which has a controller."""
-    return None if disk.attachment.bus is Bus.USB else HOTPLUG_PORTS[0]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import Members
+from vdisklab.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,20 @@ def members_of(layer: Layer) -> Members | None:
     facts = layer.kind.facts
     arrangement = None if facts.arranged_by is None else layer.option(facts.arranged_by)
     return facts.members.get(arrangement)
+
+
+def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
+    """The bytes that each of the lowest devices must have so that the top holds `capacity`."""
+    size = float(capacity)
+    for layer in reversed(layers[1:]):
+        size = size * layer.kind.facts.share + layer.kind.facts.room
+    if layers:
+        lowest, members = layers[0].kind.facts, members_of(layers[0])
+        share = lowest.share / (1.0 if members is None else members.data(disks))
+        size = size * share + lowest.room
+    return (int(size) // MIB + 1) * MIB
+
+
+def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
+    """The bytes that layer `number` (from 0) must provide to the layers above it."""
+    return size_for(layers[number + 1 :], capacity)

@@ -134,15 +134,6 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
     )
 
 
-def beside(profile: Profile, neighbour: Profile) -> Profile:
-    """The profile in one guest, while the others run the first measurement of `neighbour`."""
-    other = neighbour.measurements[0]
-    return replace(
-        profile,
-        measurements=tuple(replace(one, neighbour=other) for one in profile.measurements),
-    )
-
-
 def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
     """What every path of a guest is measured with: each QEMU, and each setting in the guest."""
     return {
@@ -179,6 +170,16 @@ class Draft:
     guest: GuestPlan
 
     @property
+    def backing(self) -> BackingDevices:
+        """The disks below all stacks."""
+        return backing_of(self.settings)
+
+    @property
+    def directory(self) -> Path:
+        """The work directory."""
+        return (self.settings.directory or Path()).absolute()
+
+    @property
     def paths_to_survey(self) -> tuple[DiskPath, ...]:
         """Every path that may be measured: the matrix, the baseline, and the host itself."""
         baseline = () if self.baseline is None else (self.baseline,)
@@ -190,9 +191,7 @@ class Draft:
         Raises PlanError for paths that cannot exist, HostError for those that fail on this host.
         """
         settings = self.settings
-        matrix = judge_paths(
-            self.paths, _set(settings.page_cache), capabilities, backing_of(settings)
-        )
+        matrix = judge_paths(self.paths, _set(settings.page_cache), capabilities, self.backing)
         matrix = drop(matrix, lambda path: too_many_queues(path, self.guest.cpus))
         require_only_boots(self.profile)
         for rule in (partial(not_booted, self.profile), partial(not_shared, self.profile)):
@@ -214,10 +213,10 @@ class Draft:
             size_bytes=_set(settings.size_bytes),
             runtime=float(_set(settings.runtime)),
             ramp=float(_set(settings.ramp)),
-            directory=(settings.directory or Path()).absolute(),
+            directory=self.directory,
             baseline=baseline,
             guest=self.guest,
-            backing=backing_of(settings),
+            backing=self.backing,
             label=_set(settings.label),
             scale=_set(settings.scale),
             qemus=self.qemus,
@@ -241,7 +240,7 @@ class Draft:
 
     def _not_aged(self, path: DiskPath) -> Impossible | None:
         age = self._age()
-        verdict = not_aged(path, age, backing_of(self.settings))
+        verdict = not_aged(path, age, self.backing)
         return verdict and replace(verdict, reason=f"--age {age}: {verdict.reason}")
 
     def _with_baseline(self, matrix: Matrix, capabilities: Capabilities) -> tuple[DiskPath, Matrix]:
@@ -249,8 +248,8 @@ class Draft:
         if self.settings.baseline == NO_BASELINE:
             return matrix.cells[0].path, matrix
         if self.baseline is not None:
-            require_possible(self.baseline, capabilities, backing_of(self.settings))
-            unaged = not_aged(self.baseline, self._age(), backing_of(self.settings))
+            require_possible(self.baseline, capabilities, self.backing)
+            unaged = not_aged(self.baseline, self._age(), self.backing)
             if unaged is not None:
                 raise PlanError(
                     f"the baseline {self.baseline} cannot be aged: {unaged.reason}",
@@ -261,7 +260,7 @@ class Draft:
             if cell.path.on_host:
                 return cell.path, matrix
         host = parse_path(HOST)
-        unaged = not_aged(host, self._age(), backing_of(self.settings))
+        unaged = not_aged(host, self._age(), self.backing)
         verdict = infeasible(host, capabilities) or unaged
         if verdict is None:
             return host, self._including(host, matrix, capabilities)

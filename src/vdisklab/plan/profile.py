@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
@@ -88,6 +88,12 @@ class Profile:
     def is_open_load(self) -> bool:
         """True when a measurement sends requests at a rate, which needs a group of guests."""
         return any(RATE in one.settings for one in self.measurements)
+
+    def beside(self, neighbour: Profile) -> Profile:
+        """The profile in one guest, while the others run `neighbour`'s first measurement."""
+        other = neighbour.measurements[0]
+        pairs = tuple(replace(one, neighbour=other) for one in self.measurements)
+        return replace(self, measurements=pairs)
 
 
 def _setting(value: object) -> object:

@@ -14,11 +14,13 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any
 
-from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
-from vdisklab.guest.qemu.plugging import (
+from vdisklab.guest.qemu.block_nodes import (
     VIRTIOFSD,
+    Disk,
+    ImageParts,
     cold_arguments,
     daemon_arguments,
+    format_options,
     share_arguments,
     spell_arguments,
     virtiofsd_arguments,

@@ -10,8 +10,7 @@ from pathlib import Path
 import yaml
 
 from vdisklab.errors import PlanError
-from vdisklab.guest.qemu.block_nodes import format_options
-from vdisklab.guest.qemu.plugging import mount_command
+from vdisklab.guest.qemu.block_nodes import format_options, mount_command
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache

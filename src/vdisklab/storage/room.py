@@ -1,4 +1,4 @@
-"""The space that a stack needs, and checks that it is available."""
+"""Checks that the space and the memory that are needed are available."""
 
 from __future__ import annotations
 
@@ -6,26 +6,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.mounts import free_bytes
-from vdisklab.path.backing import members_of
-from vdisklab.path.disk_path import Layer
 from vdisklab.units import MIB, format_bytes
-
-
-def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
-    """The bytes that each of the lowest devices must have so that the top holds `capacity`."""
-    size = float(capacity)
-    for layer in reversed(layers[1:]):
-        size = size * layer.kind.facts.share + layer.kind.facts.room
-    if layers:
-        lowest, members = layers[0].kind.facts, members_of(layers[0])
-        share = lowest.share / (1.0 if members is None else members.data(disks))
-        size = size * share + lowest.room
-    return (int(size) // MIB + 1) * MIB
-
-
-def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
-    """The bytes that layer `number` (from 0) must provide to the layers above it."""
-    return size_for(layers[number + 1 :], capacity)
 
 
 def require_room(directory: Path, needed: int, what: str) -> None:

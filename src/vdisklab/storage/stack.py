@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import HostError
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage import lvm, md, zfs
-from vdisklab.storage.device import DEVICE, whole_devices
+from vdisklab.storage.device import DEVICE, loop_device, side_by_side, whole_devices
 from vdisklab.storage.filesystem import filesystem, tmpfs
 from vdisklab.storage.io_limits import CGROUP
-from vdisklab.storage.loop import loop_device, side_by_side
 from vdisklab.storage.luks import encrypted_device
-from vdisklab.storage.room import capacity_above, require_room, size_for
+from vdisklab.storage.room import (
+    require_room,
+)
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo

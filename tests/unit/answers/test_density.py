@@ -19,7 +19,7 @@ from vdisklab.answers.planning import load_profile
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.plan.build import beside, build_plan
+from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
@@ -91,7 +91,7 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
 
 
 def test_only_the_victim_keeps_its_profile() -> None:
-    profile = beside(load_profile("quiet-db"), load_profile("bulk-write"))
+    profile = load_profile("quiet-db").beside(load_profile("bulk-write"))
     plan = build_plan(neighbour_campaign(REQUEST), Capabilities(), profile)
     assert [cell.path.attachment.guests for cell in plan.cells] == [1, 2]
     (measured,) = plan.profile.measurements

@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
-from vdisklab.campaign.watches import DiskPoint, disk_point, disk_series
+from vdisklab.campaign.watches import (
+    DiskPoint,
+    disk_point,
+    disk_series,
+    longest_stall_of,
+    worst_second_of,
+)
 
 NONE_SLOW = (0,) * 8
 

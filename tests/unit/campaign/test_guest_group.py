@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.guest_group import require_together
-from vdisklab.campaign.state import StateError
+from vdisklab.campaign.measure_cell import require_together
+from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
 from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_window

@@ -22,8 +22,8 @@ from vdisklab.campaign.attachment import disk_for, storage_checks
 from vdisklab.campaign.context import CampaignContext
 from vdisklab.campaign.host_stacks import ActiveStack, HostStacks, Stack, image_key
 from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.measured_evidence import StateError, set_page_cache
 from vdisklab.campaign.runner import RunTag, campaign_runs
-from vdisklab.campaign.state import StateError, set_page_cache
 from vdisklab.errors import DirtyHostError
 from vdisklab.guest.factory import GuestPool
 from vdisklab.guest.machine import Machine
@@ -461,7 +461,7 @@ class TestPageCache:
     def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         touched: list[Path] = []
         for name in ("warm", "evict"):
-            monkeypatch.setattr(f"vdisklab.campaign.state.{name}", touched.append)
+            monkeypatch.setattr(f"vdisklab.campaign.measured_evidence.{name}", touched.append)
         for wanted in PageCache:
             set_page_cache(wanted, None)
         assert touched == []

@@ -25,7 +25,7 @@ from vdisklab.campaign.place import (
     prepared,
     with_files,
 )
-from vdisklab.campaign.time_series import TimeSeries, Watch
+from vdisklab.campaign.watches import TimeSeries, Watch
 from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine, detect_os

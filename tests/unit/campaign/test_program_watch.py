@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.time_series import longest_stall_of, worst_second_of
-from vdisklab.campaign.watches import ProgramPoint, ProgramWatch, program_series, shows_waiting
+from vdisklab.campaign.watches import (
+    ProgramPoint,
+    ProgramWatch,
+    longest_stall_of,
+    program_series,
+    shows_waiting,
+    worst_second_of,
+)
 from vdisklab.host import mounts
 from vdisklab.host.counters import Activity
 from vdisklab.host.mounts import Mount

@@ -11,7 +11,7 @@ import pytest
 from vdisklab.campaign.estimate import builds, room_needed
 from vdisklab.campaign.host_stacks import image_key, stacks_of, takes_turns
 from vdisklab.campaign.schedule import round_order, schedule
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, size_for
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import build_plan
@@ -19,7 +19,6 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing, infeasible
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
-from vdisklab.storage.room import size_for
 
 ONE = BackingDevices((Path("/dev/sdx"),))
 PROFILE = Profile("p", "", (MeasurementPlan("m", "fio", {}),))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdisklab.campaign.time_series import (
+from vdisklab.campaign.watches import (
     TimeSeries,
     longest_stall_of,
     with_time_series,

@@ -8,7 +8,8 @@ import pytest
 
 from vdisklab.errors import GuestError
 from vdisklab.guest import hotplug as module
-from vdisklab.guest.hotplug import attached_disk, port_for
+from vdisklab.guest.hotplug import attached_disk
+from vdisklab.guest.qemu.block_nodes import port_for
 
 from .fake_qemu import HOT, SERIAL, FakeQemu, Message, disk_of, machine_of, refusing
 

@@ -79,7 +79,7 @@ from vdisklab.path.durability import writes_in_place
 from vdisklab.path.rules import impossible
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import judge_paths
-from vdisklab.storage.room import size_for
+from vdisklab.path.backing import size_for
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import UNDO, build_stack
 

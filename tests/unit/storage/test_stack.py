@@ -9,11 +9,11 @@ import pytest
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.mounts import Mount
+from vdisklab.path.backing import size_for
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.storage import filesystem, room
 from vdisklab.storage.filesystem import mkfs_command, mount_command
 from vdisklab.storage.image_commands import create_command, fill_command
-from vdisklab.storage.room import size_for
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.units import MIB

@@ -6,17 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.plugging import cold_arguments
+from vdisklab.guest.qemu.block_nodes import HOTPLUG_PORTS, Disk, cold_arguments
 from vdisklab.path.segments import SHARED_MEMORY, Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan, SystemBus
 from vdisklab.units import MIB
 
 SYSTEM_SERIAL = "vdisklab-system"
 """Serial number of the disk that a user guest boots from."""
-
-HOTPLUG_PORTS = ("hp0", "hp1", "hp2")
-"""Empty PCI Express root ports of q35. A SCSI controller and its disk take one."""
 
 
 @dataclass(frozen=True, slots=True)

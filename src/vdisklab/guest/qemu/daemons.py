@@ -17,13 +17,17 @@ from typing import Any
 
 from vdisklab.errors import GuestError, GuestTimeoutError, HostError
 from vdisklab.guest.qemu.block_nodes import (
+    DAEMON,
+    VIRTIOFSD,
     Disk,
     block_nodes,
     drive_node,
+    export_arguments,
     node_objects,
     objects,
+    served_export,
+    virtiofsd_arguments,
 )
-from vdisklab.guest.qemu.plugging import DAEMON, VIRTIOFSD, served_export, virtiofsd_arguments
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind, Ledger
@@ -116,19 +120,6 @@ class StorageDaemon:
                 hint="the machine may be too busy: try again when it is idle",
             ) from error
         return connection
-
-
-def export_arguments(disk: Disk) -> dict[str, object]:
-    """The arguments of block-export-add for a disk."""
-    names = disk.names
-    return {
-        "type": "nbd",
-        "id": names.device,
-        "node-name": drive_node(disk),
-        "name": disk.serial,
-        "writable": True,
-        "writethrough": not disk.attachment.write_cache.is_offered(disk.cache),
-    }
 
 
 def daemon_argv(monitor: int, address: str) -> tuple[str, ...]:

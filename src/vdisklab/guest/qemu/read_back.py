@@ -14,12 +14,12 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import (
     CONTROLLER_PROPERTIES,
+    DAEMON,
     Disk,
     iothread_settings,
     throttle_limits,
 )
 from vdisklab.guest.qemu.daemons import StorageDaemon, VirtiofsDaemon
-from vdisklab.guest.qemu.plugging import DAEMON
 from vdisklab.guest.qemu.probe import (
     BlockLayer,
     inserted_node,
@@ -175,7 +175,7 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check(
             "qemu.cache.writeback",
-            _word(disk.attachment.write_cache.is_offered(disk.cache)),
+            _word(disk.offers_write_cache),
             _word(cache.writeback),
         ),
     )

@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from vdisklab.errors import GuestError, PlanError
-from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.plugging import cold_arguments
+from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.host.ledger import Kind
 from vdisklab.host.waiting import patience

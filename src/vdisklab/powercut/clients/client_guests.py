@@ -11,8 +11,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.factory import GuestContext, GuestPool, prepare_guests
 from vdisklab.guest.hotplug import served, shared
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.guest.qemu.plugging import mount_command
+from vdisklab.guest.qemu.block_nodes import Disk, mount_command
 from vdisklab.guest.qemu.probe import inserted_node
 from vdisklab.guest.qemu.read_back import check_share, check_state
 from vdisklab.host.command import Host

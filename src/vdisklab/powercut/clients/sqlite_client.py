@@ -20,7 +20,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.plugging import mount_command
+from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
 from vdisklab.powercut.clients.guest_programs import GuestProgram, guest_program, guest_script

@@ -31,7 +31,7 @@ from vdisklab.powercut.recording.disk_server import FULL, HONEST, READY, Lies
 from vdisklab.powercut.recording.trace import Trace
 from vdisklab.powercut.recording.write_log import Log, LogError, mark_text
 from vdisklab.results.power_cut import DISK_LOG
-from vdisklab.storage.loop import read_direct_io, require_flushes
+from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
 from vdisklab.units import GIB

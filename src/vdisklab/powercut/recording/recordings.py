@@ -14,7 +14,7 @@ from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
-from vdisklab.path.backing import in_memory
+from vdisklab.path.backing import in_memory, size_for
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.rules import Impossible
@@ -48,7 +48,6 @@ from vdisklab.powercut.sectors import make_sectors
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
-from vdisklab.storage.room import size_for
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import HOST_LAYERS
 from vdisklab.storage.targets import Directory, Target, shared_directory

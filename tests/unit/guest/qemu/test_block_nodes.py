@@ -14,22 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.guest.hotplug import port_for
 from vdisklab.guest.qemu.block_nodes import (
+    HOTPLUG_PORTS,
     Arguments,
     AttachedNames,
     Disk,
     ImageParts,
+    attach_commands,
     block_nodes,
     cache_options,
-    devices,
-    objects,
-)
-from vdisklab.guest.qemu.command_line import HOTPLUG_PORTS
-from vdisklab.guest.qemu.plugging import (
-    attach_commands,
     cold_arguments,
     detach_commands,
+    devices,
+    objects,
+    port_for,
     served_export,
 )
 from vdisklab.path.disk_path import parse_path

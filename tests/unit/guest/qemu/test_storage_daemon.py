@@ -13,7 +13,7 @@ import pytest
 from tests.unit.guest.fake_far_side import Answer, channel_to
 from tests.unit.guest.fake_qemu import SERIAL, SIZE, refusing
 from vdisklab.errors import GuestError, HostError
-from vdisklab.guest.qemu import plugging
+from vdisklab.guest.qemu import block_nodes
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon, start_storage_daemon
 from vdisklab.host.ledger import open_ledger, pending
@@ -101,7 +101,7 @@ def test_a_daemon_that_does_not_answer_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if script is not None:
-        program = tmp_path / plugging.DAEMON
+        program = tmp_path / block_nodes.DAEMON
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
