@@ -21,6 +21,9 @@ from vdisklab.sanitise import sanitise
 HIDDEN = Field(exclude=True)
 """Marks a field that documents leave out."""
 
+RARE = object()
+"""Marks a part that most answers lack: CSV has its columns only where it is there."""
+
 Count = Annotated[int, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -162,6 +165,8 @@ def _shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
 def _leaves(hint: Any, item: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401
     """The columns of a JSON value with their text; those of a missing object are empty."""
     nested = _nested(hint)
+    if nested and item is None and RARE in getattr(hint, "__metadata__", ()):
+        return
     if nested:
         for name, inner in nested.items():
             value = None if item is None else item.get(name)

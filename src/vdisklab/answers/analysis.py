@@ -77,6 +77,11 @@ class Analysis:
         return self.loaded.campaigns
 
     @property
+    def rounds(self) -> int:
+        """Number of rounds in which at least one run succeeded."""
+        return self.loaded.rounds
+
+    @property
     def caveats(self) -> Caveats:
         """Why the numbers do not measure this machine."""
         return self.loaded.caveats

@@ -11,19 +11,15 @@ from vdisklab.analysis.fleet.host_means import rounds_by_host
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import add_scores
 from vdisklab.answers.fleet_answers import (
-    FleetRanking,
     FleetRecommendation,
-    answer_fleet_ranking,
     answer_fleet_recommendation,
 )
-from vdisklab.answers.fleet_hosts import LoadedFleet
-from vdisklab.answers.loading import baseline_of
+from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.rank import rank_cells as rank_answer
 from vdisklab.errors import PlanError
-from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
-from vdisklab.results.store import Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,29 +29,26 @@ class FleetContents:
     If `recommendation` is None, `why_none` says why.
     """
 
-    ranking: FleetRanking
+    ranking: RankAnswer
     recommendation: FleetRecommendation | None
     why_none: str
     own: Mapping[str, Ranking]
 
 
-def gather_fleet(results: Store, fleet: LoadedFleet, disk: HostDisk | None = None) -> FleetContents:
+def gather_fleet(fleet: HostsAnalysis) -> FleetContents:
     """The contents for the default score and needs. Raises PlanError without a ranked cell."""
-    ranking = answer_fleet_ranking(fleet)
+    ranking = rank_answer(fleet)
     recommendation, why = None, ""
     try:
-        needs = with_default(())
-        recommendation = answer_fleet_recommendation(results, fleet, needs, disk=disk)
+        recommendation = answer_fleet_recommendation(fleet, with_default(()))
     except PlanError as error:
         why = f"{error}: {error.hint}"
-    scored = add_scores(fleet.loaded.observations, baseline_of(fleet.loaded)[0]).observations
-    return FleetContents(
-        ranking, recommendation, why, own_rankings(scored, fleet, ranking.ranking.measure)
-    )
+    own = own_rankings(fleet.observations, fleet, ranking.ranking.measure)
+    return FleetContents(ranking, recommendation, why, own)
 
 
 def own_rankings(
-    observations: Observations, fleet: LoadedFleet, measure: MeasureKey
+    observations: Observations, fleet: HostsAnalysis, measure: MeasureKey
 ) -> dict[str, Ranking]:
     """The ranking of each host's own rounds."""
     answer = {}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey
@@ -14,7 +15,8 @@ from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.documents import Answer
+from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
+from vdisklab.documents import RARE, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, HostDisk, known_durability
 from vdisklab.results.model import Campaign, Direction, Metric
@@ -32,6 +34,9 @@ class RankedCell:
         tuple[Direction, ...], "directions in which less than half of the bytes reached the device"
     ]
     power_cut: Annotated[Durability | None, "null on the host, and for a free name"]
+    hosts: Annotated[
+        CellOverHosts | None, RARE, "with --hosts, for a ranked cell; rounds are hosts then"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,9 @@ class RankAnswer(Answer):
     roles: Annotated[RoleSet | None, "for scores: which measure played which role"]
     rates: Annotated[tuple[MeasureKey, ...], "for `overall_ratio`: the measures whose mean it is"]
     cells: tuple[RankedCell, ...]
-    rounds: Annotated[int, "in which at least one run succeeded"]
+    rounds: Annotated[int, "in which at least one run succeeded, or hosts"]
     findings: Annotated[tuple[Diagnostic, ...], "failed cells, page cache, missing scores and more"]
+    hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
 
 def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
@@ -79,9 +85,18 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         roles=scored.roles if measure.name == "score" else None,
         rates=scored.rates if measure == scored.overall else (),
         cells=tuple(_ranked_cells(analysis, measure, shown)),
-        rounds=analysis.loaded.rounds,
+        rounds=analysis.rounds,
         findings=analysis.findings(measure, shown),
+        hosts=_over_hosts(analysis, ranking) if isinstance(analysis, HostsAnalysis) else None,
     )
+
+
+def _over_hosts(analysis: HostsAnalysis, ranking: Ranking) -> OverHosts:
+    numbers = analysis.numbers(ranking.measure)
+    order = [row.cell for row in ranking.rows]
+    usable = candidates(numbers.means.cells)
+    paths = [cell for cell in order if cell in usable]
+    return analysis.over_hosts(numbers, ranking.measure, order[:2], paths if paths[1:] else ())
 
 
 def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:
@@ -98,6 +113,7 @@ def _ranked_cells(
     used = analysis.measurements_used(measure)
     cached = {(one.cell, one.direction) for one in analysis.cached if one.measurement in used}
     places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *ranking.unranked)
+    over_hosts = analysis.by_cell(measure) if isinstance(analysis, HostsAnalysis) else {}
     return [
         RankedCell(
             cell=place.cell,
@@ -110,6 +126,7 @@ def _ranked_cells(
                 if (place.cell, direction) in cached
             ),
             power_cut=known_durability(place.cell, analysis.verdicts),
+            hosts=over_hosts.get(place.cell),
         )
         for place in places
     ]

@@ -20,7 +20,7 @@ from vdisklab.answers.claim_answers import (
     read_claims,
 )
 from vdisklab.answers.fleet_answers import FleetClaim, answer_fleet_claims
-from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
@@ -101,8 +101,8 @@ def claims(
                 hint="leave out --run and --junit, or use them on each host",
             )
         with open_results(requested.db) as results:
-            fleet = load_fleet(results, hosts, campaign)
-            tallied = answer_fleet_claims(results, fleet, chosen, requested)
+            fleet = HostsAnalysis.of_hosts(results, hosts, campaign)
+            tallied = answer_fleet_claims(fleet, chosen, requested)
         emit(
             form,
             [fleet_claims_table(fleet, tallied)],

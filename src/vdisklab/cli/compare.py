@@ -10,7 +10,7 @@ from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.answers.advice import answer_comparisons
 from vdisklab.answers.claim_answers import answer_published
 from vdisklab.answers.fleet_answers import answer_fleet_comparisons
-from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
@@ -87,7 +87,7 @@ def compare(
     whole = everything or form is Format.CSV
     if hosts:
         with open_results(db) as results:
-            fleet = load_fleet(results, hosts, campaign)
+            fleet = HostsAnalysis.of_hosts(results, hosts, campaign)
         pairs = answer_fleet_comparisons(fleet, a, b)
         emit(
             form,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.fleet_answers import answer_fleet_ranking
-from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.pareto import front
 from vdisklab.answers.rank import rank_cells, the_best
@@ -23,12 +21,11 @@ from vdisklab.cli.shell.options import (
     HostsOption,
     WhyOption,
 )
-from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.views import pareto as pareto_view
 from vdisklab.views import rank as view
-from vdisklab.views.fleet_tables import fleet_ranking_document, fleet_ranking_table
 
 PANEL = VerbPanel.LEARN
 
@@ -95,19 +92,10 @@ def rank(
       vdisklab rank --hosts all --db postgresql://db/vdisklab
     """
     named = Named.of(db, campaign)
-    if hosts:
-        if pareto is not None or bars or disk is not None:
-            raise PlanError(
-                "--hosts ranks by one measure, as a table",
-                hint="leave out --pareto, --bars and --disk",
-            )
-        with open_results(db) as results:
-            fleet = answer_fleet_ranking(load_fleet(results, hosts, campaign), metric, baseline)
-        fleet = replace(fleet, top=top)
-        emit(form, [fleet_ranking_table(fleet)], lambda: fleet_ranking_document(fleet), named)
-        return
+    if hosts and pareto is not None:
+        raise PlanError("--hosts ranks by one measure", hint="leave out --pareto")
     with open_results(db) as results:
-        analysis = Analysis.of(results, campaign, disk=disk, baseline=baseline)
+        analysis = analysis_of(results, campaign, hosts, disk=disk, baseline=baseline)
         if pareto is not None:
             found = front(analysis, pareto)
             print_answer(found, pareto_view.tables(found), form, named, why=why)

@@ -9,7 +9,7 @@ import typer
 from vdisklab.answers.advice import answer_recommendation
 from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.fleet_answers import answer_fleet_recommendation
-from vdisklab.answers.fleet_hosts import load_fleet
+from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
@@ -95,8 +95,8 @@ def recommend(
     needs = with_default(parse_needs(need), unsafe=unsafe)
     if hosts:
         with open_results(db) as results:
-            fleet = load_fleet(results, hosts, campaign)
-            advised = answer_fleet_recommendation(results, fleet, needs, weights, disk)
+            fleet = HostsAnalysis.of_hosts(results, hosts, campaign, disk=disk)
+            advised = answer_fleet_recommendation(fleet, needs, weights)
         emit(
             form,
             [fleet_recommendation_table(advised)],

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vdisklab.actions.output_file import STDOUT, output_file
-from vdisklab.answers.fleet_hosts import load_fleet
 from vdisklab.answers.fleet_report import gather_fleet
+from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report_contents import gather
 from vdisklab.cli.shell.named import Named
@@ -70,7 +70,7 @@ def report(
                 hint="leave out --format, or take the numbers from rank --hosts all --format csv",
             )
         with open_results(db) as results:
-            fleet = gather_fleet(results, load_fleet(results, hosts, campaign), disk)
+            fleet = gather_fleet(HostsAnalysis.of_hosts(results, hosts, campaign, disk=disk))
         page = {"report.html": render_fleet_page(fleet).encode()}
         _write(page, output or Path("report.html"), directory=False)
         return

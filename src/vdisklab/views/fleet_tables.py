@@ -6,144 +6,41 @@ from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
-from vdisklab.analysis.fleet.agreement import Agreement
-from vdisklab.analysis.paired_ratios import Comparison, Ratio
-from vdisklab.analysis.rank_intervals import Ranked, WithoutRank
+from vdisklab.analysis.paired_ratios import Comparison
 from vdisklab.answers.fleet_answers import (
     FleetClaim,
     FleetComparison,
-    FleetRanking,
     FleetRecommendation,
 )
-from vdisklab.answers.fleet_hosts import LoadedFleet
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.units import counted
 from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.documents.fleets import (
     AgreementEntry,
     FleetAlternative,
-    FleetCell,
     FleetClaimEntry,
     FleetClaimsDocument,
     FleetCompareDocument,
     FleetKeys,
     FleetMeasure,
     FleetPair,
-    FleetRankDocument,
     FleetRecommendDocument,
     FleetState,
 )
 from vdisklab.views.durability import power_cut_word
-from vdisklab.views.fleet_sentences import (
+from vdisklab.views.hosts import (
     agreement_sentence,
-    class_sentences,
-    fleet_sentences,
+    hosts_sentences,
+    left_out_sentences,
     names,
-    outlier_sentences,
-    spread_sentence,
+    spread_sentences,
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import mean_sentence, measure_name, verdict
-
-
-def fleet_ranking_table(answer: FleetRanking) -> Table[FleetCell]:
-    """The first sentence, a row for each cell, then outliers and classes as notes."""
-    columns: tuple[Column[FleetCell], ...] = (
-        Column("rank", lambda row: row.rank or numbers.MISSING),
-        Column(
-            "path", lambda row: MeasuredCell(row.path, row.page_cache).label
-            if row.page_cache else row.path, folds=NAMES
-        ),
-        Column("vs the\nbaseline", lambda row: numbers.ratio(row.ratio), right=True),
-        Column(
-            "95 %\ninterval",
-            lambda row: numbers.ratio_interval(row.ratio_low, row.ratio_high), right=True, spare=1
-        ),
-        Column(
-            "on another\nhost",
-            lambda row: numbers.ratio_interval(row.next_low, row.next_high), right=True, spare=2
-        ),
-        Column("better\non", lambda row: _of(row.better_on, row.hosts), right=True),
-        Column("best\non", lambda row: str(row.best_on), right=True, spare=1),
-    )  # fmt: skip
-    rows = _cells(answer)
-    shown = rows if answer.top is None else rows[: answer.top]
-    title = (
-        f"{counted(len(answer.fleet.hosts), 'host')} by {measure_name(answer.ranking.measure)}; "
-        f"baseline {answer.baseline}"
-    )
-    notes = (
-        *answer.caveats.notes,
-        *fleet_sentences(answer.fleet),
-        *outlier_sentences(answer.outliers),
-        *class_sentences(answer.classes),
-        *((mean_sentence(answer.rates, "the baseline"),) if answer.rates else ()),
-        "Hosts are the replications: ranks and intervals hold for the mean host, with a "
-        "family-wise error of 5 % for the ranks. On another host: what one more host of this fleet "
-        "would measure.",
-    )
-    return Table(
-        title, columns, shown, notes, intro=tuple(_ranking_sentences(answer)), kind=FleetCell
-    )
-
-
-def _ranking_sentences(answer: FleetRanking) -> Iterator[str]:
-    yield from map(str, answer.missing)
-    if answer.first is not None:
-        yield agreement_sentence(answer.first)
-        spread = spread_sentence(answer.first)
-        if spread is not None:
-            yield spread
-
-
-def _ranked_cell(answer: FleetRanking, row: Ranked | WithoutRank) -> FleetCell:
-    entry = answer.agreements.get(row.cell)
-    ratio = Ratio(0) if entry is None else entry.ratio
-    ranked = row if isinstance(row, Ranked) else None
-    return FleetCell(
-        rank=None if ranked is None else numbers.place(ranked.best, ranked.worst),
-        path=row.cell.name,
-        page_cache=row.cell.known_page_cache,
-        ratio=1.0 if row.cell == answer.baseline else ratio.ratio,
-        ratio_low=ratio.low,
-        ratio_high=ratio.high,
-        next_low=None if entry is None else entry.next_low,
-        next_high=None if entry is None else entry.next_high,
-        between=None if entry is None else entry.between,
-        hosts=row.rounds,
-        better_on=None if entry is None else _a_better_on(entry),
-        best_on=answer.best_on.get(row.cell, 0),
-        rank_best=None if ranked is None else ranked.best,
-        rank_worst=None if ranked is None else ranked.worst,
-    )
-
-
-def _a_better_on(pair: Agreement) -> int:
-    return len(pair.agreeing if pair.a_leads else pair.disagreeing)
+from vdisklab.views.wording import measure_name, verdict
 
 
 def _of(count: int | None, hosts: int) -> str:
     return numbers.MISSING if count is None else f"{count} of {hosts}"
-
-
-def fleet_ranking_document(answer: FleetRanking) -> FleetRankDocument:
-    """The JSON form."""
-    return copy_fields(
-        FleetRankDocument,
-        answer,
-        cells=_cells(answer),
-        state=copy_fields(FleetState, answer),
-        sentences=(
-            *_ranking_sentences(answer),
-            *outlier_sentences(answer.outliers),
-            *class_sentences(answer.classes),
-        ),
-    )
-
-
-def _cells(answer: FleetRanking) -> tuple[FleetCell, ...]:
-    rows: tuple[Ranked | WithoutRank, ...] = (*answer.ranking.rows, *answer.ranking.unranked)
-    return tuple(_ranked_cell(answer, row) for row in rows)
 
 
 def fleet_comparison_table(
@@ -172,7 +69,7 @@ def fleet_comparison_table(
     )  # fmt: skip
     notes = (
         *answer.caveats.notes,
-        *fleet_sentences(answer.fleet),
+        *left_out_sentences(answer.fleet.left_out),
         *_class_ratios(answer),
         "A/B is taken within hosts; the hosts are the replications. p and verdicts are corrected "
         "for the number of main measures, or of others (Holm).",
@@ -203,13 +100,12 @@ def _comparison_sentences(answer: FleetComparison) -> tuple[str, ...]:
     pair = answer.agreements.get(answer.comparisons[0].measure)
     if pair is None:
         return ()
-    spread = spread_sentence(pair)
-    return (agreement_sentence(pair), *(() if spread is None else (spread,)))
+    return (agreement_sentence(pair), *spread_sentences(pair))
 
 
 def _a_better(answer: FleetComparison, row: Comparison) -> int | None:
     pair = answer.agreements.get(row.measure)
-    return None if pair is None else _a_better_on(pair)
+    return None if pair is None else pair.a_better_on
 
 
 def _measure(answer: FleetComparison, row: Comparison) -> FleetMeasure:
@@ -217,7 +113,7 @@ def _measure(answer: FleetComparison, row: Comparison) -> FleetMeasure:
 
 
 def fleet_comparison_document(
-    fleet: LoadedFleet, answers: tuple[FleetComparison, ...]
+    fleet: HostsAnalysis, answers: tuple[FleetComparison, ...]
 ) -> FleetCompareDocument:
     """The JSON form."""
     return copy_fields(
@@ -259,9 +155,7 @@ def fleet_recommendation_table(answer: FleetRecommendation) -> Table[FleetAltern
     first, *others = _recommendation_sentences(answer)
     notes = (
         *answer.caveats.notes,
-        *fleet_sentences(answer.fleet),
-        *outlier_sentences(answer.outliers),
-        *class_sentences(answer.classes),
+        *hosts_sentences(answer.hosts),
     )
     return Table(
         first,
@@ -300,7 +194,7 @@ def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
                 pair,
                 rank=ranks.get(cell),
                 path=cell,
-                worse_on=_a_better_on(pair),
+                worse_on=pair.a_better_on,
                 hosts=len(pair.hosts),
                 power_cut=answer.durability[cell].keeping,
             )
@@ -316,11 +210,10 @@ def fleet_recommendation_document(answer: FleetRecommendation) -> FleetRecommend
         answer,
         ties=tuple(cell for cell in answer.ties if cell != answer.cell),
         alternatives=tuple(_alternatives(answer)),
-        state=copy_fields(FleetState, answer),
+        state=copy_fields(FleetState, answer.hosts),
         sentences=(
             *_recommendation_sentences(answer),
-            *outlier_sentences(answer.outliers),
-            *class_sentences(answer.classes),
+            *hosts_sentences(answer.hosts),
         ),
     )
 
@@ -335,7 +228,7 @@ _STATUSES = (
 
 
 def fleet_claims_table(
-    fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
+    fleet: HostsAnalysis, claims: tuple[FleetClaim, ...]
 ) -> Table[FleetClaimEntry]:
     """One row per claim: on how many hosts it holds, and where it fails."""
     columns: tuple[Column[FleetClaimEntry], ...] = (
@@ -356,7 +249,7 @@ def fleet_claims_table(
         f"Claims on {counted(len(fleet.hosts), 'host')}, each judged by its own rounds",
         columns,
         [_claim(entry) for entry in claims],
-        (*fleet.loaded.caveats.notes, *notes, *fleet_sentences(fleet)),
+        (*fleet.loaded.caveats.notes, *notes, *left_out_sentences(fleet.left_out)),
         kind=FleetClaimEntry,
     )
 
@@ -376,7 +269,7 @@ def _claim(entry: FleetClaim) -> FleetClaimEntry:
 
 
 def fleet_claims_document(
-    fleet: LoadedFleet, claims: tuple[FleetClaim, ...]
+    fleet: HostsAnalysis, claims: tuple[FleetClaim, ...]
 ) -> FleetClaimsDocument:
     """The JSON form."""
     return copy_fields(

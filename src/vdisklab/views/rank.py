@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
-from vdisklab.analysis.diagnostics.diagnostic import grouped_sentences
-from vdisklab.analysis.diagnostics.ranked import FailedCell
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
+from vdisklab.analysis.diagnostics.ranked import FailedCell, NoBaseline
 from vdisklab.analysis.diagnostics.recorded import FromPageCache
+from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Score
@@ -18,6 +19,7 @@ from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted
 from vdisklab.views.durability import disk_note, losses, power_cut_text
+from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.wording import (
     OTHER_VERB,
@@ -31,6 +33,10 @@ from vdisklab.views.wording import (
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number is "
     "the host's page cache's."
+)
+_HOSTS = (
+    "Hosts are the replications: ranks and intervals hold for the mean host, with a family-wise "
+    "error of 5 % for the ranks."
 )
 _TITLES = {
     Score.READ.key: "read",
@@ -47,17 +53,24 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
     """One row per cell, best first; cells without a rank come last."""
-    base, cached = answer.baseline, any(row.from_page_cache for row in answer.cells)
-    columns: tuple[Column[RankedCell], ...] = (
-        Column("rank", rank_text),
+    base, over_hosts = answer.baseline, answer.hosts is not None
+    cached = any(row.from_page_cache for row in answer.cells)
+    measured: tuple[Column[RankedCell], ...] = (
         Column("path", lambda row: row.cell.name, folds=NAMES),
         Column("page\ncache", lambda row: row.cell.known_page_cache or numbers.MISSING),
         *(column for key in _shown(answer) for column in _medians(answer, key)),
+    )
+    compared: tuple[Column[RankedCell], ...] = (
+        Column("path", lambda row: row.cell.label, folds=NAMES),
+    )
+    columns: tuple[Column[RankedCell], ...] = (
+        Column("rank", rank_text),
+        *(compared if over_hosts else measured),
         Column(
             "vs\nbase",
             lambda row: "base" if row.cell == base else numbers.ratio(row.ratio.ratio),
             right=True,
-            spare=1,
+            spare=0 if over_hosts else 1,
         ),
         Column(
             "vs base\n95 %",
@@ -67,16 +80,48 @@ def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
             right=True,
             spare=2,
         ),
+        *(_HOST_COLUMNS if over_hosts else ()),
         Column(
             "RAM",
             lambda row: "".join(way[0] for way in row.from_page_cache),
-            spare=1,
+            spare=3 if over_hosts else 1,
             note=_RAM if cached else "",
         ),
-        Column("power cut", lambda row: power_cut_text(row.cell, row.power_cut), spare=1),
-        Column("n", lambda row: str(row.place.rounds), right=True, spare=1),
+        Column(
+            "power cut",
+            lambda row: power_cut_text(row.cell, row.power_cut),
+            spare=3 if over_hosts else 1,
+        ),
+        *(() if over_hosts else (_ROUNDS,)),
     )
     yield _headed(answer, columns, answer.cells)
+
+
+_ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=1)
+
+
+def _agreement(row: RankedCell, shown: Callable[[Agreement], str]) -> str:
+    pair = None if row.hosts is None else row.hosts.agreement
+    return numbers.MISSING if pair is None else shown(pair)
+
+
+_HOST_COLUMNS: tuple[Column[RankedCell], ...] = (
+    Column(
+        "on another\nhost",
+        lambda row: _agreement(
+            row, lambda pair: numbers.ratio_interval(pair.next_low, pair.next_high)
+        ),
+        right=True,
+        spare=2,
+        note="On another host: what one more host of this fleet would measure.",
+    ),
+    Column(
+        "better\non",
+        lambda row: _agreement(row, lambda pair: f"{pair.a_better_on} of {row.place.rounds}"),
+        right=True,
+    ),
+    Column("best\non", lambda row: str(row.hosts.best_on if row.hosts else 0), right=True, spare=1),
+)
 
 
 def bars(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
@@ -132,6 +177,9 @@ def _headed(
     best, title = answer.ranking.best, _title(answer)
     cells = () if best is None else best.cells
     notes = tuple(_notes(answer, cells))
+    if answer.hosts is not None:
+        first = (*map(str, _of_scores(answer)), *first_sentences(answer.hosts))
+        return Table(title, columns, rows, notes, intro=first, kind=RankedCell)
     if best is None:
         return Table(title, columns, rows, notes, kind=RankedCell)
     headline = " ".join((best_sentence(best), *_losses(answer, cells)))
@@ -168,7 +216,17 @@ def _cells(answer: RankAnswer) -> int:
     return len(answer.ranking.rows) + len(answer.ranking.unranked)
 
 
+def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
+    """Why there are no scores."""
+    return [one for one in answer.findings if isinstance(one, NoBaseline)]
+
+
 def _title(answer: RankAnswer) -> str:
+    if answer.hosts is not None:
+        measure = measure_name(answer.ranking.measure)
+        return (
+            f"{counted(len(answer.hosts.hosts), 'host')} by {measure}; baseline {answer.baseline}"
+        )
     cells = _cells(answer)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
     text = f"Ranking by {measure_name(answer.ranking.measure)}: {size}"
@@ -182,19 +240,26 @@ def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...
 
 
 def _notes(answer: RankAnswer, best: tuple[MeasuredCell, ...]) -> Iterator[str]:
-    ranking = answer.ranking
+    ranking, over = answer.ranking, answer.hosts
     hidden = _cells(answer) - len(answer.cells)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."
     failed = [one for one in answer.findings if isinstance(one, FailedCell)]
     yield from (f"Failed: {sentence}" for sentence in grouped_sentences(failed))
+    if over is not None:
+        yield from (*answer.caveats.notes, *hosts_sentences(over))
     yield from grouped_sentences(
-        one for one in answer.findings if not isinstance(one, _NOT_AMONG_NOTES)
+        one
+        for one in answer.findings
+        if not isinstance(one, _NOT_AMONG_NOTES)
+        if not (over is not None and isinstance(one, NoBaseline))  # stands above the table
     )
     yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in best])
     if ranking.best is not None and (reach := reach_sentence(ranking.best)):
         yield reach
-    if ranking.rows:
+    if over is not None:
+        yield _HOSTS
+    elif ranking.rows:
         yield (
             f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
             f"differ, at {ranking.alpha:.0%} family-wise error. {OTHER_VERB}"

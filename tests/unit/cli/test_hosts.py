@@ -16,8 +16,10 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
+from vdisklab.answers import documents
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
+from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import RanUnder
@@ -26,6 +28,7 @@ from vdisklab.views.documents.schemas import document_schema
 from vdisklab.views.layout import Table
 
 HOSTS = 9
+SCHEMAS = schemas(documents())
 
 
 def campaign(number: int, **plan: Any) -> Campaign:  # noqa: ANN401 - of a plan's many types
@@ -84,24 +87,33 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert main([*words, "--format", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     name = found["format"].partition(".")[2].partition("/")[0]
-    jsonschema.validate(found, document_schema(name))
+    known = found["format"] in SCHEMAS
+    jsonschema.validate(found, SCHEMAS[found["format"]] if known else document_schema(name))
     return found
 
 
 def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "rank", "--hosts", "all")
-    assert len(found["hosts"]) == HOSTS
+    over = found["hosts"]
+    assert len(over["hosts"]) == found["rounds"] == HOSTS
     warm = found["cells"][0]
-    assert (warm["path"], warm["rank"], warm["hosts"]) == ("raw/writeback", "1", HOSTS)
-    assert (warm["better_on"], warm["best_on"]) == (HOSTS, HOSTS)
-    assert warm["ratio_low"] < 1.9 < warm["ratio_high"]
-    assert {entry["host"] for entry in found["state"]["outliers"]} == {"kvm2"}
+    assert (warm["cell"], warm["place"]["best"]) == ("raw/writeback (warm)", 1)
+    assert (warm["place"]["worst"], warm["place"]["rounds"]) == (1, HOSTS)
+    agreement = warm["hosts"]["agreement"]
+    assert (agreement["a_better_on"], warm["hosts"]["best_on"]) == (HOSTS, HOSTS)
+    assert agreement["a_leads"]
+    assert [entry["host"] for entry in agreement["hosts"]] == [f"kvm{at}" for at in range(HOSTS)]
+    assert warm["ratio"]["low"] < 1.9 < warm["ratio"]["high"]
+    assert warm["ratio"] == agreement["ratio"]
+    assert {entry["host"] for entry in over["outliers"]["outliers"]} == {"kvm2"}
     assert all(
-        entry["ratio"] == pytest.approx(0.4, rel=0.2) for entry in found["state"]["outliers"]
+        entry["ratio"] == pytest.approx(0.4, rel=0.2) for entry in over["outliers"]["outliers"]
     )
-    assert {entry["fact"] for entry in found["state"]["facts"]} == {"cpu"}
-    assert [len(entry["hosts"]) for entry in found["state"]["classes"]] == [6, 3]
-    assert found["state"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
+    assert {entry["fact"] for entry in over["facts"]} == {"cpu"}
+    assert [len(entry["hosts"]) for entry in over["classes"]] == [6, 3]
+    assert over["outliers"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
+    assert warm["power_cut"]["keeping"] == "not-tested"
+    assert warm["from_page_cache"] == ["read"]
 
 
 def test_no_class_gets_a_warm_cache_whose_cold_cell_has_no_rank(
@@ -112,8 +124,8 @@ def test_no_class_gets_a_warm_cache_whose_cold_cell_has_no_rank(
 
     database.write((), campaigns=[campaign(number) for number in range(HOSTS)])
     database.add(run for number in range(HOSTS) for run in runs_of(number) if kept(run, number))
-    classes = answer(capsys, "rank", "--hosts", "all")["state"]["classes"]
-    assert {entry["path"] for entry in classes} == {"raw/none"}
+    classes = answer(capsys, "rank", "--hosts", "all")["hosts"]["classes"]
+    assert {entry["cell"] for entry in classes} == {"raw/none"}
 
 
 def test_a_need_that_no_path_of_the_fleet_meets_names_one_that_does(
@@ -154,7 +166,7 @@ def test_every_form_is_printed(
     assert main([*words, "--hosts", "all", "--format", "csv"]) in (0, 10)
     assert capsys.readouterr().out.count("\n") > 2
     tables: list[Table[Any]] = []
-    monkeypatch.setattr(output, "show", lambda table, _console: tables.append(table))
+    monkeypatch.setattr(output, "show", lambda table, _console, **_: tables.append(table))
     assert main([*words, "--hosts", "all"]) in (0, 10)
     assert main([*words, "--hosts", "all", "--format", "json"]) in (0, 10)
     assert tables
@@ -254,7 +266,8 @@ def test_hosts_are_chosen(
     expected: set[str],
 ) -> None:
     words = [word for host in hosts for word in ("--hosts", host)]
-    assert {entry["name"] for entry in answer(capsys, "rank", *words)["hosts"]} == expected
+    found = answer(capsys, "rank", *words)["hosts"]["hosts"]
+    assert {entry["name"] for entry in found} == expected
 
 
 @pytest.mark.parametrize(
@@ -290,8 +303,8 @@ def test_a_host_with_another_plan_is_left_out(
     )
     fleet.add(run for number in range(4) for run in runs_of(number))
     found = answer(capsys, "rank", "--hosts", "all")
-    assert len(found["hosts"]) == 3
-    assert found["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
+    assert len(found["hosts"]["hosts"]) == 3
+    assert found["hosts"]["left_out"] == ["kvm3: campaigns c0000000 and c0000003 differ in runtime"]
     assert main(["rank", "--hosts", "all", "--campaign", "c0000000", "--campaign", "c0000003"]) == 2
     assert "differ in runtime" in capsys.readouterr().err
 
@@ -315,8 +328,8 @@ def test_a_host_without_numbers_is_left_out_and_named(
     fleet.add(run for number in range(3) for run in runs_of(number))
     fleet.add(replace(run, measurements=(), failure=failure) for run in runs_of(3))
     found = answer(capsys, "rank", "--hosts", "all")
-    assert [host["name"] for host in found["hosts"]] == ["kvm0", "kvm1", "kvm2"]
-    assert found["left_out"] == ["kvm3: no run of c0000003 has numbers"]
+    assert [host["name"] for host in found["hosts"]["hosts"]] == ["kvm0", "kvm1", "kvm2"]
+    assert found["hosts"]["left_out"] == ["kvm3: no run of c0000003 has numbers"]
     assert main(["recommend", "--hosts", "kvm1", "--hosts", "kvm3"]) == 2
     assert "only kvm1 has numbers of this plan: kvm3: no run of" in capsys.readouterr().err
     assert main(["recommend", "--hosts", "kvm3"]) == 2
@@ -330,7 +343,7 @@ def test_two_machines_of_one_name_are_two_hosts(
     fleet.write((), campaigns=twins)
     fleet.add(run for number in range(3) for run in runs_of(number))
     found = answer(capsys, "rank", "--hosts", "all")
-    assert len({entry["name"] for entry in found["hosts"]}) == 3
+    assert len({entry["name"] for entry in found["hosts"]["hosts"]}) == 3
 
 
 def test_an_empty_database_has_no_fleet(

@@ -94,7 +94,6 @@ ELSEWHERE = {
     "stored_runs.group_table": "cli/test_widths.py",
     "density.tables": "actions/test_guest_capacity.py",
     "density.neighbour_tables": "answers/test_density.py",
-    "fleet_tables.fleet_ranking_table": "cli/test_hosts.py",
     "fleet_tables.fleet_comparison_table": "cli/test_hosts.py",
     "fleet_tables.fleet_recommendation_table": "cli/test_hosts.py",
     "fleet_tables.fleet_claims_table": "cli/test_hosts.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -18,57 +19,56 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class HostRatio:
-    """A / B on one host, from its own rounds. `shown`: the host alone shows a difference.
-
-    That is corrected for all hosts (Holm), so that 5 % of fleets without any difference have a
-    host that shows one.
-    """
+    """A / B on one host, from its own rounds."""
 
     host: str
-    ratio: Ratio
-    shown: bool
+    ratio: float | None
+    agrees: Annotated[bool, "here, too, that one is better that is so on the mean host"]
+    shown: Annotated[
+        bool,
+        "the host alone shows a difference (Holm over hosts: 5 % of fleets without any difference "
+        "have such a host)",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A / B in one measure over hosts.
-
-    The `ratio` and its interval are of the mean host (`pairs` counts hosts). `next_low` and
-    `next_high` hold the ratio on one more host of the same fleet with 95 %. `between` is how much
-    hosts differ beyond the noise of their own rounds: the standard deviation of the log ratio, None
-    without hosts that have two rounds. With a rate of zero, there are none of these.
-    """
+    """A / B in one measure over hosts; with a rate of zero there is no interval."""
 
     measure: MeasureKey
     a: MeasuredCell
     b: MeasuredCell
-    ratio: Ratio
-    next_low: float | None
+    ratio: Annotated[Ratio, "A / B within hosts, of the mean host; `pairs` counts hosts"]
+    next_low: Annotated[
+        float | None, "with 95 % the ratio on another host of this fleet is above this"
+    ]
     next_high: float | None
-    between: float | None
+    between: Annotated[
+        float | None,
+        "standard deviation of the log ratio between hosts, without the noise of their rounds; "
+        "null without hosts that have two",
+    ]
+    a_leads: Annotated[bool, "A is the better one on the mean host"]
+    a_better_on: Annotated[int, "hosts on which A is better"]
     hosts: tuple[HostRatio, ...]
 
     @property
-    def a_leads(self) -> bool:
-        """True if A is the better one on the mean host."""
-        return self._a_is_better(self.ratio)
-
-    @property
-    def agreeing(self) -> tuple[HostRatio, ...]:
-        """The hosts on which the path that leads on average is also the better one."""
-        return tuple(host for host in self.hosts if self._a_is_better(host.ratio) == self.a_leads)
+    def agreeing(self) -> int:
+        """On how many hosts the path that leads on average is also the better one."""
+        return sum(host.agrees for host in self.hosts)
 
     @property
     def disagreeing(self) -> tuple[HostRatio, ...]:
-        """The other hosts, on which that path is equal or worse; hosts that show it come first."""
-        other = [host for host in self.hosts if host not in self.agreeing]
+        """The hosts on which that path is equal or worse; hosts that show it come first."""
+        other = [host for host in self.hosts if not host.agrees]
         return tuple(sorted(other, key=lambda host: (not host.shown, host.host)))
 
-    def _a_is_better(self, ratio: Ratio) -> bool:
-        higher = self.measure.quantity.better is Better.HIGHER
-        if ratio.ratio is None:  # B has a zero
-            return higher and ratio.a_is_more
-        return ratio.ratio > 1 if higher else ratio.ratio < 1
+
+def _a_is_better(measure: MeasureKey, ratio: Ratio) -> bool:
+    higher = measure.quantity.better is Better.HIGHER
+    if ratio.ratio is None:  # B has a zero
+        return higher and ratio.a_is_more
+    return ratio.ratio > 1 if higher else ratio.ratio < 1
 
 
 def agreement(
@@ -110,6 +110,7 @@ def agreement(
     # The logarithm of a rate of zero is a number that nobody measured.
     zero = quantity.step is None and bool((grid[[row_a, row_b]] == 0).any())
     low, high = (None, None) if zero else _next_host(known, alpha)
+    a_leads, better = _a_is_better(measure, ratio), [_a_is_better(measure, entry) for entry in own]
     return Agreement(
         measure=measure,
         a=a,
@@ -120,9 +121,11 @@ def agreement(
         between=None
         if zero
         else _between(known, logarithms(of_a, quantity) - logarithms(of_b, quantity)),
+        a_leads=a_leads,
+        a_better_on=sum(better),
         hosts=tuple(
-            HostRatio(name, entry, bool(sure))
-            for name, entry, sure in zip(names, own, shown.tolist(), strict=True)
+            HostRatio(name, entry.ratio, agrees=a_is == a_leads, shown=sure)
+            for name, entry, a_is, sure in zip(names, own, better, shown.tolist(), strict=True)
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, pair_tests_over_hosts
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
 from vdisklab.analysis.summary import known
+from vdisklab.documents import Probability
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
@@ -21,15 +23,11 @@ SHUFFLES = 1999
 
 @dataclass(frozen=True, slots=True)
 class BetterPath:
-    """A cell that is shown to beat the fleet's one on the hosts of one class, and its p-value.
-
-    `ratio` is above 1, None if a rate of zero makes it unknown; `p` is corrected for all cells of
-    all classes (Holm).
-    """
+    """A cell that is shown to beat the fleet's one on the hosts of one class."""
 
     cell: MeasuredCell
-    ratio: float | None
-    p: float
+    ratio: Annotated[float | None, "above 1; null if a rate of zero makes it unknown"]
+    p: Annotated[Probability, "corrected for all cells of all classes (Holm)"]
 
 
 def profiles_differ(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -32,17 +33,16 @@ FEW = 15
 
 @dataclass(frozen=True, slots=True)
 class OutlierHost:
-    """A host that is slower or faster than its `peers`, which have the same facts.
-
-    `ratio` is its speed relative to the mean of its normal peers, over all cells that are
-    measured there: 0.6 is 40 % slower in any measure, also in latencies, and 0 is a host with a
-    rate of zero.
-    """
+    """A host that is slower or faster than others with the same facts."""
 
     host: str
     measure: MeasureKey
-    ratio: float
-    peers: int
+    ratio: Annotated[
+        float,
+        "its speed relative to the mean of its normal peers, over all cells: 0.6 is 40 % slower in "
+        "any measure, also in latencies; 0 is a rate of zero",
+    ]
+    peers: Annotated[int, "other hosts with the same facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,14 @@ class OutlierSearch:
     """The outliers, the slowest first, and the hosts that have too few peers for an answer."""
 
     outliers: tuple[OutlierHost, ...]
-    unchecked: tuple[str, ...]
-    alpha: float
+    unchecked: Annotated[
+        tuple[str, ...], "hosts that were not checked: fewer than 5 have the same facts"
+    ]
+    alpha: Annotated[
+        float,
+        "share of sound fleets in which any host is called an outlier, at most; half of the large "
+        "ones if hosts' levels differ by 10 % and have heavy tails",
+    ]
 
 
 def find_outliers(

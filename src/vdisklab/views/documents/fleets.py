@@ -10,18 +10,15 @@ from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import Need
-from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.views.documents.conversion import At, Key, copy_fields
 from vdisklab.views.documents.rankings import (
     Count,
     MeasuredUnder,
     Number,
-    PairKeys,
     PathKeeping,
     Positive,
     Probability,
-    RankedKeys,
 )
 
 HostRatioText = Annotated[Number, "A / B within hosts, of the mean host", At("ratio.ratio")]
@@ -33,7 +30,7 @@ class HostEntry:
 
     name: str
     facts: Mapping[str, str]
-    campaigns: Annotated[tuple[str, ...], "ids", At("ids")]
+    campaigns: Annotated[tuple[str, ...], "ids"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +74,7 @@ class AgreementEntry:
             cls,
             pair,
             hosts=len(pair.hosts),
-            agreeing=len(pair.agreeing),
+            agreeing=pair.agreeing,
             disagreeing=tuple(host.host for host in pair.disagreeing),
             shown_disagreeing=tuple(host.host for host in pair.disagreeing if host.shown),
         )
@@ -140,46 +137,11 @@ class FleetState:
         "ones if hosts' levels differ by 10 % and have heavy tails",
         At("outliers.alpha"),
     ]
-    facts: Annotated[tuple[FactEntry, ...], "the facts that vary", At("classes.tests")]
+    facts: Annotated[tuple[FactEntry, ...], "the facts that vary"]
     classes: Annotated[
-        tuple[ClassEntry, ...], "by all facts that vary; empty if none does", At("classes.classes")
+        tuple[ClassEntry, ...],
+        "by all facts that vary; empty if none does",
     ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetCell:
-    """One cell of a ranking over hosts. `ratio` and what follows relate to the baseline."""
-
-    rank: Annotated[str | None, '`"1"` or `"3–4"`; null without a rank']
-    path: Annotated[str, "disk path"]
-    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
-    ratio: Annotated[Number, "to the baseline within hosts, of the mean host"]
-    ratio_low: Number
-    ratio_high: Number
-    next_low: Annotated[Number, "on another host of this fleet, with 95 %"]
-    next_high: Number
-    between: Annotated[Number, "standard deviation of the log ratio between hosts"]
-    hosts: Annotated[Count, "hosts that have the cell"]
-    better_on: Annotated[int | None, "hosts on which it is better than the baseline"]
-    best_on: Annotated[Count, "hosts on which it has the best value of all"]
-    rank_best: int | None
-    rank_worst: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetRankDocument:
-    """`vdisklab rank --hosts`: all cells, best first, then those without a rank."""
-
-    format: Literal["vdisklab.fleet-rank/1"] = "vdisklab.fleet-rank/1"
-    fleet: FleetHosts
-    caveats: MeasuredUnder
-    ranked: Annotated[RankedKeys, Key.INLINE, At("ranking")]
-    baseline: MeasuredCell
-    pairs: Annotated[PairKeys, Key.INLINE, At("ranking")]
-    cells: tuple[FleetCell, ...]
-    first: Annotated[AgreementEntry | None, "the leader against the second"]
-    state: FleetState
-    sentences: Annotated[tuple[str, ...], "the answer for people"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

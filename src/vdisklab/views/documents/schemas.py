@@ -24,7 +24,6 @@ DOCUMENTS: Mapping[str, type] = {
     "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-compare": fleets.FleetCompareDocument,
     "fleet-doctor": fleets.FleetDoctorDocument,
-    "fleet-rank": fleets.FleetRankDocument,
     "fleet-recommend": fleets.FleetRecommendDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,

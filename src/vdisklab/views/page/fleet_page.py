@@ -11,20 +11,22 @@ from collections.abc import Iterable, Iterator
 from markupsafe import Markup
 
 from vdisklab import __version__, numbers
-from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.diagnostics.ranked import NoBaseline
+from vdisklab.analysis.fleet.agreement import HostRatio
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.answers.fleet_hosts import FleetHost, LoadedFleet
 from vdisklab.answers.fleet_report import FleetContents
+from vdisklab.answers.hosts import Host, OverHosts, varying
+from vdisklab.answers.rank import RankAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 from vdisklab.sanitise import sanitise
 from vdisklab.units import counted
-from vdisklab.views.fleet_sentences import (
+from vdisklab.views.hosts import (
     agreement_sentence,
     class_sentences,
-    fleet_sentences,
+    first_sentences,
+    left_out_sentences,
     outlier_sentences,
-    spread_sentence,
 )
 from vdisklab.views.wording import measure_name
 
@@ -47,8 +49,9 @@ code{font-size:.9em}:root{color-scheme:light dark}
 
 def render_fleet_page(contents: FleetContents) -> str:
     """The whole file."""
-    ranking, fleet = contents.ranking, contents.ranking.fleet
-    title = f"{counted(len(fleet.hosts), 'host')}: {_headline(contents)}"
+    ranking, over = contents.ranking, contents.ranking.hosts
+    assert over is not None  # noqa: S101 - for mypy
+    title = f"{counted(len(over.hosts), 'host')}: {_headline(contents)}"
     warning = ranking.caveats.warning
     parts = [
         Markup(
@@ -61,13 +64,16 @@ def render_fleet_page(contents: FleetContents) -> str:
         ).format(__version__, sanitise(title), _STYLE, sanitise(title)),
         _list(_first(contents)),
         _list([f"Measured {warning}."] if warning else []),
-        _section("outliers", "Outliers", outlier_sentences(ranking.outliers), "No host differs."),
         _section(
-            "classes", "Classes of hosts", class_sentences(ranking.classes), _one_class(fleet)
+            "outliers",
+            "Outliers",
+            outlier_sentences(over.outliers) if over.outliers else (),
+            "No host differs.",
         ),
-        _matrix(contents),
+        _section("classes", "Classes of hosts", class_sentences(over), _one_class(over)),
+        _matrix(ranking, over),
         Markup("<h2>Each host's own answer</h2>"),
-        *(_own(host, contents.own.get(host.name)) for host in fleet.hosts),
+        *(_own(host, contents.own.get(host.name)) for host in over.hosts),
         Markup("</body></html>\n"),
     ]
     return str(Markup("\n").join(parts))
@@ -83,13 +89,13 @@ def _headline(contents: FleetContents) -> str:
 def _first(contents: FleetContents) -> Iterator[str]:
     if contents.why_none:
         yield contents.why_none
-    yield from map(str, contents.ranking.missing)
+    findings, over = contents.ranking.findings, contents.ranking.hosts
+    yield from (str(one) for one in findings if isinstance(one, NoBaseline))
     if contents.recommendation is not None and contents.recommendation.over:
         yield agreement_sentence(contents.recommendation.over[0])
-    if contents.ranking.first is not None:
-        yield agreement_sentence(contents.ranking.first)
-        yield spread_sentence(contents.ranking.first) or "More hosts show how much hosts differ."
-    yield from fleet_sentences(contents.ranking.fleet)
+    if over is not None:
+        yield from first_sentences(over)
+        yield from left_out_sentences(over.left_out)
 
 
 def _list(sentences: Iterable[str]) -> Markup:
@@ -97,8 +103,8 @@ def _list(sentences: Iterable[str]) -> Markup:
     return Markup("<ul>{}</ul>").format(Markup("").join(lines)) if lines else Markup("")
 
 
-def _one_class(fleet: LoadedFleet) -> str:
-    facts = ", ".join(fleet.varying)
+def _one_class(over: OverHosts) -> str:
+    facts = ", ".join(varying(over.hosts))
     return f"The hosts differ in {facts}, but no paths are compared." if facts else "All alike."
 
 
@@ -107,27 +113,26 @@ def _section(name: str, title: str, sentences: Iterable[str], otherwise: str) ->
     return Markup('<h2 id="{}">{}</h2>{}').format(name, title, _list(lines))
 
 
-def _matrix(contents: FleetContents) -> Markup:
+def _matrix(answer: RankAnswer, over: OverHosts) -> Markup:
     """Each path's ratio to the baseline on each host; a host against the mean host is marked."""
-    ranking = contents.ranking
-    cells = [row.cell for row in ranking.ranking.rows if row.cell in ranking.agreements][:PATHS]
-    slow = {outlier.host for outlier in ranking.outliers.outliers}
-    if not cells:
+    pairs = [row.hosts.agreement for row in answer.cells if row.hosts and row.hosts.agreement]
+    pairs = pairs[:PATHS]
+    slow = {outlier.host for outlier in over.outliers.outliers} if over.outliers else set()
+    if not pairs:
         return Markup('<h2 id="hosts">Hosts and paths</h2><p>No path has a rank over hosts.</p>')
-    columns = {cell: _by_host(ranking.agreements[cell]) for cell in cells}
-    head = Markup("").join(Markup("<th>{}</th>").format(sanitise(cell.label)) for cell in cells)
+    columns = [{host.host: host for host in pair.hosts} for pair in pairs]
+    head = Markup("").join(Markup("<th>{}</th>").format(sanitise(pair.a.label)) for pair in pairs)
     rows = [
         Markup('<tr><th><a class="{}" href="#{}">{}</a></th>{}</tr>').format(
             "outlier" if host.name in slow else "",
             _anchor(host),
             sanitise(host.name),
-            Markup("").join(_ratio_cell(columns[cell].get(host.name)) for cell in cells),
+            Markup("").join(_ratio_cell(column.get(host.name)) for column in columns),
         )
-        for host in ranking.fleet.hosts
+        for host in over.hosts
     ]
     mean = Markup("").join(
-        Markup("<td>{}</td>").format(numbers.ratio(ranking.agreements[cell].ratio.ratio))
-        for cell in cells
+        Markup("<td>{}</td>").format(numbers.ratio(pair.ratio.ratio)) for pair in pairs
     )
     return Markup(
         '<h2 id="hosts">Hosts and paths</h2><p>{} relative to {}. Marked: the host disagrees with '
@@ -135,30 +140,25 @@ def _matrix(contents: FleetContents) -> Markup:
         '<div class="scroll"><table><thead><tr><th>host</th>{}</tr></thead><tbody>'
         "<tr><th>mean host</th>{}</tr>{}</tbody></table></div>"
     ).format(
-        measure_name(ranking.ranking.measure),
-        sanitise(ranking.baseline.label),
+        measure_name(answer.ranking.measure),
+        sanitise(answer.baseline.label),
         head,
         mean,
         Markup("").join(rows),
     )
 
 
-def _by_host(pair: Agreement) -> dict[str, tuple[float | None, bool]]:
-    against = {host.host for host in pair.disagreeing}
-    return {host.host: (host.ratio.ratio, host.host in against) for host in pair.hosts}
-
-
-def _ratio_cell(entry: tuple[float | None, bool] | None) -> Markup:
-    ratio, against = entry or (None, False)
+def _ratio_cell(host: HostRatio | None) -> Markup:
+    against = host is not None and not host.agrees
     form = Markup('<td class="against">{}</td>') if against else Markup("<td>{}</td>")
-    return form.format(numbers.ratio(ratio))
+    return form.format(numbers.ratio(None if host is None else host.ratio))
 
 
-def _anchor(host: FleetHost) -> str:
+def _anchor(host: Host) -> str:
     return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
 
 
-def _own(host: FleetHost, ranking: Ranking | None) -> Markup:
+def _own(host: Host, ranking: Ranking | None) -> Markup:
     """One host: its facts, its first paths with their ranks, and the command for its report."""
     facts = ", ".join(f"{name} {value}" for name, value in zip(
         ("CPU", "medium", "kernel", "QEMU"), host.kind, strict=True
@@ -166,7 +166,7 @@ def _own(host: FleetHost, ranking: Ranking | None) -> Markup:
     rows = [] if ranking is None else ranking.rows[:OWN]
     lines = [f"{numbers.place(row.best, row.worst)}: {_value(row.cell, row.effect, ranking)}"
              for row in rows]  # fmt: skip
-    command = " ".join(f"--campaign {campaign.id}" for campaign in host.campaigns)
+    command = " ".join(f"--campaign {campaign}" for campaign in host.campaigns)
     return Markup('<h3 id="{}">{}</h3><p>{}</p>{}<p><code>{}</code></p>').format(
         _anchor(host),
         sanitise(host.name),

@@ -15,7 +15,7 @@ from vdisklab.analysis.fleet.host_means import effects, host_means
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
 from vdisklab.analysis.observations import Round
-from vdisklab.views.fleet_sentences import agreement_sentence, outlier_sentences
+from vdisklab.views.hosts import agreement_sentence, outlier_sentences
 
 RNG = np.random.default_rng
 
@@ -99,7 +99,7 @@ def test_agreement_names_the_hosts_that_disagree() -> None:
     assert pair.a_leads
     assert shown in ([], [host_name(7)])  # three rounds rarely show it after Holm over 40 hosts
     assert host_name(7) in [entry.host for entry in pair.disagreeing]
-    assert len(pair.agreeing) + len(pair.disagreeing) == 40
+    assert pair.agreeing + len(pair.disagreeing) == 40
     assert pair.ratio.low is not None
     assert pair.ratio.low < np.exp(0.1 - 0.6 / 40) < (pair.ratio.high or 0)
 
@@ -221,7 +221,7 @@ def test_a_rate_of_zero_stays_zero_over_hosts() -> None:
     pair = agreement(fleet, IOPS, cell(0), cell(1))
     assert pair.a_leads
     assert (pair.ratio.ratio, pair.ratio.low, pair.next_low, pair.between) == (None,) * 4
-    assert host_name(2) in {host.host for host in pair.agreeing}
+    assert host_name(2) in {host.host for host in pair.hosts if host.agrees}
     assert host_name(3) in {host.host for host in pair.disagreeing}
     assert "whose rate is zero on some" in agreement_sentence(pair)
     other = agreement(fleet, IOPS, cell(1), cell(0))

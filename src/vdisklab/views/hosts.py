@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
-from vdisklab.answers.fleet_answers import MIN_CLASS, ClassAnswer, HostClass
-from vdisklab.answers.fleet_hosts import LoadedFleet
+from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.units import counted, named
 from vdisklab.views.wording import measure_name
 
@@ -26,7 +25,7 @@ def agreement_sentence(pair: Agreement) -> str:
     interval = "" if low is None else f" ({numbers.ratio_interval(low, high)})"
     size = "whose rate is zero on some" if number is None else f"{numbers.ratio(number)}{interval}"
     text = (
-        f"{first} beats {second} on {len(pair.agreeing)} of {counted(len(pair.hosts), 'host')} in "
+        f"{first} beats {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
         f"{measure_name(pair.measure)}, {size}"
     )
     if ratio.p is not None and ratio.p > 0.05:
@@ -45,20 +44,35 @@ def _disagreeing(pair: Agreement) -> str:
     return f"; {verb}{sure}: {names(host.host for host in hosts)}"
 
 
-def spread_sentence(pair: Agreement) -> str | None:
-    """How much hosts differ in a ratio; None with fewer than three hosts."""
+def spread_sentences(pair: Agreement) -> Iterator[str]:
+    """How much hosts differ in a ratio; nothing with fewer than three hosts."""
     if pair.next_low is None:
-        return None
+        return
     between = "" if pair.between is None else f"; hosts differ by {100 * pair.between:.1f} %"
     interval = numbers.ratio_interval(pair.next_low, pair.next_high)
-    return f"On another host of this fleet, {pair.a} / {pair.b} is within {interval}{between}."
+    yield f"On another host of this fleet, {pair.a} / {pair.b} is within {interval}{between}."
 
 
-def fleet_sentences(fleet: LoadedFleet) -> Iterator[str]:
+def hosts_sentences(over: OverHosts) -> Iterator[str]:
+    """Outliers, classes, and which chosen hosts are not among these."""
+    yield from left_out_sentences(over.left_out)
+    if over.outliers is not None:
+        yield from outlier_sentences(over.outliers)
+    yield from class_sentences(over)
+
+
+def first_sentences(over: OverHosts) -> Iterator[str]:
+    """How many hosts agree on the first two paths, and how much hosts differ."""
+    if over.first is not None:
+        yield agreement_sentence(over.first)
+        yield from spread_sentences(over.first)
+
+
+def left_out_sentences(left_out: Sequence[str]) -> Iterator[str]:
     """Which hosts were chosen but have other campaigns."""
-    if fleet.left_out:
-        shown = "; ".join(fleet.left_out[:3]) + ("; …" if len(fleet.left_out) > 3 else "")
-        yield f"Left out: {counted(len(fleet.left_out), 'host')} ({shown})."
+    if left_out:
+        shown = "; ".join(left_out[:3]) + ("; …" if len(left_out) > 3 else "")
+        yield f"Left out: {counted(len(left_out), 'host')} ({shown})."
 
 
 def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
@@ -76,8 +90,8 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         yield f"… and {len(search.outliers) - _SHOWN} more like it."
     if search.outliers:
         yield (
-            f"{search.alpha:.0%} of sound fleets have such an alarm, at most; half of the large "
-            "ones if hosts' levels differ by 10 % and have heavy tails."
+            f"False alarms: at most {search.alpha:.0%} of healthy fleets; up to half of large "
+            "fleets whose hosts differ by 10 % with heavy tails."
         )
     if search.unchecked:
         yield (
@@ -86,9 +100,9 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         )
 
 
-def class_sentences(answer: ClassAnswer) -> Iterator[str]:
+def class_sentences(over: OverHosts) -> Iterator[str]:
     """Whether hosts with other facts need other paths, and the path of each class."""
-    for test in answer.tests:
+    for test in over.facts:
         if test.p is None:
             yield f"Too few hosts differ in {test.fact} to test whether it matters."
         elif test.p <= 0.05:
@@ -101,9 +115,9 @@ def class_sentences(answer: ClassAnswer) -> Iterator[str]:
                 f"The ratios between paths are not shown to depend on {test.fact} "
                 f"(p = {numbers.probability(test.p)})."
             )
-    yield from map(_class_sentence, answer.classes[:_CLASSES])
-    if len(answer.classes) > _CLASSES:
-        yield f"… and {len(answer.classes) - _CLASSES} more classes; --format json has them."
+    yield from map(_class_sentence, over.classes[:_CLASSES])
+    if len(over.classes) > _CLASSES:
+        yield f"… and {len(over.classes) - _CLASSES} more classes; --format json has them."
 
 
 def _class_sentence(group: HostClass) -> str:

@@ -1,0 +1,464 @@
+"""Answers over hosts (`--hosts`): an Analysis whose rounds are hosts, and what is said of hosts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Self
+
+import numpy as np
+
+from vdisklab.analysis.candidates import simplest
+from vdisklab.analysis.diagnostics import recorded
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.fleet.agreement import Agreement, agreement
+from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
+from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over_hosts
+from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
+from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.analysis.summary import Summaries, summarise
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.loading import (
+    Joining,
+    load_chosen,
+    require_numbers,
+    require_one_accelerator,
+    verdicts_of,
+)
+from vdisklab.documents import Probability
+from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.results.host_choice import HostChoice
+from vdisklab.results.model import Better, Campaign, HostFacts
+from vdisklab.results.store import Store
+
+CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
+"""The facts that make hosts comparable; hosts with equal values are peers."""
+
+MIN_CLASS = MIN_HOSTS
+"""Hosts of a class that get an answer of their own."""
+
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine with its campaigns and facts."""
+
+    name: Annotated[str, "with the machine's id where two machines have one name"]
+    facts: Mapping[str, str]
+    campaigns: Annotated[tuple[str, ...], "ids"]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """The values of `CLASS_FACTS`."""
+        return tuple(self.facts.get(fact, _UNKNOWN) for fact in CLASS_FACTS)
+
+
+def varying(hosts: Sequence[Host]) -> tuple[str, ...]:
+    """The facts in which some hosts differ."""
+    return tuple(
+        fact
+        for place, fact in enumerate(CLASS_FACTS)
+        if len({host.kind[place] for host in hosts}) > 1
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FactTest:
+    """Do paths compare differently on hosts that differ in a fact?"""
+
+    fact: str
+    hosts: Annotated[Mapping[str, int], "by value"]
+    p: Annotated[
+        Probability | None, "corrected for the facts that vary (Holm); null: too few hosts"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class HostClass:
+    """Hosts with equal facts, and the path to use there."""
+
+    name: Annotated[str, "the facts that vary in the fleet, with their values"]
+    hosts: tuple[str, ...]
+    cell: Annotated[MeasuredCell | None, "the simplest that may be the best; null below 3 hosts"]
+    ties: Annotated[tuple[MeasuredCell, ...], "paths that may be the best there"]
+    better: Annotated[tuple[BetterPath, ...], "paths shown to beat the fleet's path there"]
+
+
+@dataclass(frozen=True, slots=True)
+class OverHosts:
+    """What an answer from many hosts says of them."""
+
+    hosts: tuple[Host, ...]
+    left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
+    first: Annotated[Agreement | None, "the leader, or the chosen path, against the next one"]
+    outliers: Annotated[OutlierSearch | None, "null where hosts are not compared with each other"]
+    facts: Annotated[tuple[FactTest, ...], "the facts that vary"]
+    classes: Annotated[tuple[HostClass, ...], "by all facts that vary; empty if none does"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellOverHosts:
+    """What hosts say of one cell."""
+
+    best_on: Annotated[int, "hosts on which it has the best value of all"]
+    agreement: Annotated[
+        Agreement | None, "with the baseline; null for that itself, and without a rank"
+    ]
+
+
+@dataclass(eq=False, kw_only=True)
+class HostsAnalysis(Analysis):
+    """Campaigns of one plan on several hosts: what is a round elsewhere is a host here."""
+
+    hosts: tuple[Host, ...]
+    left_out: tuple[str, ...]
+    _numbers: dict[MeasureKey, FleetNumbers] = field(default_factory=dict, init=False)
+    _by_cell: dict[MeasureKey, Mapping[MeasuredCell, CellOverHosts]] = field(
+        default_factory=dict, init=False
+    )
+
+    @classmethod
+    def of_hosts(
+        cls,
+        results: Store,
+        wanted: Sequence[str],
+        names: Sequence[str] | None = None,
+        *,
+        disk: HostDisk | None = None,
+        baseline: str | None = None,
+    ) -> Self:
+        """The analysis of the chosen hosts: of each the newest campaign that can join the others.
+
+        `wanted` has `all`, names of hosts, and conditions FACT=VALUE that a host must all meet. The
+        newest campaign of all decides which plan and which accelerator is compared; `names` has the
+        campaigns to use instead. Raises PlanError for an unknown host or fact, for a single host,
+        and if the newest campaign ran under two accelerators; DatabaseError for an empty database.
+        """
+        campaigns = [results.campaign(name) for name in names] if names else []
+        campaigns = campaigns or list(results.campaigns(with_runs=True))
+        if not campaigns:
+            raise DatabaseError(
+                "the database holds no campaign with results",
+                hint="measure something on each host: `vdisklab run PATHS… --db postgresql://…`",
+            )
+        by_host, media = _by_host(campaigns), results.media()
+        facts = {
+            name: facts_of(group[0].host, media.get(group[0].id)) for name, group in by_host.items()
+        }
+        choice = HostChoice.parse(wanted, facts)
+        choice.require_names(facts)
+        named = frozenset(choice.chosen(facts))
+        joined, left_out = _joined(
+            results,
+            {name: group for name, group in by_host.items() if name in named},
+            all_must_join=bool(names),
+        )
+        loaded = load_chosen(results, tuple(c for group in joined.values() for c in group))
+        require_numbers(loaded)
+        with_numbers = {round.campaign for round in loaded.observations.rounds}
+        hosts = []
+        for name, group in sorted(joined.items()):
+            host = Host(name, facts[name], tuple(campaign.id for campaign in group))
+            if with_numbers.isdisjoint(host.campaigns):
+                left_out.append(f"{name}: no run of {host.campaigns[0]} has numbers")
+            else:
+                hosts.append(host)
+        if len(hosts) < 2:
+            raise _one_host(hosts[0], left_out)
+        return cls(results, loaded, disk, baseline, hosts=tuple(hosts), left_out=tuple(left_out))
+
+    @property
+    def rounds(self) -> int:
+        """Number of hosts."""
+        return len(self.hosts)
+
+    @property
+    def host_of(self) -> dict[str, str]:
+        """The host's name by campaign."""
+        return {campaign: host.name for host in self.hosts for campaign in host.campaigns}
+
+    @property
+    def varying(self) -> tuple[str, ...]:
+        """The facts in which the hosts differ."""
+        return varying(self.hosts)
+
+    @property
+    def members(self) -> dict[str, list[str]]:
+        """The hosts of each class by all facts that vary, large classes first."""
+        members: dict[str, list[str]] = {}
+        for host, name in self._class_names(self.varying).items():
+            members.setdefault(name, []).append(host)
+        return dict(sorted(members.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """The power-cut verdicts of all hosts together: what one host lost counts for all."""
+        machines = {campaign.host.machine_id: campaign.host for campaign in self.campaigns}
+        cuts = [
+            cut
+            for cut in self.results.power_cuts()
+            if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
+        ]
+        zfs_fuse = any(host.has_zfs_fuse for host in machines.values())
+        return verdicts_of(cuts, self.disk or HostDisk.VOLATILE, zfs_fuse=zfs_fuse)
+
+    @cached_property
+    def evidence(self) -> tuple[Diagnostic, ...]:
+        """Diagnostics from the counters of all hosts together; their clocks are not asked."""
+        reported = {(key.name, key.direction) for key in self.loaded.observations.used}
+        return recorded.evidence_diagnostics(self.sums, (), self.loaded.cells, reported, None)
+
+    def numbers(self, measure: MeasureKey, scored: Observations | None = None) -> FleetNumbers:
+        """The host means of a measure and of the rates; `scored` has it if it is a weighted one."""
+        if measure not in self._numbers:
+            self._numbers[measure] = fleet_numbers(
+                scored or self.observations, self.host_of, dict.fromkeys((measure, *self.rates))
+            )
+        return self._numbers[measure]
+
+    @property
+    def rates(self) -> list[MeasureKey]:
+        """The rate of each measurement, in which hosts are compared with each other."""
+        return sorted(main_measures(self.loaded.observations.used))
+
+    def ranking(self, measure: MeasureKey) -> Ranking:
+        """All cells ranked by a measure, over hosts."""
+        if measure not in self._rankings:
+            self._rankings[measure] = rank_over_hosts(self.numbers(measure).means, measure)
+        return self._rankings[measure]
+
+    def summaries(self, measure: MeasureKey) -> Summaries:
+        """The median of each cell over hosts."""
+        if measure not in self._summaries:
+            self._summaries[measure] = summarise(self.numbers(measure).means, measure)
+        return self._summaries[measure]
+
+    def shown_with(self, metric: str, measure: MeasureKey) -> tuple[MeasureKey, ...]:
+        """The ranked measure alone."""
+        del metric
+        return (measure,)
+
+    def ratios(self, measure: MeasureKey) -> dict[MeasuredCell, Ratio]:
+        """Each ranked cell's ratio to the baseline, of the mean host."""
+        pairs = {
+            cell: over.agreement.ratio
+            for cell, over in self.by_cell(measure).items()
+            if over.agreement is not None
+        }
+        return {**pairs, self.baseline: Ratio(0, 1.0)}
+
+    def findings(
+        self, measure: MeasureKey, shown: Collection[MeasureKey]
+    ) -> tuple[Diagnostic, ...]:
+        """Caveats, and why there is no score."""
+        del shown
+        missing = self._base[1] if measure == self.scored.overall else ()
+        return (*self.caveats.findings, *missing)
+
+    def by_cell(self, measure: MeasureKey) -> Mapping[MeasuredCell, CellOverHosts]:
+        """For each ranked cell, what hosts say of it."""
+        if measure not in self._by_cell:
+            numbers = self.numbers(measure)
+            order = [row.cell for row in self.ranking(measure).rows]
+            best_on = _best_on(numbers.means, measure, order)
+            compared = self.baseline in numbers.means.place
+            self._by_cell[measure] = {
+                cell: CellOverHosts(
+                    best_on[cell],
+                    agreement(numbers, measure, cell, self.baseline)
+                    if compared and cell != self.baseline
+                    else None,
+                )
+                for cell in order
+            }
+        return self._by_cell[measure]
+
+    def over_hosts(
+        self,
+        numbers: FleetNumbers,
+        measure: MeasureKey,
+        pair: Sequence[MeasuredCell],
+        cells: Sequence[MeasuredCell],
+        chosen: MeasuredCell | None = None,
+    ) -> OverHosts:
+        """What is said of the hosts: do they agree on the `pair`, do classes need other paths?
+
+        Of the `cells`, `chosen` is the one for all hosts (None: the first). Without cells, there
+        are no classes.
+        """
+        classes = self.varying and cells
+        return OverHosts(
+            hosts=self.hosts,
+            left_out=self.left_out,
+            first=agreement(numbers, measure, pair[0], pair[1]) if len(pair) > 1 else None,
+            outliers=find_outliers(numbers.means, self.rates, self._peers()),
+            facts=self._fact_tests(numbers.means, measure, cells) if classes else (),
+            classes=self._classes(numbers.means, measure, cells, chosen or cells[0])
+            if classes
+            else (),
+        )
+
+    def _peers(self) -> list[list[str]]:
+        """The names of the hosts, grouped by equal facts."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for host in self.hosts:
+            groups.setdefault(host.kind, []).append(host.name)
+        return list(groups.values())
+
+    def _class_names(self, facts: Sequence[str]) -> dict[str, str]:
+        """For each host the name of its class by some of the facts, such as `medium=SSD 840`."""
+        return {
+            host.name: ", ".join(f"{fact}={host.facts.get(fact, _UNKNOWN)}" for fact in facts)
+            or "all hosts"
+            for host in self.hosts
+        }
+
+    def _classes(
+        self,
+        means: Observations,
+        measure: MeasureKey,
+        cells: Sequence[MeasuredCell],
+        chosen: MeasuredCell,
+    ) -> tuple[HostClass, ...]:
+        names = self._class_names(self.varying)
+        better = better_paths(means, measure, names, cells, chosen=chosen)
+        usable = narrowed(means, cells)
+        classes = []
+        for name, hosts in self.members.items():
+            ties: tuple[MeasuredCell, ...] = ()
+            if len(hosts) >= MIN_CLASS:
+                ties = may_be_best(rank_over_hosts(of_hosts(usable, hosts), measure))
+            classes.append(
+                HostClass(
+                    name,
+                    tuple(hosts),
+                    simplest(ties),
+                    ties if len(ties) > 1 else (),
+                    better.get(name, ()),
+                )
+            )
+        return tuple(classes)
+
+    def _fact_tests(
+        self, means: Observations, measure: MeasureKey, cells: Sequence[MeasuredCell]
+    ) -> tuple[FactTest, ...]:
+        p = np.array(
+            [
+                profiles_differ(means, measure, self._class_names((fact,)), cells) or np.nan
+                for fact in self.varying
+            ]
+        )
+        tested = np.isfinite(p)
+        p[tested] = holm(p[tested])
+        return tuple(
+            FactTest(
+                fact,
+                Counter(host.facts.get(fact, _UNKNOWN) for host in self.hosts),
+                float(chance) if sure else None,
+            )
+            for fact, chance, sure in zip(self.varying, p, tested, strict=True)
+        )
+
+
+def analysis_of(
+    results: Store,
+    names: Sequence[str] | None,
+    hosts: Sequence[str] | None,
+    *,
+    disk: HostDisk | None = None,
+    baseline: str | None = None,
+) -> Analysis:
+    """The analysis of one machine's campaigns, or over `hosts` if these are named."""
+    if hosts:
+        return HostsAnalysis.of_hosts(results, hosts, names, disk=disk, baseline=baseline)
+    return Analysis.of(results, names, disk=disk, baseline=baseline)
+
+
+def _best_on(
+    means: Observations, measure: MeasureKey, cells: Sequence[MeasuredCell]
+) -> Mapping[MeasuredCell, int]:
+    """On how many hosts each cell has the best mean of all."""
+    logs = means.ranked_logs(measure)[[means.place[cell] for cell in cells]]
+    logs = logs[:, np.isfinite(logs).any(axis=0)]
+    higher = measure.quantity.better is Better.HIGHER
+    leader = np.nanargmax(logs if higher else -logs, axis=0) if logs.size else []
+    return Counter(cells[place] for place in np.asarray(leader).tolist())
+
+
+def _by_host(campaigns: Sequence[Campaign]) -> dict[str, list[Campaign]]:
+    """The campaigns of each machine, by its name."""
+    by_machine: dict[str, list[Campaign]] = {}
+    for campaign in campaigns:
+        key = campaign.host.machine_id or campaign.host.hostname
+        by_machine.setdefault(key, []).append(campaign)
+    names = Counter(group[0].host.hostname for group in by_machine.values())
+    by_host: dict[str, list[Campaign]] = {}
+    for machine, group in by_machine.items():
+        name = group[0].host.hostname
+        if not name or names[name] > 1:
+            name = f"{name or 'imported'}-{machine}"
+        by_host[name] = group
+    return by_host
+
+
+def _joined(
+    results: Store, chosen: Mapping[str, Sequence[Campaign]], *, all_must_join: bool
+) -> tuple[dict[str, list[Campaign]], list[str]]:
+    """Of each host the newest campaign that joins the others, and why other hosts have none.
+
+    If `all_must_join`, all campaigns of each host; raises PlanError for one that does not.
+    """
+    reference = next(iter(chosen.values()))[0]
+    require_one_accelerator(results, reference)
+    joining = Joining(results, reference, machines=True)
+    joined: dict[str, list[Campaign]] = {}
+    left_out: list[str] = []
+    for name, campaigns in chosen.items():
+        why = ""
+        for campaign in campaigns:
+            error = joining.add(campaign)
+            if error is None:
+                joined.setdefault(name, []).append(campaign)
+                if not all_must_join:
+                    break
+            elif all_must_join:
+                raise error
+            why = why or str(error)
+        if name not in joined:
+            left_out.append(f"{name}: {why}")
+    return joined, left_out
+
+
+def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
+    """The known facts of a host by name, as `--hosts FACT=VALUE` compares them."""
+    facts = {
+        "cpu": host.cpu,
+        "kernel": host.kernel,
+        "qemu": host.qemu,
+        "fio": host.fio,
+        "cpus": None if host.cpus is None else str(host.cpus),
+        "medium": medium,
+        **host.more,
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _one_host(host: Host, left_out: Sequence[str]) -> PlanError:
+    if left_out:
+        return PlanError(
+            f"only {host.name} has numbers of this plan: {left_out[0]}",
+            hint="run one command on every host, or name campaigns of one plan with --campaign",
+        )
+    return PlanError(
+        f"{host.name} is the only host that matches",
+        hint="leave out --hosts for the answer of one host; to compare hosts, store their results "
+        "in one database and give --hosts all",
+    )
