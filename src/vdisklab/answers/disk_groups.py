@@ -110,7 +110,7 @@ _BLOCK = Path("/sys/class/block")
 
 
 def _device_layers(source: str | None) -> tuple[Layer, ...]:
-    """The layer of a host's block device; of LUKS whether it passes discards on, too."""
+    """The layer of a host's block device, and whether it passes discards on if it may not."""
     if source is None or not source.startswith("/dev/"):
         return ()
     if source.startswith("/dev/zvol/"):
