@@ -23,6 +23,7 @@ SCHEMAS = schemas(documents())
 CASES: dict[str, tuple[str, ...]] = {
     "rank": ("rank",),
     "pareto": ("rank", "--pareto", "read/write/latency_p99/cpu"),
+    "table": ("table",),
     "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
 }
 

@@ -18,8 +18,8 @@ from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.analysis.search import Outcome
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.loading import database_url, stored_verdicts
-from vdisklab.answers.places import load_places
 from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
@@ -146,7 +146,7 @@ def _print_answer(
     named = Named.of(request.db)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1 and campaigns:
-        print_tables(load_places(store, campaigns), form, named)
+        print_tables(answer_table(store, campaigns), form, named)
     elif campaigns:
         metric = DEFAULT_METRIC if search is None else search.metric
         answer = print_overview(

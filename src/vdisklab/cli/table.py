@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.places import load_places
+from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption
-from vdisklab.cli.shell.output import emit, print_tables
+from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption, WhyOption
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
-from vdisklab.views.campaign_tables import bonnie_texts, crystaldiskmark_texts, places_grid
+from vdisklab.views import table as view
 
 PANEL = VerbPanel.LEARN
 
@@ -34,10 +34,11 @@ def table(
         typer.Option(
             "--as",
             help="The layout: a row for each number, a grid of paths and bandwidths, or another "
-            "program's own text. JSON and CSV always have a row for each number.",
+            "program's own text. JSON and CSV have a row for each number.",
         ),
     ] = Layout.MEASUREMENTS,
     campaign: CampaignOption = None,
+    why: WhyOption = False,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
 ) -> None:
@@ -57,12 +58,12 @@ def table(
         vdisklab table --campaign 3f2a --campaign 81c0
     """
     with open_results(db) as results:
-        places = load_places(results, campaign)
-    if layout is Layout.MEASUREMENTS or form is not Format.TABLE:
-        print_tables(places, form, Named.of(db, campaign))
-    elif layout is Layout.GRID:
-        emit(form, [places_grid(places)], dict)
-    else:
-        texts = bonnie_texts if layout is Layout.BONNIE else crystaldiskmark_texts
-        for text in texts(places):
-            print(sanitise(text))
+        answer = answer_table(results, campaign)
+    if form is not Format.TABLE or layout in {Layout.MEASUREMENTS, Layout.GRID}:
+        is_grid = form is Format.TABLE and layout is Layout.GRID
+        tables = (view.grid if is_grid else view.tables)(answer)
+        print_answer(answer, tables, form, Named.of(db, campaign), why=why)
+        return
+    texts = view.bonnie if layout is Layout.BONNIE else view.crystaldiskmark
+    for text in texts(answer):
+        print(sanitise(text))

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from vdisklab.answers.advice import answer_recommendation
 from vdisklab.answers.analysis import DEFAULT_METRIC
-from vdisklab.answers.places import Places, overview
 from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format
 from vdisklab.documents import Answer, document
@@ -24,8 +24,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
 from vdisklab.results.store import Store
-from vdisklab.views import rank
-from vdisklab.views.campaign_tables import places_document, places_tables
+from vdisklab.views import rank, table
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.layout import Table, as_csv
 from vdisklab.views.recommendation import verdict_table
@@ -116,9 +115,9 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
     )
 
 
-def print_tables(places: Places, form: Format, named: Named = NOTHING_NAMED) -> None:
+def print_tables(answer: TableAnswer, form: Format, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
-    emit(form, list(places_tables(places).values()), lambda: places_document(places), named)
+    print_answer(answer, table.tables(answer), form, named, more="`vdisklab table --why`")
 
 
 def dumps(value: object, named: Named = NOTHING_NAMED) -> str:
@@ -135,7 +134,7 @@ def print_overview(
     failed: int = 0,
     disk: HostDisk | None = None,
     named: Named = NOTHING_NAMED,
-) -> RankAnswer | Places | None:
+) -> RankAnswer | TableAnswer | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
     If nothing can be ranked, explains it on `messages` and returns None: measuring did not fail.
@@ -149,7 +148,7 @@ def print_overview(
         messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
         messages.print(Text(f"hint: {named.in_text(error.hint or '')}"), soft_wrap=True)
         return None
-    if isinstance(answer, Places):
+    if isinstance(answer, TableAnswer):
         print_tables(answer, form, named)
     else:
         print_answer(answer, rank.tables(answer), form, named, more="`vdisklab rank --why`")

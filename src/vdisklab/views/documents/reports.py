@@ -273,66 +273,6 @@ class ReportDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasurementRow:
-    """The medians of one measurement, direction and cell."""
-
-    measurement: str
-    direction: str
-    cell: Annotated[str, "ends in ` in DIRECTORY` for campaigns of several directories"]
-    bandwidth: Number
-    iops: Number
-    latency_mean: Number
-    latency_p50: Number
-    latency_p99: Number
-    latency_p99_9: Number
-    latency_max: Number
-    sync_p99: Number
-    worst_second: Number
-    longest_stall: Number
-    transactions: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthRow:
-    """An installation: its time, and how the image grew."""
-
-    measurement: str
-    cell: str
-    seconds: Number
-    allocated: Annotated[Number, "bytes by which the image grew on the host's file system"]
-    mapped: Annotated[Number, "bytes by which it grew in its format's own map"]
-    flushes: Number
-    worst_second: Number
-    longest_stall: Number
-    to_again: Annotated[Number, "ratio to the last installation on the same image"]
-    to_allocated: Annotated[Number, "ratio to the allocated image"]
-    to_raw: Annotated[Number, "ratio to the raw image"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BootRow:
-    """A boot and its shutdown."""
-
-    measurement: str
-    cell: str
-    boot_time: Number
-    worst_second: Number
-    longest_stall: Number
-    shutdown_time: Number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDocument:
-    """`vdisklab table`: medians as articles lay them out; at least one of the three lists."""
-
-    format: Literal["vdisklab.table/1"] = "vdisklab.table/1"
-    caveats: MeasuredUnder
-    measurements: Annotated[tuple[MeasurementRow, ...] | None, Key.ABSENT]
-    growth: Annotated[tuple[GrowthRow, ...] | None, Key.ABSENT]
-    boots: Annotated[tuple[BootRow, ...] | None, Key.ABSENT]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """How a kind of number is computed."""
 
@@ -360,11 +300,3 @@ class MethodDocument:
 
     format: Literal["vdisklab.method/1"] = "vdisklab.method/1"
     numbers: tuple[Explanation, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridRow:
-    """One cell of `table --as grid`, with its bandwidths by MEASUREMENT/DIRECTION."""
-
-    cell: str
-    bandwidths: Annotated[Mapping[str, Number], Key.INLINE]

@@ -35,7 +35,6 @@ DOCUMENTS: Mapping[str, type] = {
     "report": reports.ReportDocument,
     "run": records.RunDocument,
     "runs": records.RunsDocument,
-    "table": reports.TableDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

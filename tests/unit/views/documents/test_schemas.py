@@ -34,7 +34,6 @@ WORDS: dict[str, tuple[str, ...]] = {
     "runs": ("runs", "c0ffee"),
     "campaigns": ("runs",),
     "run": ("show", "010001"),
-    "table": ("table",),
     "method": ("method",),
     "profiles": ("profiles",),
     "profile": ("profiles", "hdtune"),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from tests.unit.analysis.made import cell, labelled
-from vdisklab.analysis.observations import MeasureKey
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, cell, labelled
+from vdisklab.analysis.diagnostics.caveats import caveats_of
+from vdisklab.analysis.observations import MeasureKey, Observations
+from vdisklab.answers.table import Medians, PlacedCell, TableAnswer, TableCell, measurement_rows
+from vdisklab.errors import PlanError
 from vdisklab.numbers import MISSING
 from vdisklab.results.model import Direction
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.medians import (
-    PlacedCell,
-    compute_medians,
-    grid_table,
-    measurements_table,
-)
-from vdisklab.views.program_texts import (
-    bonnie_measurements,
-    bonnie_text,
-    crystaldiskmark_text,
-)
+from vdisklab.views.table import bonnie, bonnie_text, crystaldiskmark_text, grid, tables
 from vdisklab.workload.importing import recognise
 
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -40,9 +36,34 @@ NUMBERS = labelled(
 )
 
 
+def answered(
+    numbers: Observations,
+    order: Sequence[str] = (),
+    of_sysbench: Sequence[str] = (),
+    source: str = "measured with fio",
+) -> TableAnswer:
+    """The answer of one place."""
+    medians = Medians.of({"": numbers})
+    return TableAnswer(
+        campaigns=(CAMPAIGN,),
+        caveats=caveats_of(()),
+        runs=medians.runs,
+        places=(),
+        cells=tuple(TableCell(cell, None, source) for cell in medians.cells),
+        measurements=tuple(measurement_rows(medians, order)),
+        growth=(),
+        boots=(),
+        others=(),
+        installations=(),
+        of_sysbench=tuple(of_sysbench),
+        findings=(),
+        medians=medians,
+    )
+
+
 def test_crystaldiskmarks_text_is_read_back_as_what_it_says() -> None:
     text = crystaldiskmark_text(
-        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+        answered(NUMBERS), TableCell(PlacedCell(cell("ext4")), None, "measured with fio")
     )
     assert "  SEQ    1MiB (Q=  1, T= 1):   200.000 MB/s [    190.8 IOPS] < 20000.00 us>" in text
     assert f"  RND    4KiB (Q=  1, T= 1): {MISSING:>9} MB/s" in text
@@ -56,30 +77,31 @@ def test_crystaldiskmarks_mixed_tests_have_a_section_where_a_text_had_one() -> N
     key = MeasureKey("rnd4k-q1t1-mix70", Direction.NONE, "bandwidth")
     numbers = labelled({("imported", 1, key): 30.125e6})
     text = crystaldiskmark_text(
-        compute_medians(numbers), PlacedCell(cell("imported")), "0.1", "imported"
+        answered(numbers), TableCell(PlacedCell(cell("imported")), None, "imported")
     )
     (below,) = text.split("[Mix] Read 70%/Write 30%")[1:]
     assert f"  RND    4KiB (Q=  1, T= 1):    30.125 MB/s [{MISSING:>9} IOPS]" in below
     without = crystaldiskmark_text(
-        compute_medians(NUMBERS), PlacedCell(cell("ext4")), "0.1", "measured with fio"
+        answered(NUMBERS), TableCell(PlacedCell(cell("ext4")), None, "measured with fio")
     )
     assert "[Mix]" not in without
 
 
 def test_bonnies_table() -> None:
-    assert bonnie_measurements(NUMBERS) == ["bonnie"]
-    text = bonnie_text(compute_medians(NUMBERS), "bonnie")
+    answer = answered(NUMBERS)
+    text = bonnie_text(answer, "bonnie")
+    assert list(bonnie(answer)) == [text]
     line = "ext4           +++++ +++  2000   5 +++++ +++ +++++ +++ +++++ +++ 110.0 +++"
     assert line in text.splitlines()
 
 
 def test_all_measurements_in_the_profiles_order() -> None:
-    table = measurements_table(compute_medians(NUMBERS), ["seq1m-q1t1-read", "bonnie"])
-    first, second = to_json(table.rows)
-    assert (first["measurement"], second["measurement"]) == ("seq1m-q1t1-read", "bonnie")
-    assert first["worst_second"] == 100e6
-    assert first["longest_stall"] == 0.4
-    assert second["iops"] is None
+    (table,) = tables(answered(NUMBERS, ["seq1m-q1t1-read", "bonnie"]))
+    first, second = table.rows
+    assert (first.measurement, second.measurement) == ("seq1m-q1t1-read", "bonnie")
+    assert first.worst_second == 100e6
+    assert first.longest_stall == 0.4
+    assert second.iops is None
 
 
 def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
@@ -94,14 +116,12 @@ def test_the_grid_has_a_row_for_each_path_in_the_plans_order() -> None:
         }
     )
     names = ["sysbench-rndrd", "sysbench-seqwr"]
-    table = grid_table(compute_medians(numbers), names, names)
-    assert table is not None
+    (table,) = grid(answered(numbers, names, names))
     assert [each.title for each in table.columns] == ["MiB/s", *names]
     assert [[column.show(row) for column in table.columns] for row in table.rows] == [
         ["host", "4640", "6420"], ["raw/none", "154", MISSING],
     ]  # fmt: skip
-    mega = grid_table(compute_medians(numbers), names, names[:1])
-    assert mega is not None
+    (mega,) = grid(answered(numbers, names, names[:1]))
     assert mega.columns[0].title == "MB/s", "one of them is not counted in MiB"
     assert mega.columns[1].show(mega.rows[1]) == "161"
     assert "MB/s = 1,000,000 bytes/s" in mega.notes[0]
@@ -111,28 +131,25 @@ def test_two_directions_of_one_measurement_are_two_columns_of_the_grid() -> None
     numbers = labelled(
         {("host", 1, MeasureKey("mixed", way, "bandwidth")): 1e6 for way in (READ, WRITE)}
     )
-    table = grid_table(compute_medians(numbers), (), ())
-    assert table is not None
+    (table,) = grid(answered(numbers))
     assert [each.title for each in table.columns] == ["MB/s", "mixed read", "mixed write"]
-    assert grid_table(compute_medians(labelled({})), (), ()) is None
+    with pytest.raises(PlanError, match="no bandwidths"):
+        list(grid(answered(labelled({}))))
 
 
 def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
-    assert not any(
-        each.title == "sync p99"
-        for each in measurements_table(compute_medians(NUMBERS), ()).columns
-    )
+    (table,) = tables(answered(NUMBERS))
+    assert not any(each.title == "sync p99" for each in table.columns)
     synced = labelled(
         {
             ("host", 1, MeasureKey("fsync", WRITE, metric)): value
             for metric, value in (("bandwidth", 1e6), ("sync_p99", 0.06))
         }
     )
-    assert any(
-        each.title == "sync p99" for each in measurements_table(compute_medians(synced), ()).columns
-    )
-    (row,) = to_json(measurements_table(compute_medians(synced), ()).rows)
-    assert row["sync_p99"] == 0.06
+    (table,) = tables(answered(synced))
+    assert any(each.title == "sync p99" for each in table.columns)
+    (row,) = table.rows
+    assert row.sync_p99 == 0.06
 
 
 def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> None:
@@ -146,8 +163,8 @@ def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> No
         ("host", 1, MeasureKey("install", WRITE, "duration")): 4.0,
         ("host", 1, MeasureKey("install", none, "longest_stall")): 0.0,
     }
-    rows = to_json(measurements_table(compute_medians(labelled(numbers)), ()).rows)
-    assert [(row["cell"], row["bandwidth"], row["worst_second"], row["longest_stall"])
-            for row in sorted(rows, key=lambda row: str(row["cell"]))] == [
+    rows = measurement_rows(Medians.of({"": labelled(numbers)}), ())
+    assert [(str(row.cell), row.bandwidth, row.worst_second, row.longest_stall)
+            for row in sorted(rows, key=lambda row: str(row.cell))] == [
         ("host", None, 1e6, 0.0), ("raw/none", 5e6, None, 2.0),
     ]  # fmt: skip
