@@ -23,8 +23,8 @@ from vdisklab.answers.table import (
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB
-from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.durability import losses
+from vdisklab.views.layout import NAMES, Column, Row, Table
 
 SECONDS = (
     "worst s: the smallest whole second of a run; stall: the longest time without a completion"

@@ -9,7 +9,15 @@ import pytest
 from tests.unit.analysis.made import CAMPAIGN, cell, labelled
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.answers.table import Medians, PlacedCell, TableAnswer, TableCell, measurement_rows
+from vdisklab.answers.table import (
+    Medians,
+    PlacedCell,
+    TableAnswer,
+    TableCell,
+    boot_rows,
+    growth_rows,
+    measurement_rows,
+)
 from vdisklab.errors import PlanError
 from vdisklab.numbers import MISSING
 from vdisklab.results.model import Direction
@@ -40,7 +48,7 @@ def answered(
     numbers: Observations,
     order: Sequence[str] = (),
     of_sysbench: Sequence[str] = (),
-    source: str = "measured with fio",
+    installations: Sequence[str] = (),
 ) -> TableAnswer:
     """The answer of one place."""
     medians = Medians.of({"": numbers})
@@ -49,12 +57,12 @@ def answered(
         caveats=caveats_of(()),
         runs=medians.runs,
         places=(),
-        cells=tuple(TableCell(cell, None, source) for cell in medians.cells),
+        cells=tuple(TableCell(cell, None, "measured with fio") for cell in medians.cells),
         measurements=tuple(measurement_rows(medians, order)),
-        growth=(),
-        boots=(),
+        growth=tuple(growth_rows(medians, installations)),
+        boots=tuple(boot_rows(medians)),
         others=(),
-        installations=(),
+        installations=tuple(installations),
         of_sysbench=tuple(of_sysbench),
         findings=(),
         medians=medians,
