@@ -109,3 +109,19 @@ def test_troubleshooting_quotes_the_messages_as_they_are() -> None:
     for message in TROUBLESHOOTING:
         assert any(message in text for text in texts), f"no message has {message!r} any more"
         assert message.strip(" :") in page, f"the page no longer quotes {message!r}"
+
+
+def test_every_row_of_the_design_names_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    table = page.partition("## Where a change goes")[2].partition("\n## ")[0]
+    named = re.findall(r"`([a-z_/]+\.py)` \|$", table, re.MULTILINE)
+    assert len(named) == len(re.findall(r"^\| [^-n]", table, re.MULTILINE))
+    assert [name for name in named if not (ROOT / "tests" / "unit" / name).exists()] == []
+
+
+def test_every_room_of_the_design_is_there() -> None:
+    page = (ROOT / "docs" / "design.md").read_text()
+    rooms = re.findall(r"^    ([a-z]+)  +\S", page.partition("Below them all")[0], re.MULTILINE)
+    source = ROOT / "src" / "vdisklab"
+    packages = {path.parent.name for path in source.glob("*/__init__.py")}
+    assert set(rooms) == packages
