@@ -19,7 +19,8 @@ from vdisklab import numbers
 from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.score import MEAN
-from vdisklab.answers.advice import answer_comparisons
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.loading import open_results
 from vdisklab.results.store import Store
 
@@ -76,8 +77,8 @@ def tables(record: Path) -> Iterator[tuple[str, str]]:
 
 def compared(results: Store, campaign: str, a: str, b: str) -> Row:
     """The two paths, and ratio, interval and verdict in each main rate."""
-    (answer,) = answer_comparisons(results, a, b, [campaign])
-    rates = tuple(each for each in answer.comparisons if each.main and each.measure != MEAN)
+    (pair,) = compare_pairs(Analysis.of(results, [campaign]), a, b).pairs
+    rates = tuple(each for each in pair.measures if each.main and each.measure != MEAN)
     return Row(a, b, rates)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated
 
 import numpy as np
 
@@ -42,12 +43,15 @@ class Ratio:
     `a_is_more` say which is better.
     """
 
-    pairs: int
-    ratio: float | None = None
-    low: float | None = None
+    pairs: Annotated[int, "rounds in which both were measured"]
+    ratio: Annotated[float | None, "A / B within rounds"] = None
+    low: Annotated[float | None, "null with fewer than three pairs"] = None
     high: float | None = None
-    p: float | None = None
-    rounds_needed: int | None = None
+    p: Annotated[float | None, "for this ratio alone"] = None
+    rounds_needed: Annotated[
+        int | None,
+        "rounds that would show a difference of this size with 80 % power; null above 1,000",
+    ] = None
     a_is_more: bool = False
 
 
@@ -64,15 +68,22 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One measure of two cells. `p_adjusted` is corrected for all main measures, or all others."""
+    """One measure of two cells."""
 
+    a_cell: MeasuredCell
+    b_cell: MeasuredCell
     measure: MeasureKey
+    unit: Annotated[str, "of both medians"]
     a: Summary
     b: Summary
     ratio: Ratio
-    p_adjusted: float | None
-    verdict: Verdict
-    main: bool
+    p_adjusted: Annotated[
+        float | None,
+        "corrected for the number of main measures, or of others (Holm); null with fewer than "
+        "three pairs",
+    ]
+    verdict: Annotated[Verdict, "better in the metric's good direction"]
+    main: Annotated[bool, "the score, or the rate of a measurement and direction"]
 
 
 def paired_ratios(
@@ -219,7 +230,10 @@ def compare_cells(
         adjusted[known_p] = holm(p[known_p])
     return tuple(
         Comparison(
+            a_cell=a,
+            b_cell=b,
             measure=measure,
+            unit=measure.quantity.unit,
             a=of_a,
             b=of_b,
             ratio=ratio,

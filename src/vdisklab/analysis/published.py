@@ -25,6 +25,7 @@ from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
+from vdisklab.documents import HIDDEN
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import parse_path
@@ -35,16 +36,15 @@ from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
 class PublishedNumber:
     """One number of an article, with its table, row and column.
 
-    `value` is in the SI unit `unit`; None where the article prints that it could not be measured
-    (`+++++`). `path` and `measure` are its nearest counterpart in vdisklab, None without one.
+    `path` and `measure` are its nearest counterpart in vdisklab, None without one.
     """
 
-    article: str
+    article: Annotated[str, "with `table`, `row`, `column`: where the number is printed"]
     table: str
     row: str
     column: str
-    printed: str
-    value: float | None
+    printed: Annotated[str, "the number as it is printed"]
+    value: Annotated[float | None, "in `unit`; null where the article could not measure it"]
     unit: str
     path: str | None
     measure: MeasureKey | None
@@ -63,9 +63,9 @@ class PublishedTable:
     statistic: str
     baseline: str | None
     page_cache: PageCacheChoice
-    numbers: tuple[PublishedNumber, ...]
-    lines: tuple[str, ...]
-    contiguous: bool
+    numbers: Annotated[tuple[PublishedNumber, ...], HIDDEN]
+    lines: Annotated[tuple[str, ...], HIDDEN]
+    contiguous: Annotated[bool, HIDDEN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,22 +298,22 @@ class ShapeRow:
     """
 
     number: PublishedNumber
-    published: float
-    cell: Cell
-    ours: Ratio
-    factor: float | None
-    p_adjusted: float | None
-    shape: Shape
+    published: Annotated[float, "its ratio to its own baseline"]
+    cell: Annotated[Cell, "the counterpart here"]
+    ours: Annotated[Ratio, "the same ratio as measured here"]
+    factor: Annotated[float | None, "published ratio over the ratio here"]
+    p_adjusted: Annotated[float | None, "corrected for the number of rows (Holm)"]
+    shape: Annotated[Shape, "`agrees`: no difference is shown"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeComparison:
-    """A series compared with the user's numbers; `missing` are cells not measured here."""
+    """A series compared with the user's numbers."""
 
-    tables: tuple[PublishedTable, ...]
+    tables: Annotated[tuple[PublishedTable, ...], HIDDEN]
     baseline: Cell
     rows: tuple[ShapeRow, ...]
-    missing: tuple[Cell, ...]
+    missing: Annotated[tuple[Cell, ...], "cells that were not measured here"]
 
 
 def compare_shape(

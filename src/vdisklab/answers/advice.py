@@ -15,12 +15,10 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import (
     dropped_by_search,
     ranking_diagnostics,
-    slow_diagnostics,
 )
 from vdisklab.analysis.diagnostics.recorded import (
     ThinImage,
     has_open_load,
-    host_diagnostics,
 )
 from vdisklab.analysis.diagnostics.values import (
     bimodal_diagnostics,
@@ -30,7 +28,7 @@ from vdisklab.analysis.diagnostics.values import (
 )
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.paired_ratios import Comparison, Ratio, compare_cells
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import (
     MEAN,
     MIX,
@@ -47,12 +45,10 @@ from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.loading import (
     Loaded,
     baseline_of,
-    find_cells,
     find_measure,
     first_measure,
     load,
     load_evidence_diagnostics,
-    page_cache_diagnostics,
     require_numbers,
     stored_verdicts,
 )
@@ -62,28 +58,12 @@ from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import HostDisk, Verdicts
 from vdisklab.path.needs import Need, example_of, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
-from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import without_qemu
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.units import counted
 
 DEFAULT_METRIC = "overall"
 SCORES = {DEFAULT_METRIC: Score.OVERALL, "read": Score.READ, "write": Score.WRITE}
-_QEMU = "qemu="
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonAnswer:
-    """The comparison of two cells in every measure that both have."""
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    a: MeasuredCell
-    b: MeasuredCell
-    comparisons: tuple[Comparison, ...]
-    findings: tuple[Diagnostic, ...] = ()
-    verdicts: Verdicts = field(default_factory=Verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,72 +150,6 @@ def _no_score(scored: Scored, metric: str) -> str:
         "this campaign has no scores: its profile has no rate, or the baseline "
         f"{scored.baseline} was not measured"
     )
-
-
-def answer_comparisons(
-    results: Store, a: str, b: str, names: list[str] | None
-) -> tuple[ComparisonAnswer, ...]:
-    """One answer for each pair of cells. Raises PlanError for a path that was not measured."""
-    loaded = load(results, names)
-    pairs = match_cells(loaded.observations, a, b)
-    scored = add_scores(loaded.observations, baseline_of(loaded)[0]).observations
-    cached = page_cache_diagnostics(results, loaded)
-    verdicts = stored_verdicts(results, loaded.campaigns[0].host)
-    return tuple(
-        ComparisonAnswer(
-            campaigns=loaded.campaigns,
-            caveats=loaded.caveats,
-            a=first,
-            b=second,
-            comparisons=compare_cells(scored, first, second),
-            findings=(
-                *(diagnostic for diagnostic in cached if diagnostic.cell in (first, second)),
-                *slow_diagnostics(loaded.observations, (first, second)),
-                *host_diagnostics(loaded.campaigns, (first, second)),
-            ),
-            verdicts=verdicts,
-        )
-        for first, second in pairs
-    )
-
-
-def match_cells(
-    observations: Observations, a: str, b: str
-) -> tuple[tuple[MeasuredCell, MeasuredCell], ...]:
-    """The pairs of cells to compare: in the same page-cache state if possible, else all pairs."""
-    if a.startswith(_QEMU) and b.startswith(_QEMU):
-        return _of_two_qemus(observations, a.removeprefix(_QEMU), b.removeprefix(_QEMU))
-    of_a, of_b = find_cells(observations, a), find_cells(observations, b)
-    alike = [(x, y) for x in of_a for y in of_b if x.page_cache is y.page_cache]
-    pairs = [(x, y) for x, y in alike or [(x, y) for x in of_a for y in of_b] if x != y]
-    if not pairs:
-        raise PlanError(f"{a} and {b} are the same cell", hint="name two different paths")
-    return tuple(pairs)
-
-
-def _of_two_qemus(
-    observations: Observations, a: str, b: str
-) -> tuple[tuple[MeasuredCell, MeasuredCell], ...]:
-    """The pairs of cells that differ only in their QEMU."""
-    of_a, of_b = (_by_path(observations, name) for name in (a, b))
-    pairs = [(of_a[key], of_b[key]) for key in of_a if key in of_b]
-    if a == b or not pairs:
-        raise PlanError(
-            f"no path was measured with both QEMU {a} and QEMU {b}",
-            hint="measure both: `vdisklab run PATHS --qemu BIN --qemu BIN`",
-        )
-    return tuple(pairs)
-
-
-def _by_path(
-    observations: Observations, qemu: str
-) -> dict[tuple[DiskPath, PageCache], MeasuredCell]:
-    """The cells of one QEMU by their path without it, and their page-cache state."""
-    return {
-        (without_qemu(path), cell.page_cache): cell
-        for cell in observations.cells
-        if (path := cell.path) is not None and path.attachment.qemu == qemu
-    }
 
 
 def answer_recommendation(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vdisklab.actions.missing_claims import MissingCells, missing_cells, request_for, run_command
+from vdisklab.actions.missing_claims import missing_cells, request_for, run_command
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.caveats import Caveats
@@ -15,18 +15,11 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.published import (
-    Publication,
-    PublishedTable,
-    ShapeComparison,
-    compare_shape,
-    find_series,
-)
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load
 from vdisklab.answers.planning import load_profile
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
@@ -61,23 +54,6 @@ def status(answer: ClaimAnswer) -> ClaimStatus:
     settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
     void = settled and answer.void is not None
     return ClaimStatus.VOID if void else ClaimStatus(answer.verdict)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedAnswer:
-    """An article's series next to the measured one. `command` measures the missing cells."""
-
-    campaigns: tuple[Campaign, ...]
-    caveats: Caveats
-    comparison: ShapeComparison
-    title: str
-    command: str | None
-    findings: tuple[Diagnostic, ...] = ()
-
-    @property
-    def table(self) -> PublishedTable:
-        """The article's first table of the series."""
-        return self.comparison.tables[0]
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
@@ -217,63 +193,4 @@ def evaluate_claims(
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
         ),
         left_out=left_out,
-    )
-
-
-def answer_published(
-    results: Store,
-    name: str,
-    publications: Sequence[Publication],
-    names: list[str] | None,
-) -> PublishedAnswer:
-    """Compares a published series with the named campaigns.
-
-    Raises PlanError for an unknown series.
-    """
-    ids, _ = joinable_campaigns(results, names)
-    return evaluate_series(load(results, ids), name, publications)
-
-
-def evaluate_series(
-    loaded: Loaded, name: str, publications: Sequence[Publication]
-) -> PublishedAnswer:
-    """Compares a published series with the measured one. Raises PlanError for an unknown series."""
-    tables = find_series(name, publications)
-    (article,) = [
-        publication for publication in publications if publication.article == tables[0].article
-    ]
-    comparison = compare_shape(tables, loaded.observations)
-    command = None
-    if comparison.missing:
-        paths = tuple(dict.fromkeys(cell.path.canonical for cell in comparison.missing))
-        cells = MissingCells(DEFAULT_PROFILE, tables[0].page_cache, paths)
-        command = run_command(request_for(cells, Request(), loaded.campaigns[0]))
-    return PublishedAnswer(
-        campaigns=loaded.campaigns,
-        caveats=loaded.caveats,
-        comparison=comparison,
-        title=article.title,
-        command=command,
-        findings=(
-            *slow_diagnostics(loaded.observations),
-            *host_diagnostics(loaded.campaigns, loaded.observations.cells),
-        ),
-    )
-
-
-def evaluate_publications(
-    loaded: Loaded, publications: Sequence[Publication]
-) -> tuple[PublishedAnswer, ...]:
-    """Every published series of which at least one ratio was measured here, in their order."""
-    series = dict.fromkeys(
-        table.series
-        for publication in publications
-        for table in publication.tables
-        if table.baseline
-    )
-    answers = (evaluate_series(loaded, name, publications) for name in series)
-    return tuple(
-        answer
-        for answer in answers
-        if any(row.ours.ratio is not None for row in answer.comparison.rows)
     )

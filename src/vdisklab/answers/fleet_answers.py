@@ -15,8 +15,9 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.answers.advice import match_cells, none_meets, weighted
+from vdisklab.answers.advice import none_meets, weighted
 from vdisklab.answers.claim_answers import evaluate_claims, status
+from vdisklab.answers.compare import match_cells
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import load_chosen
 from vdisklab.errors import PlanError

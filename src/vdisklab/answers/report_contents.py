@@ -43,10 +43,9 @@ from vdisklab.answers.advice import (
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.claim_answers import (
     ClaimsAnswer,
-    PublishedAnswer,
     evaluate_claims,
-    evaluate_publications,
 )
+from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
 from vdisklab.answers.loading import (
     Loaded,
@@ -195,7 +194,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
             *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
         ),
         claims=evaluate_claims(loaded, builtin_claims()),
-        published=evaluate_publications(loaded, builtin_publications()),
+        published=all_published(loaded, builtin_publications()),
         verdicts=stored_verdicts(results, loaded.campaigns[0].host, disk),
         trade_offs=usual_front(analysis) if len(observations.cells) <= TRADE_OFF_CELLS else None,
         density=density,

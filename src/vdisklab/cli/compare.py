@@ -7,22 +7,24 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.published import builtin_publications, find_series
-from vdisklab.answers.advice import answer_comparisons
-from vdisklab.answers.claim_answers import answer_published
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.compare import compare_pairs, compare_published
 from vdisklab.answers.fleet_answers import answer_fleet_comparisons
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption, HostsOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.options import (
+    CampaignOption,
+    DbOption,
+    Format,
+    FormatOption,
+    HostsOption,
+    WhyOption,
+)
+from vdisklab.cli.shell.output import emit, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.views.comparison import (
-    comparison_document,
-    comparison_table,
-    published_document,
-    published_table,
-)
+from vdisklab.views import compare as view
 from vdisklab.views.fleet_tables import fleet_comparison_document, fleet_comparison_table
 
 PANEL = VerbPanel.LEARN
@@ -46,6 +48,7 @@ def compare(
         bool,
         typer.Option("--all", help="Every measure, not only the score and the main ones."),
     ] = False,
+    why: WhyOption = False,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
     db: DbOption = None,
@@ -77,14 +80,14 @@ def compare(
         publications = builtin_publications()
         find_series(published, publications)  # before a database is looked for
         with open_results(db) as results:
-            answer = answer_published(results, published, publications, campaign)
-        emit(form, [published_table(answer)], lambda: published_document(answer), named)
+            found = compare_published(results, published, publications, campaign)
+        print_answer(found, view.published_tables(found), form, named, why=why)
         return
     if a is None or b is None:
         raise PlanError(
             "compare takes exactly two paths", hint="`vdisklab compare ext4/raw/none ext4/qcow2`"
         )
-    whole = everything or form is Format.CSV
+    whole = everything or form is not Format.TABLE
     if hosts:
         with open_results(db) as results:
             fleet = HostsAnalysis.of_hosts(results, hosts, campaign)
@@ -97,6 +100,5 @@ def compare(
         )
         return
     with open_results(db) as results:
-        answers = answer_comparisons(results, a, b, campaign)
-    tables = [comparison_table(answer, everything=whole) for answer in answers]
-    emit(form, tables, lambda: comparison_document(answers), named)
+        answer = compare_pairs(Analysis.of(results, campaign), a, b)
+    print_answer(answer, view.tables(answer, everything=whole), form, named, why=why)

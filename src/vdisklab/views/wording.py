@@ -73,6 +73,42 @@ def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B"))
             assert_never(outcome)
 
 
+def difference(ratio: Ratio) -> str:
+    """What a ratio above 1 for "better" says: `between 43 % slower and 12 % faster`.
+
+    Without an interval it is `12 % faster`.
+    """
+    if ratio.ratio is None:
+        return "not comparable, as one is zero" if ratio.pairs else "in no round with the other"
+    if ratio.low is None or ratio.high is None:
+        return " ".join(_change(ratio.ratio))
+    low, high = _change(ratio.low), _change(ratio.high)
+    if low == high:
+        return " ".join(low)
+    if low[1] == high[1] and ratio.high < 1:
+        low, high = high, low  # the smaller number first
+    return f"between {low[0] if low[1] == high[1] else ' '.join(low)} and {' '.join(high)}"
+
+
+def _change(times: float) -> tuple[str, str]:
+    """`("12", "% faster")`, `("3.2", "times as fast")`, `("15", "times slower")`."""
+    if times < 1 / _MANY_TIMES:
+        return (_rounded(1 / times), "times slower") if times else ("infinitely", "slower")
+    if times >= 2:
+        return _rounded(times), "times as fast"
+    return _rounded(abs(times - 1) * 100), "% slower" if times < 1 else "% faster"
+
+
+_MANY_TIMES = 10
+"""A ratio of 1 to this or more is told as times, as 99 % slower says little."""
+
+
+def _rounded(number: float) -> str:
+    """Two significant digits: `0.42`, `1.2`, `43`, `1200`."""
+    size = 1 if number < 1e-6 else math.floor(math.log10(number))
+    return f"{round(number, 1 - size):.{max(0, 1 - size)}f}"
+
+
 def best_sentence(best: BestSet) -> str:
     """Which cells may be the best, and how sure that is."""
     if best.p is None:

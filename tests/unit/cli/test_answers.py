@@ -77,8 +77,11 @@ def test_the_ranking_on_a_terminal(database: Database, width: int) -> None:
     ("name", "arguments"),
     [
         ("rank-latency.txt", ("rank", "--why", "--metric", "randread-4k-q1/read/latency_p99")),
-        ("compare.txt", ("compare", "raw/none", "host")),
-        ("compare-states.txt", ("compare", "raw/writeback (warm)", "raw/writeback (cold)")),
+        ("compare.txt", ("compare", "--why", "raw/none", "host")),
+        (
+            "compare-states.txt",
+            ("compare", "--why", "raw/writeback (warm)", "raw/writeback (cold)"),
+        ),
         ("show.txt", ("show", "0104")),
         ("show-failed.txt", ("show", "01ff")),
         ("runs.txt", ("runs",)),
@@ -120,7 +123,8 @@ def test_published_numbers_stand_beside_ours(database: Database) -> None:
     found = document(
         call("compare", "--published", "debatty-2024", "--format", "json"), "published"
     )
-    shapes = {(row["path"], row["shape"]) for row in found["numbers"]}
+    rows = found["comparison"]["rows"]
+    shapes = {(row["number"]["path"], row["shape"]) for row in rows}
     assert ("raw/none", "differs") in shapes
     assert ("raw/unsafe", "not-measured") in shapes
     assert found["command"].startswith("vdisklab run host raw/default")

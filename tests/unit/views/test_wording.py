@@ -24,7 +24,28 @@ from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.results.model import Direction
 from vdisklab.views.documents.conversion import diagnostic_entries, to_json
-from vdisklab.views.wording import tie_advice, verdict
+from vdisklab.views.wording import difference, tie_advice, verdict
+
+
+@pytest.mark.parametrize(
+    ("ratio", "says"),
+    [
+        (Ratio(5, 0.803, 0.574, 1.12), "between 43 % slower and 12 % faster"),
+        (Ratio(5, 1.2, 1.1, 1.3), "between 10 and 30 % faster"),
+        (Ratio(5, 0.8, 0.79, 0.82), "between 18 and 21 % slower"),
+        (Ratio(5, 1.5, 0.996, 2.94), "between 0.40 % slower and 2.9 times as fast"),
+        (Ratio(5, 2.38, 2.36, 2.41), "2.4 times as fast"),
+        (Ratio(5, 0.01, 0.005, 0.02), "between 50 and 200 times slower"),
+        (Ratio(2, 1.25), "25 % faster"),
+        (Ratio(2, 1234.0), "1200 times as fast"),
+        (Ratio(3, 0.0), "infinitely slower"),
+        (Ratio(3), "not comparable, as one is zero"),
+        (Ratio(0), "in no round with the other"),
+    ],
+)
+def test_a_ratio_in_words(ratio: Ratio, says: str) -> None:
+    assert difference(ratio) == says
+
 
 WORDED: list[tuple[Diagnostic, str]] = [
     (TooFewRounds((cell("a"),), 1, 3), "a: measured in 1 round; a rank needs 3."),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.pareto import Standing
-from vdisklab.answers.claim_answers import PublishedAnswer
+from vdisklab.answers.compare import PublishedAnswer
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.disk_path import DiskPath
@@ -31,7 +31,7 @@ from vdisklab.views.charts.vega import (
     nominal,
     quantitative,
 )
-from vdisklab.views.comparison import compared_rows
+from vdisklab.views.compare import compared_rows
 from vdisklab.views.page.contents import caution_of
 
 MOST_POINTS = 300

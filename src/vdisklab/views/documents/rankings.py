@@ -13,12 +13,8 @@ from typing import Annotated, Literal, Self
 from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.paired_ratios import Verdict
-from vdisklab.analysis.published import Shape
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import HostDisk, Keeping, PowerCutOutcome
-from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 from vdisklab.views.documents.conversion import (
     At,
@@ -114,111 +110,6 @@ class PairKeys:
     alpha: Annotated[float, "family-wise error"]
     comparisons: Annotated[int, "pairs of cells"]
     separated: Annotated[int, "pairs shown to differ"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedMeasure:
-    """One measure of two cells."""
-
-    a: MeasuredCell
-    b: MeasuredCell
-    measure: MeasureKey
-    unit: Annotated[str, At("measure.quantity.unit")]
-    a_median: Annotated[float, At("a.median")]
-    a_low: Annotated[Number, At("a.low")]
-    a_high: Annotated[Number, At("a.high")]
-    b_median: Annotated[float, At("b.median")]
-    b_low: Annotated[Number, At("b.low")]
-    b_high: Annotated[Number, At("b.high")]
-    ratio: Annotated[Number, "A / B within rounds", At("ratio.ratio")]
-    ratio_low: Annotated[Number, "null with fewer than three pairs", At("ratio.low")]
-    ratio_high: Annotated[Number, At("ratio.high")]
-    p_adjusted: Annotated[
-        Number,
-        "corrected for the number of main measures, or of others (Holm); null with fewer than "
-        "three pairs",
-    ]
-    pairs: Annotated[int, "rounds in which both cells were measured", At("ratio.pairs")]
-    rounds_needed: Annotated[
-        int | None,
-        "rounds that would show a difference of this size with 80 % power; null above 1,000",
-        At("ratio.rounds_needed"),
-    ]
-    verdict: Annotated[Verdict, "better in the metric's good direction"]
-    main: Annotated[bool, "the score, or the rate of a measurement and direction"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPair:
-    """Two cells and all measures that both have."""
-
-    a: MeasuredCell
-    b: MeasuredCell
-    a_keeping: PathKeeping
-    b_keeping: PathKeeping
-    summary: Annotated[str, "what the main measures show, in one sentence"]
-    measures: Annotated[tuple[ComparedMeasure, ...], "the main ones first"]
-    findings: tuple[DiagnosticEntry, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonDocument:
-    """`vdisklab compare`: one entry for each pair of cells."""
-
-    format: Literal["vdisklab.compare/1"] = "vdisklab.compare/1"
-    campaigns: tuple[CampaignEntry, ...]
-    caveats: MeasuredUnder
-    pairs: tuple[ComparedPair, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRow:
-    """One published number and its counterpart here."""
-
-    path: Annotated[DiskPath, At("cell.path")]
-    page_cache: Annotated[PageCache, At("cell.page_cache")]
-    measure: Annotated[MeasureKey, At("number.measure")]
-    published: Annotated[Number, "the article's number in `unit`", At("number.value")]
-    published_ratio: Annotated[
-        float, "ratio to its own baseline", Limit("exclusiveMinimum", 0), At("published")
-    ]
-    ratio: Annotated[Number, "the same ratio as measured here", At("ours.ratio")]
-    ratio_low: Annotated[Number, At("ours.low")]
-    ratio_high: Annotated[Number, At("ours.high")]
-    p_adjusted: Number
-    pairs: Annotated[Count, At("ours.pairs")]
-    shape: Annotated[Shape, "`agrees`: no difference is shown"]
-    factor: Annotated[Number, "published ratio over the ratio here"]
-    unit: Annotated[str, At("number.unit")]
-    article: Annotated[
-        str, "with `table`, `row`, `column`: where the number is printed", At("number.article")
-    ]
-    table: Annotated[str, At("number.table")]
-    row: Annotated[str, At("number.row")]
-    column: Annotated[str, At("number.column")]
-    printed: Annotated[str, "the number as it is printed", At("number.printed")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedDocument:
-    """`vdisklab compare --published`: an article's series and the numbers measured here."""
-
-    format: Literal["vdisklab.published/1"] = "vdisklab.published/1"
-    campaigns: tuple[CampaignEntry, ...]
-    caveats: MeasuredUnder
-    article: Annotated[str, At("table.article")]
-    title: str
-    series: Annotated[str, At("table.series")]
-    machine: Annotated[str, "the article's", At("table.machine")]
-    program: Annotated[str, At("table.program")]
-    statistic: Annotated[str, At("table.statistic")]
-    baseline: Annotated[Cell, At("comparison.baseline")]
-    numbers: Annotated[tuple[PublishedRow, ...], At("comparison.rows")]
-    missing: Annotated[
-        tuple[Cell, ...], "cells that were not measured here", At("comparison.missing")
-    ]
-    command: Annotated[str | None, "measures what is missing"]
-    findings: tuple[DiagnosticEntry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,6 @@ from vdisklab.views.documents.rankings import (
     Number,
     PathKeeping,
     PowerCutAnswer,
-    PublishedDocument,
 )
 
 
@@ -268,7 +267,7 @@ class ReportDocument:
     findings: tuple[DiagnosticEntry, ...]
     values: tuple[ReportValue, ...]
     claims: ClaimsDocument | None
-    published: tuple[PublishedDocument, ...]
+    published: Annotated[tuple[Mapping[str, Any], ...], "as `compare --published` prints each"]
     figures: tuple[FigureEntry, ...]
 
 

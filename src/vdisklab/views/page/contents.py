@@ -20,7 +20,7 @@ from vdisklab.platforms.registry import configure, forms
 from vdisklab.units import counted, named
 from vdisklab.views import verdict
 from vdisklab.views.claim_results import claims_counts, stated, verdict_text
-from vdisklab.views.comparison import compared_rows, shape_text
+from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.documents.reports import ReportValue
 from vdisklab.views.durability import keeping_of

@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 
 from vdisklab.answers.report_contents import Contents
+from vdisklab.documents import document
 from vdisklab.errors import HostError
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.views.charts.vega import to_png, to_svg
 from vdisklab.views.claim_results import claims_document
-from vdisklab.views.comparison import published_document
 from vdisklab.views.documents.conversion import copy_fields, diagnostic_entries, to_json
 from vdisklab.views.documents.reports import FigureEntry, ReportDocument
 from vdisklab.views.layout import as_csv
@@ -76,7 +76,7 @@ def report_document(contents: Contents) -> ReportDocument:
         findings=diagnostic_entries((*contents.findings, *contents.failed)),
         values=tuple(long_table(contents).rows),
         claims=None if claims is None else claims_document(claims),
-        published=tuple(map(published_document, contents.published)),
+        published=tuple(map(document, contents.published)),
         figures=tuple(copy_fields(FigureEntry, figure) for figure in figures(contents, LIGHT)),
     )
 

@@ -25,8 +25,6 @@ DOMAIN = """<domain type='kvm'><name>web</name><devices>
 <target dev='vdb' bus='virtio'/></disk></devices></domain>"""
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "compare": ("compare", "raw/none", "host"),
-    "published": ("compare", "--published", "debatty-2024"),
     "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
     "advise": ("advise", "DOMAIN"),
     "audit": ("audit", "DOMAIN"),

@@ -1,38 +1,35 @@
-"""Comparisons as tables: of cells, and of published numbers with the user's."""
+"""The answers of `compare` in words and columns."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import Shape, ShapeRow
-from vdisklab.answers.advice import ComparisonAnswer
-from vdisklab.answers.claim_answers import PublishedAnswer
+from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
 from vdisklab.units import counted
-from vdisklab.views.documents.conversion import copy_fields
-from vdisklab.views.documents.rankings import (
-    ComparedMeasure,
-    ComparedPair,
-    ComparisonDocument,
-    PublishedDocument,
-    PublishedRow,
-)
-from vdisklab.views.durability import keeping_of, loss_sentences
+from vdisklab.views.durability import losses
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import OTHER_VERB, WITH_STEP, measure_name, verdict
+from vdisklab.views.wording import OTHER_VERB, WITH_STEP, difference, measure_name, verdict
 
 
-def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> Table[Comparison]:
-    """A summary, and one row per main measure; with `everything` one per measure."""
-    rows = [row for row in answer.comparisons if row.main or everything]
-    rows = rows or list(answer.comparisons)
-    notes = [*answer.caveats.notes, *map(str, answer.findings)]
-    if not answer.comparisons:
-        notes.append("The two cells have no measure in common.")
-    elif any(row.verdict is not Verdict.TOO_FEW for row in answer.comparisons):
+def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
+    """For each pair a summary, and one row per main measure; with `everything` one per measure."""
+    for pair in answer.pairs:
+        yield _pair_table(pair, answer.caveats.notes, everything)
+
+
+def _pair_table(
+    pair: ComparedPair, caveats: tuple[str, ...], everything: bool
+) -> Table[Comparison]:
+    rows = [row for row in pair.measures if row.main or everything] or list(pair.measures)
+    notes = [*caveats, *map(str, pair.findings)]
+    if not pair.measures:
+        notes.append(_NOTHING_IN_COMMON)
+    elif any(row.verdict is not Verdict.TOO_FEW for row in pair.measures):
         notes.append(
             "A/B is taken within rounds. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of main measures, or of others (Holm). Likely: the interval "
@@ -40,20 +37,20 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         )
     if any(row.measure.quantity.step is not None for row in rows):
         notes.append(WITH_STEP)
-    hidden = len(answer.comparisons) - len(rows)
+    hidden = len(pair.measures) - len(rows)
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
     columns: tuple[Column[Comparison], ...] = (
         Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
         Column(
             "A",
-            lambda row: numbers.value(row.a.median, row.measure.quantity.unit),
+            lambda row: numbers.value(row.a.median, row.unit),
             right=True,
             spare=1,
         ),
         Column(
             "B",
-            lambda row: numbers.value(row.b.median, row.measure.quantity.unit),
+            lambda row: numbers.value(row.b.median, row.unit),
             right=True,
             spare=1,
         ),
@@ -68,24 +65,23 @@ def comparison_table(answer: ComparisonAnswer, *, everything: bool = False) -> T
         Column("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
     )
     return Table(
-        f"A = {answer.a}\nB = {answer.b}",
+        f"A = {pair.a}\nB = {pair.b}",
         columns,
         rows,
         tuple(notes),
         intro=(
-            *((comparison_summary(answer),) if answer.comparisons else ()),
-            *loss_sentences((answer.a, answer.b), answer.verdicts),
+            *((comparison_summary(pair),) if pair.measures else ()),
+            *losses({pair.a: pair.a_power_cut, pair.b: pair.b_power_cut}, (pair.a, pair.b)),
         ),
-        kind=ComparedMeasure,
-        record=lambda row: _compared(answer, row),
+        kind=Comparison,
     )
 
 
-def comparison_summary(answer: ComparisonAnswer) -> str:
+def comparison_summary(pair: ComparedPair) -> str:
     """What the main measures show: how many for A, for B, likely, and the score's ratio."""
-    rows = [row for row in answer.comparisons if row.main] or list(answer.comparisons)
+    rows = [row for row in pair.measures if row.main] or list(pair.measures)
     if not rows:
-        return "The two cells have no measure in common."
+        return _NOTHING_IN_COMMON
     counts = Counter(row.verdict for row in rows)
     if counts[Verdict.TOO_FEW] == len(rows):
         most = max(row.ratio.pairs for row in rows)
@@ -96,13 +92,11 @@ def comparison_summary(answer: ComparisonAnswer) -> str:
     sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
     score = next((row for row in rows if row.measure.name == "score"), None)
     if score is not None and score.ratio.ratio is not None:
-        interval = numbers.ratio_interval(score.ratio.low, score.ratio.high)
-        sentence_parts.append(
-            f"by the score A/B is {numbers.ratio(score.ratio.ratio)} (95 %: {interval})"
-        )
+        sentence_parts.append(f"by the score A is {difference(score.ratio)}")
     return "; ".join(sentence_parts) + "."
 
 
+_NOTHING_IN_COMMON = "The two cells have no measure in common."
 _OUTCOMES = {
     Verdict.A_BETTER: "A is faster in {}",
     Verdict.B_BETTER: "B is faster in {}",
@@ -113,30 +107,7 @@ _OUTCOMES = {
 }
 
 
-def comparison_document(answers: tuple[ComparisonAnswer, ...]) -> ComparisonDocument:
-    """The JSON form: one entry of `pairs` for each two compared cells."""
-    return copy_fields(
-        ComparisonDocument,
-        answers[0],
-        pairs=tuple(
-            copy_fields(
-                ComparedPair,
-                answer,
-                a_keeping=keeping_of(answer.a, answer.verdicts),
-                b_keeping=keeping_of(answer.b, answer.verdicts),
-                summary=comparison_summary(answer),
-                measures=tuple(_compared(answer, row) for row in answer.comparisons),
-            )
-            for answer in answers
-        ),
-    )
-
-
-def _compared(answer: ComparisonAnswer, row: Comparison) -> ComparedMeasure:
-    return copy_fields(ComparedMeasure, row, a=answer.a, b=answer.b)
-
-
-def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
+def published_tables(answer: PublishedAnswer) -> Iterator[Table[ShapeRow]]:
     """One row per published number that has a counterpart here."""
     comparison = answer.comparison
     first = answer.table
@@ -151,8 +122,6 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
             "The article's numbers have no interval; yours have one. `differs` is "
             "corrected for the number of rows (Holm)."
         )
-    if answer.command:
-        notes.append("To measure what is missing:")
     title = f"{answer.title}\n({first.series})"
     warning = answer.caveats.warning
     if warning is not None:
@@ -179,15 +148,8 @@ def published_table(answer: PublishedAnswer) -> Table[ShapeRow]:
         Column("n", lambda row: str(row.ours.pairs), right=True, spare=1),
         Column("shape", shape_text, folds=WORDS),
     )
-    command = (answer.command,) if answer.command else ()
-    return Table(
-        title, columns, comparison.rows, tuple(notes), command, kind=PublishedRow, record=_published
-    )
-
-
-def published_document(answer: PublishedAnswer) -> PublishedDocument:
-    """The JSON form."""
-    return copy_fields(PublishedDocument, answer)
+    command = ("# To measure what is missing:", answer.command) if answer.command else ()
+    yield Table(title, columns, comparison.rows, tuple(notes), command, kind=ShapeRow)
 
 
 def shape_text(row: ShapeRow) -> str:
@@ -206,7 +168,3 @@ def shape_text(row: ShapeRow) -> str:
 def compared_rows(answer: PublishedAnswer) -> Sequence[ShapeRow]:
     """The rows of a series that have a counterpart here."""
     return [row for row in answer.comparison.rows if row.shape is not Shape.NOT_MEASURED]
-
-
-def _published(row: ShapeRow) -> PublishedRow:
-    return copy_fields(PublishedRow, row)
