@@ -75,7 +75,7 @@ indented
 cat >/tmp/audited.py <<'P'
 """A guest's disk on somebody's LUKS is recognised, with what it does to discards."""
 import subprocess
-from vdisklab.answers.disk_groups import _device_layers
+from vdisklab.answers.disks import _device_layers
 
 for flags in ([], ["--allow-discards"]):
     subprocess.run(["cryptsetup", "open", *flags, "--key-file", "/tmp/key", "/tmp/theirs", "theirs"], check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers.disk_context import read_contexts
+from vdisklab.answers.disks import read_contexts
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path

@@ -20,7 +20,10 @@ from vdisklab.documents import schemas
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = schemas(documents())
+GUEST = str(ROOT / "tests" / "data" / "guests" / "machine.yaml")
 CASES: dict[str, tuple[str, ...]] = {
+    "audit": ("audit", GUEST, "--need", "durable", "--need", "format=qcow2"),
+    "advise": ("advise", GUEST),
     "rank": ("rank",),
     "compare": ("compare", "raw/none", "host"),
     "published": ("compare", "--published", "debatty-2024"),

@@ -13,15 +13,15 @@ import typer
 from rich.console import Console
 
 from vdisklab.actions.measure import Measured, measure
-from vdisklab.answers.disk_advice import AdviceAnswer, advise_groups
-from vdisklab.answers.disk_groups import group_disks
+from vdisklab.answers.advise import AdviceAnswer, advise_groups
+from vdisklab.answers.disks import group_disks
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
     EXIT_CELLS_FAILED,
@@ -34,7 +34,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.settings import Request, merge
 from vdisklab.results.store import Store, open_store
-from vdisklab.views.advised_disks import advice_document, advice_table
+from vdisklab.views import advise as view
 
 PANEL = VerbPanel.GUESTS
 
@@ -117,12 +117,7 @@ def advise(
                     0, "Interrupted: all runs so far are kept; the same command continues."
                 )
     answer = replace(answer, notes=(*notes, *answer.notes))
-    emit(
-        form,
-        [advice_table(answer)],
-        lambda: advice_document(answer),
-        Named.of(request.db, campaign),
-    )
+    print_answer(answer, view.tables(answer), form, Named.of(request.db, campaign), why=True)
     return status
 
 

@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.answers.disk_audit import answer_audit
+from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.path.platforms import PRINTED
-from vdisklab.views.audited_disks import audit_document, audit_table
+from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS
 
@@ -62,9 +62,9 @@ def audit(
     """
     host, needs = LocalHost(), parse_needs(need)
     guests = read_disks(host, domains or (), libvirt)
-    answer = answer_audit(
+    answer = audit_disks(
         host, guests.disks, needs, campaign, db, host_disk=disk or HostDisk.VOLATILE
     )
     for note in guests.notes:
         print(f"note: {note}", file=sys.stderr)
-    emit(form, [audit_table(answer)], lambda: audit_document(answer), Named.of(db, campaign))
+    print_answer(answer, view.tables(answer), form, Named.of(db, campaign), why=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.answers.disk_export import answer_export, libvirt_version
+from vdisklab.answers.export import answer_export, libvirt_version
 from vdisklab.cli.shell.options import DbOption, DiskOption
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.path.disk_path import parse_path
@@ -16,7 +16,7 @@ from vdisklab.path.needs import needs_help, parse_needs
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import parse_size
-from vdisklab.views.durability import durability_sentence
+from vdisklab.views.export import notes
 
 PANEL = VerbPanel.GUESTS
 
@@ -79,8 +79,5 @@ def export(
     )
     answer = answer_export(request, to, parse_needs(need), disk or HostDisk.VOLATILE, db)
     sys.stdout.write(answer.configuration.text)
-    for note in (*answer.configuration.gaps, *answer.configuration.requirements):
+    for note in notes(answer):
         print(f"note: {note}", file=sys.stderr)
-    if not answer.durability.keeping.acceptable:
-        sentence = durability_sentence(str(answer.path), answer.durability)
-        print(f"note: {sentence}", file=sys.stderr)

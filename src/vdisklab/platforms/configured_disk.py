@@ -1,8 +1,7 @@
 """One disk of an existing guest: its path and its risks.
 
-A new risk is one class, one function in `_CHECKS`, and one case in the wording
-(`views/audited_disks.py`), which the type checker requires. `vdisklab.path` defines the
-meaning of paths.
+A new risk is one class, which says itself, and one function in `_CHECKS`. `vdisklab.path` defines
+the meaning of paths.
 """
 
 from __future__ import annotations
@@ -10,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+from vdisklab.as_text import Saying
+from vdisklab.documents import HIDDEN
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import (
@@ -21,8 +23,9 @@ from vdisklab.path.durability import (
     writes_in_place,
 )
 from vdisklab.path.platforms import Platform
-from vdisklab.path.rules import Impossible, impossible, native_without_direct
+from vdisklab.path.rules import impossible, native_without_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,19 @@ class ConfiguredDisk:
     domain: str
     target: str
     source: str | None
-    path: DiskPath | None
+    path: Annotated[DiskPath | None, "as configured, without host layers; null with `problem`"]
     noted: DiskPath | None = None
-    problem: str | None = None
-    read_only: bool = False
+    problem: Annotated[str | None, "why there is no disk path"] = None
+    read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"] = False
     platform: Platform = Platform.LIBVIRT
-    guest: str = ""
-    text: str = ""
-    controller: str = ""
-    io_thread: str | None = None
+    guest: Annotated[str, "its platform's name for the guest"] = ""
+    text: Annotated[str, HIDDEN] = ""
+    controller: Annotated[str, HIDDEN] = ""
+    io_thread: Annotated[str | None, HIDDEN] = None
     architecture: str | None = None
-    on_file_volume: bool = False
-    probed: bool = False
-    limits: tuple[str, ...] = ()
+    on_file_volume: Annotated[bool, HIDDEN] = False
+    probed: Annotated[bool, HIDDEN] = False
+    limits: Annotated[tuple[str, ...], "I/O limits that a path cannot express"] = ()
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -123,20 +126,38 @@ def backing_of(path: DiskPath) -> BackingDevices:
     return BackingDevices(devices=(Path("DEVICE"),)) if whole else WORK_DIRECTORY
 
 
+class Risk(Saying):
+    """What may go wrong with a disk as it is configured, with its remedy."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class FlushesDropped:
+class FlushesDropped(Risk):
     """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
 
+    def __str__(self) -> str:
+        return (
+            "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
+            "be safe. Use none or writeback, which pass them on."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class FlushesDroppedBelow:
+class FlushesDroppedBelow(Risk):
     """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
 
     reason: str
 
+    def __str__(self) -> str:
+        return (
+            f"Flushes are dropped below the image: {self.reason}. A power cut may lose or corrupt "
+            "what the guest believes to be safe."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class HangsOnGuestFlushes:
+class DurableOnceFlushed(Risk):
     """A volatile write cache: only what the guest flushes is durable.
 
     `in_memory` is True unless it is known that the disk's own cache holds all that finds the data
@@ -145,52 +166,107 @@ class HangsOnGuestFlushes:
 
     in_memory: bool
 
+    @property
+    def where(self) -> str:
+        """Where unflushed data are, as a clause."""
+        if self.in_memory:
+            return "the host's memory may hold them, or the only note of where they are"
+        return "they are in the disk's own cache"
+
+    def __str__(self) -> str:
+        return f"Data are durable once the guest has flushed them; until then {self.where}."
+
 
 @dataclass(frozen=True, slots=True)
-class FuaForgotten:
+class FuaForgotten(Risk):
     """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
 
+    def __str__(self) -> str:
+        return (
+            "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
+            "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
+            "Use virtio, or write_cache=off (the property write-cache=off of the device)."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class FlushAfterEachWrite:
+class FlushAfterEachWrite(Risk):
     """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
 
+    def __str__(self) -> str:
+        return "No write cache: each write is flushed at once, which is safe and slow."
+
 
 @dataclass(frozen=True, slots=True)
-class MayOutgrow:
+class MayOutgrow(Risk):
     """A thin image that may grow by more bytes than its file system has left."""
 
     may_grow: int
     free: int
 
+    def __str__(self) -> str:
+        return (
+            f"The image may grow by {format_bytes(self.may_grow)}, and its file system has "
+            f"{format_bytes(self.free)} left: when it is full, the guest stops or gets errors. "
+            "Free some space, or allocate the image in full."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class SlowBus:
+class SlowBus(Risk):
     """A bus that emulates a real controller, although virtio is faster."""
 
     bus: Bus
 
+    def __str__(self) -> str:
+        return f"{self.bus} emulates a real controller; virtio does the same with less work."
+
 
 @dataclass(frozen=True, slots=True)
-class AioConflict:
+class AioConflict(Risk):
     """aio=native without O_DIRECT: QEMU does not start."""
 
     cache: CacheMode
 
+    def __str__(self) -> str:
+        return (
+            f"io=native needs O_DIRECT, which {self.cache} does not use: QEMU refuses to start. "
+            f"Use cache {CacheMode.choices(lambda mode: mode.direct)}, or io threads."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class NoDiscard:
+class NoDiscard(Risk):
     """A thin image that never shrinks, because the guest's discards are ignored."""
 
+    def __str__(self) -> str:
+        return (
+            "A thin image, and discards are ignored: it only ever grows. "
+            "Set discard=unmap and run fstrim in the guest."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class OtherFormat:
+class CannotWork(Risk):
+    """A path that is impossible."""
+
+    reason: str
+    instead: str
+
+    def __str__(self) -> str:
+        return f"It cannot work: {self.reason}; {self.instead}."
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFormat(Risk):
     """The image's first bytes show another format than the configuration says."""
 
     configured: ImageFormat
     header: ImageFormat
 
-    def __str__(self) -> str:
+    @property
+    def clause(self) -> str:
+        """What does not fit, and what to do, without a full stop."""
         begins = (
             f"has no header of {self.configured}"
             if self.header is ImageFormat.RAW
@@ -201,49 +277,52 @@ class OtherFormat:
             "`qemu-img info` before the guest writes to it again"
         )
 
+    def __str__(self) -> str:
+        return f"The disk does not fit its file: {self.clause}."
+
 
 @dataclass(frozen=True, slots=True)
-class FileVolume:
+class FileVolume(Risk):
     """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
 
+    def __str__(self) -> str:
+        return (
+            "The claim has volumeMode Filesystem: QEMU opens an image file on it. In one "
+            "published cluster random writes were 48 times as fast with volumeMode Block "
+            "(neil1taylor/storage-perf-tests, latency-patterns.md); measure it in yours."
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class LimitsBeyondPath:
+class LimitsBeyondPath(Risk):
     """I/O limits that a path cannot express, so no speed measured without them is this disk's."""
 
     limits: tuple[str, ...]
 
-    def __str__(self) -> str:
+    @property
+    def clause(self) -> str:
+        """The same without a capital and a full stop."""
         return (
             f"it has I/O limits that a path cannot express ({', '.join(self.limits)}), so no speed "
             "that was measured without them is shown for it; a path has throttle_iops=N and "
             "throttle_bps=SIZE, for reads and writes together and without bursts"
         )
 
+    def __str__(self) -> str:
+        return f"I{self.clause[1:]}."
+
 
 @dataclass(frozen=True, slots=True)
-class StaleNote:
+class StaleNote(Risk):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
 
     noted: str
 
-
-Risk = (
-    FlushesDropped
-    | FlushesDroppedBelow
-    | HangsOnGuestFlushes
-    | FuaForgotten
-    | FlushAfterEachWrite
-    | MayOutgrow
-    | SlowBus
-    | AioConflict
-    | NoDiscard
-    | Impossible
-    | OtherFormat
-    | FileVolume
-    | LimitsBeyondPath
-    | StaleNote
-)
+    def __str__(self) -> str:
+        return (
+            f"vdisklab's note in the metadata says {self.noted}, but the XML was changed since; "
+            "what the XML says counts."
+        )
 
 
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
@@ -268,7 +347,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
-    return impossible(path, backing_of(path))
+    reason = impossible(path, backing_of(path))
+    return None if reason is None else CannotWork(reason.reason, reason.instead)
 
 
 def _other_format(path: DiskPath, context: DiskContext) -> Risk | None:
@@ -298,7 +378,7 @@ def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
         return FlushAfterEachWrite()
     if needs_no_flush(path, context.disk):
         return None
-    return HangsOnGuestFlushes(in_memory=not writes_in_place(path))
+    return DurableOnceFlushed(in_memory=not writes_in_place(path))
 
 
 def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:

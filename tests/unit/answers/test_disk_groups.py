@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers import disk_groups
+from vdisklab.answers import disks as disk_groups
 
 
 @pytest.mark.parametrize(

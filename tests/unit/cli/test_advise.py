@@ -85,10 +85,10 @@ def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
         limited(guest(tmp_path, "raw/unsafe", "fast")),
         guest(tmp_path, "raw/default", "free"),
     ]
-    found = {group["path"]: group for group in advised(capsys, *guests[:2])["groups"]}
-    assert found["raw/default"]["advice"] == "cannot be measured"
+    found = {group["group"]["path"]: group for group in advised(capsys, *guests[:2])["advice"]}
+    assert found["raw/default"]["action"] == "cannot be measured"
     assert "(read_iops_sec=500)" in found["raw/default"]["reason"]
-    assert (found["raw/unsafe"]["advice"], found["raw/unsafe"]["gain"]) == ("change", None)
+    assert (found["raw/unsafe"]["action"], found["raw/unsafe"]["gain"]) == ("change", None)
     main(["audit", *guests, "--format", "json"])
     standings = [disk["standing"] for disk in json.loads(capsys.readouterr().out)["disks"]]
     assert [standing is None for standing in standings] == [True, True, False]
@@ -101,31 +101,36 @@ def test_a_disk_is_kept_or_changed_by_what_was_measured(
 ) -> None:
     slow, good = guest(tmp_path, "raw/default", "slow"), guest(tmp_path, "raw/none", "good")
     document = advised(capsys, slow, good)
-    change, keep = document["groups"]
-    assert document["headline"] == "2 disks: change 1, keep 1"
-    assert (change["advice"], change["path"], change["to"]) == ("change", "raw/default", "raw/none")
-    assert change["gain"] == pytest.approx(1.6, rel=0.05)
-    assert change["gain_low"] > 1
-    assert change["sentence"].startswith("change to raw/none: +6")
-    (disk,) = change["disks"]
-    assert disk["paste"].endswith("--disk driver.cache=none,driver.io=threads")
-    assert disk["undo"] == "virsh define slow.before.xml"
-    assert keep["advice"] == "keep"
-    assert keep["other"] != keep["path"]
-    assert f"the best other is {keep['other']}, " in keep["sentence"]
+    change, keep = document["advice"]
+    assert document["sentences"][0] == "2 disks: change 1, keep 1"
+    assert (change["action"], change["group"]["path"], change["to"]) == (
+        "change",
+        "raw/default",
+        "raw/none",
+    )
+    assert change["gain"]["ratio"] == pytest.approx(1.6, rel=0.05)
+    assert change["gain"]["low"] > 1
+    assert any("change to raw/none: +6" in text for text in document["sentences"])
+    (lines,) = change["changes"]
+    assert lines["paste"].endswith("--disk driver.cache=none,driver.io=threads")
+    assert lines["undo"] == "virsh define slow.before.xml"
+    assert keep["action"] == "keep"
+    assert keep["other"] != keep["group"]["path"]
+    assert f"the best other is {keep['other']}, " in " ".join(document["sentences"])
     assert keep["to"] is None
-    assert keep["disks"][0]["paste"] is None
+    assert keep["changes"] == []
 
 
 def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (group,) = advised(capsys, guest(tmp_path, "raw/unsafe"))["groups"]
+    document = advised(capsys, guest(tmp_path, "raw/unsafe"))
+    (group,) = document["advice"]
     assert group["for_safety"]
-    assert group["power_cut_now"] == "lost-by-construction"
-    assert group["power_cut_then"] == "not-tested"
-    assert group["gain"] < 0.7
-    assert "it passes flushes on (untested), at -4" in group["sentence"]
+    assert group["now"]["keeping"] == "lost-by-construction"
+    assert group["then"]["keeping"] == "not-tested"
+    assert group["gain"]["ratio"] < 0.7
+    assert "it passes flushes on (untested), at -4" in " ".join(document["sentences"])
 
 
 def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
@@ -141,7 +146,7 @@ def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
     )
     document = advised(capsys, str(machine))
     assert document["planned"] == []
-    reasons = {group["path"]: group["reason"] for group in document["groups"]}
+    reasons = {group["group"]["path"]: group["reason"] for group in document["advice"]}
     assert reasons["raw/none/virtio:discard=unmap"] == (
         "no line changes the disks of a VirtualMachineInstance and of nothing else: "
         "name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`"
@@ -154,15 +159,15 @@ def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
 def test_a_disk_that_needs_no_flush_never_gets_one_that_does(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (group,) = advised(capsys, guest(tmp_path, "qcow2/writethrough"))["groups"]
-    assert (group["advice"], group["to"]) == ("change", "qcow2/directsync")
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/writethrough"))["advice"]
+    assert (group["action"], group["to"]) == ("change", "qcow2/directsync")
 
 
 def test_a_conversion_is_named_beside_the_setting(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (group,) = advised(capsys, guest(tmp_path, "qcow2/none"))["groups"]
-    assert group["advice"] != "change"
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/none"))["advice"]
+    assert group["action"] != "change"
     assert group["rebuilt"] is None or group["rebuilt"].startswith("raw/none")
 
 
@@ -201,16 +206,16 @@ def test_an_empty_image_is_no_conversion(
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(speeds=speeds), campaigns=[here])
-    (group,) = advised(capsys, guest(tmp_path, "raw/none"))["groups"]
-    assert (group["advice"], group["rebuilt"]) == ("keep", None)
+    (group,) = advised(capsys, guest(tmp_path, "raw/none"))["advice"]
+    assert (group["action"], group["rebuilt"]) == ("keep", None)
 
 
 def test_what_was_not_measured_is_planned(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = advised(capsys, guest(tmp_path, "raw/none/sata"))
-    (group,), (planned,) = document["groups"], document["planned"]
-    assert group["advice"] == "measure"
+    (group,), (planned,) = document["advice"], document["planned"]
+    assert group["action"] == "measure"
     assert planned["seconds"] > 60
     assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
     assert f"--dir {tmp_path}" in planned["command"]
@@ -258,10 +263,11 @@ def test_each_reason_why_a_disk_cannot_be_measured(
         "/dev/nonexistent"),
     ]  # fmt: skip
     lies, wrong, device = sorted(
-        advised(capsys, *files)["groups"], key=lambda group: group["disks"][0]["domain"] != "lies"
+        advised(capsys, *files)["advice"],
+        key=lambda group: group["group"]["disks"][0]["domain"] != "lies",
     )
     assert lies["reason"].startswith("it is configured as raw, and its file begins like qcow2: ")
-    assert {group["advice"] for group in (lies, wrong, device)} == {"cannot be measured"}
+    assert {group["action"] for group in (lies, wrong, device)} == {"cannot be measured"}
     reasons = " ".join(group["reason"] for group in (wrong, device))
     assert f"its guest is {other} and this host is {platform.machine()}: ask on a host" in reasons
     assert "block device whose layers are not known" in reasons
@@ -272,8 +278,8 @@ def test_a_read_only_disk_gets_no_advice(
 ) -> None:
     xml = Path(guest(tmp_path, "raw/unsafe", "reader"))
     xml.write_text(xml.read_text().replace("</disk>", "<readonly/></disk>"))
-    (group,) = advised(capsys, str(xml))["groups"]
-    assert group["advice"] == "cannot be measured"
+    (group,) = advised(capsys, str(xml))["advice"]
+    assert group["action"] == "cannot be measured"
     assert "it is read-only, and vdisklab measures with writes: keep it" in group["reason"]
 
 
@@ -306,7 +312,7 @@ def test_a_directory_skips_what_is_no_guest(
     guest(directory, "raw/none")
     (directory / "net.xml").write_text("<network/>")
     document = advised(capsys, str(directory))
-    assert len(document["groups"]) == 1
+    assert len(document["advice"]) == 1
     (note,) = document["notes"]
     assert "not a libvirt domain" in note
 
@@ -411,7 +417,7 @@ def test_a_campaign_of_fewer_rounds_is_continued(
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
     document = advised(capsys, guest(tmp_path, "raw/none"), "--rounds", str(rounds))
-    assert document["groups"][0]["advice"] == "keep"
+    assert document["advice"][0]["action"] == "keep"
     assert bool(document["planned"]) == continued
 
 
@@ -444,10 +450,10 @@ def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(3, speeds, noise=1.0), campaigns=[here])
-    (group,) = advised(capsys, guest(tmp_path, "raw/writeback"))["groups"]
-    assert group["advice"] == "keep"
+    (group,) = advised(capsys, guest(tmp_path, "raw/writeback"))["advice"]
+    assert group["action"] == "keep"
     assert group["other"] == "raw/none/virtio:iothread=on"
-    assert group["gain"] > 1
+    assert group["gain"]["ratio"] > 1
 
 
 INSTANCE = """\
@@ -472,15 +478,15 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
     file = tmp_path / "instance.yaml"
     file.write_text(INSTANCE.replace(" MORE", ""))
     document = advised(capsys, str(file), "--dir", str(tmp_path))
-    assert document["groups"][0]["advice"] == "measure"
+    assert document["advice"][0]["action"] == "measure"
     command = document["planned"][0]["command"]
     own = "raw/none/scsi:aio=io_uring:discard=unmap"
     assert f"vdisklab run {own} raw/writeback/scsi:discard=unmap " in command
     assert "iothread" not in command
     file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
-    (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["groups"]
-    assert (group["advice"], group["to"]) == ("change", own)
-    assert group["disks"][0]["paste"] == "incus config device set web root io.cache=none"
+    (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["advice"]
+    assert (group["action"], group["to"]) == ("change", own)
+    assert group["changes"][0]["paste"] == "incus config device set web root io.cache=none"
 
 
 def test_an_interrupted_measurement_is_said(

@@ -15,7 +15,8 @@ from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
-from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, unlikeness
+from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
+from vdisklab.answers.disks import unlikeness
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
@@ -25,7 +26,7 @@ from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
-from vdisklab.views.audited_disks import audit_table
+from vdisklab.views import audit as view
 
 NETWORK = """<domain><name>far</name><devices><disk type='network'>
 <source protocol='rbd' name='p/i'/><target dev='vda' bus='virtio'/></disk></devices></domain>"""
@@ -55,14 +56,14 @@ def test_each_disk_says_which_need_it_lacks(
     with open_store(str(tmp_path / "results.sqlite")) as store:
         store.add_campaign(CAMPAIGN)
     good, bad, far = audited(capsys, *domains, "--need", "durable", "--need", "format=qcow2")
-    assert [need["met"] for need in good["needs"]] == [True, True]
+    assert (good["lacks"], good["undecided"]) == ({}, {})
     assert good["instead"] is None
-    assert bad["needs"] == [
-        {"need": "durable", "met": False, "reason": "cache mode unsafe drops flushes"},
-        {"need": "format=qcow2", "met": False, "reason": "its format is raw"},
-    ]
+    assert bad["lacks"] == {
+        "durable": "cache mode unsafe drops flushes", "format=qcow2": "its format is raw",
+    }  # fmt: skip
     assert bad["instead"] == "qcow2/none"
-    assert [need["met"] for need in far["needs"]] == [None, None]
+    assert far["path"] is None
+    assert far["disk"]["problem"]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +90,7 @@ def test_stored_power_cuts_decide(
         store.add_campaign(CAMPAIGN)
         store.add_power_cut(replace(LOST, path="ext4/qcow2/none", host=CAMPAIGN.host))
     good, *_ = audited(capsys, *domains, "--need", "durable")
-    (need,) = good["needs"]
-    assert need["met"] is False
-    assert "power cuts" in need["reason"]
+    assert "power cuts" in good["lacks"]["durable"]
     assert good["instead"] not in (None, "ext4/qcow2/none")
 
 
@@ -108,10 +107,10 @@ def test_unknown_layers_leave_a_need_open(
     db = ("--db", str(tmp_path / "results.sqlite"))
     (disk,) = audited(capsys, *words, "--need", "format=qcow2", *db)
     unknown = "the host layers of /nonexistent/a.img are unknown"
-    assert [(need["need"], need["met"]) for need in disk["needs"]] == [
-        ("layer=lvm", None), ("snapshots", None), ("durable", True), ("format=qcow2", False),
-    ]  # fmt: skip
-    assert disk["needs"][0]["reason"] == f"it has no host layer, and {unknown}"
+    assert (list(disk["undecided"]), list(disk["lacks"])) == (
+        ["layer=lvm", "snapshots"], ["format=qcow2"],
+    )  # fmt: skip
+    assert disk["undecided"]["layer=lvm"] == f"it has no host layer, and {unknown}"
     assert main(["audit", *words, *db]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"It is unknown whether it meets layer=lvm: it has no host layer, and {unknown}." in out
@@ -119,7 +118,7 @@ def test_unknown_layers_leave_a_need_open(
     assert "does not meet" not in out
     file.write_text(noted)  # its note says which layers it has
     (disk,) = audited(capsys, *words, *db)
-    assert [need["met"] for need in disk["needs"]] == [False, False, True]
+    assert list(disk["lacks"]) == ["layer=lvm", "snapshots"]
 
 
 def test_the_table_has_the_column_only_when_asked(
@@ -169,9 +168,9 @@ def test_an_audited_disk_has_its_standing(
     assert first["path"] == "raw/default"
     assert first["standing"]["exact"] is True
     assert first["standing"]["better"] == "raw/none"
-    assert first["standing"]["gain"] == pytest.approx(1.6, rel=0.05)
+    assert first["standing"]["gain"]["ratio"] == pytest.approx(1.6, rel=0.05)
     assert second["standing"] is None
-    assert [risk["kind"] for risk in second["risks"]] == ["hangs-on-guest-flushes", "slow-bus"]
+    assert [risk["kind"] for risk in second["risks"]] == ["durable-once-flushed", "slow-bus"]
     assert main(["audit", *files]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert second["nearest"]["cell"] == "qcow2/none"
@@ -199,10 +198,11 @@ def test_what_holds_for_nearly_every_disk_is_said_once_at_the_end(
     assert "read-only" in out
     assert "Flushes are dropped" not in out
     *written, read_only = answer(capsys, "audit", str(file), "--need", "durable")["disks"]
-    assert [disk["read_only"] for disk in written] == [False] * 3
-    assert read_only["read_only"] is True
+    assert [disk["disk"]["read_only"] for disk in written] == [False] * 3
+    assert read_only["disk"]["read_only"] is True
     assert read_only["risks"] == []
-    assert read_only["needs"] == [{"need": "durable", "met": True, "reason": None}]
+    assert read_only["lacks"] == {}
+    assert read_only["power_cut"] is None
 
 
 def test_an_audit_needs_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_the_audit_reads_the_verdicts(
     file = tmp_path / "web.xml"
     file.write_text(AUDITED)
     (disk,) = answer(capsys, "audit", str(file))["disks"]
-    assert disk["power_cut"] is None
+    assert disk["power_cut"]["tested"] is None
     store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
     (disk,) = answer(capsys, "audit", str(file))["disks"]
     assert disk["power_cut"]["keeping"] == "lost-in-test"
@@ -336,7 +336,7 @@ def test_what_the_hosts_disk_claims_decides_which_power_cuts_count(
     claims = (ClaimedCache("nvme0n1", cache, True),)
     audited = AuditedDisk(disk, disk.path, (), None, caches=claims)
     answer = AuditAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
-    notes = [note for note in audit_table(answer).notes if note.startswith("nvme0n1 claims")]
+    notes = [note for note in next(view.tables(answer)).notes if note.startswith("nvme0n1 claims")]
     assert len(notes) == (words is not None)
     assert (words or "") in "".join(notes)
 
@@ -352,7 +352,8 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
     (disk,) = audited(capsys, str(tmp_path / "a.xml"))
     device = device_of(tmp_path)
     leaves = () if device is None else device.leaves()
-    assert disk["write_caches"] == {leaf.name: leaf.write_cache for leaf in leaves}
+    found = {cache["name"]: cache["write_cache"] for cache in disk["caches"]}
+    assert found == {leaf.name: leaf.write_cache for leaf in leaves}
 
 
 @pytest.mark.parametrize(

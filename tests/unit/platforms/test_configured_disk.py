@@ -8,18 +8,18 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import CacheMode
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
     AioConflict,
+    CannotWork,
     ConfiguredDisk,
     DiskContext,
+    DurableOnceFlushed,
     FlushAfterEachWrite,
     FlushesDropped,
     FlushesDroppedBelow,
     FuaForgotten,
-    HangsOnGuestFlushes,
     MayOutgrow,
     NoDiscard,
     Risk,
@@ -37,28 +37,28 @@ def risks_of(path: str, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, .
     ("path", "expected"),
     [
         ("raw/unsafe", (FlushesDropped(),)),
-        ("ext4/raw/none", (HangsOnGuestFlushes(in_memory=False),)),
-        ("ext4/qcow2/none", (HangsOnGuestFlushes(in_memory=False),)),
-        ("raw/none", (HangsOnGuestFlushes(in_memory=True),)),
-        ("btrfs/raw/none", (HangsOnGuestFlushes(in_memory=True),)),
-        ("ext4/qcow2:backing=1/none", (HangsOnGuestFlushes(in_memory=True),)),
+        ("ext4/raw/none", (DurableOnceFlushed(in_memory=False),)),
+        ("ext4/qcow2/none", (DurableOnceFlushed(in_memory=False),)),
+        ("raw/none", (DurableOnceFlushed(in_memory=True),)),
+        ("btrfs/raw/none", (DurableOnceFlushed(in_memory=True),)),
+        ("ext4/qcow2:backing=1/none", (DurableOnceFlushed(in_memory=True),)),
         ("tmpfs/raw/none", (FlushesDroppedBelow("tmpfs is memory"),)),
         ("ext4:barrier=off/raw/directsync",
          (FlushesDroppedBelow("ext4:barrier=off sends no flushes to the disk"),)),
-        ("raw/default", (HangsOnGuestFlushes(in_memory=True),)),
+        ("raw/default", (DurableOnceFlushed(in_memory=True),)),
         ("raw/writethrough", (FlushAfterEachWrite(),)),
-        ("ext4/raw/none/nvme", (FuaForgotten(), HangsOnGuestFlushes(in_memory=False))),
-        ("raw/default/nvme", (FuaForgotten(), HangsOnGuestFlushes(in_memory=True))),
+        ("ext4/raw/none/nvme", (FuaForgotten(), DurableOnceFlushed(in_memory=False))),
+        ("raw/default/nvme", (FuaForgotten(), DurableOnceFlushed(in_memory=True))),
         ("raw/none/nvme:write_cache=off", (FlushAfterEachWrite(),)),
         ("raw/directsync/nvme", (FlushAfterEachWrite(),)),
         ("raw/unsafe/nvme", (FlushesDropped(),)),
         ("raw/writeback/virtio:write_cache=off", (FlushAfterEachWrite(),)),
-        ("raw/writethrough/virtio:write_cache=on", (HangsOnGuestFlushes(in_memory=True),)),
+        ("raw/writethrough/virtio:write_cache=on", (DurableOnceFlushed(in_memory=True),)),
         ("raw/writeback/virtio:aio=native",
-         (AioConflict(CacheMode.WRITEBACK), HangsOnGuestFlushes(in_memory=True))),
-        ("qcow2:preallocation=off/none", (HangsOnGuestFlushes(in_memory=True), NoDiscard())),
+         (AioConflict(CacheMode.WRITEBACK), DurableOnceFlushed(in_memory=True))),
+        ("qcow2:preallocation=off/none", (DurableOnceFlushed(in_memory=True), NoDiscard())),
         ("qcow2:preallocation=off/none/virtio:discard=unmap",
-         (HangsOnGuestFlushes(in_memory=True),)),
+         (DurableOnceFlushed(in_memory=True),)),
     ],
 )  # fmt: skip
 def test_each_risk_is_seen(path: str, expected: tuple[Risk, ...]) -> None:
@@ -70,9 +70,9 @@ def test_each_risk_is_seen(path: str, expected: tuple[Risk, ...]) -> None:
     [
         ("ext4/raw/none", ()),
         ("ext4/raw/none/nvme", ()),
-        ("ext4/raw/writeback", (HangsOnGuestFlushes(in_memory=True),)),
-        ("ext4/qcow2:snapshots=1/none", (HangsOnGuestFlushes(in_memory=True),)),
-        ("ext4/qcow2:backing=1/none", (HangsOnGuestFlushes(in_memory=True),)),
+        ("ext4/raw/writeback", (DurableOnceFlushed(in_memory=True),)),
+        ("ext4/qcow2:snapshots=1/none", (DurableOnceFlushed(in_memory=True),)),
+        ("ext4/qcow2:backing=1/none", (DurableOnceFlushed(in_memory=True),)),
         ("ext4:barrier=off/raw/directsync", (FlushAfterEachWrite(),)),
         ("ext4/raw/unsafe", (FlushesDropped(),)),
     ],
@@ -85,19 +85,19 @@ def test_a_disk_that_keeps_its_cache_takes_risks_away(
 
 def test_emulated_controllers_and_impossible_paths_are_seen() -> None:
     assert any(isinstance(risk, SlowBus) for risk in risks_of("raw/none/ide"))
-    assert any(isinstance(risk, Impossible) for risk in risks_of("ext4/none"))
+    assert any(isinstance(risk, CannotWork) for risk in risks_of("ext4/none"))
 
 
 def test_a_device_with_unknown_layers_is_judged_by_all_other_rules() -> None:
-    assert not any(isinstance(risk, Impossible) for risk in risks_of("none"))
-    (reason,) = [r.reason for r in risks_of("none/virtio:poll=0") if isinstance(r, Impossible)]
+    assert not any(isinstance(risk, CannotWork) for risk in risks_of("none"))
+    (reason,) = [r.reason for r in risks_of("none/virtio:poll=0") if isinstance(r, CannotWork)]
     assert reason == "poll is a setting of an iothread"
 
 
 @pytest.mark.parametrize("path", ["virtiofs", "9p"])
 def test_a_share_of_a_running_guest_is_not_called_impossible(path: str) -> None:
     """Its host layers are unknown, but a directory it has."""
-    assert not any(isinstance(risk, Impossible) for risk in risks_of(path))
+    assert not any(isinstance(risk, CannotWork) for risk in risks_of(path))
 
 
 def test_layers_are_known_from_a_valid_note_or_from_this_host() -> None:

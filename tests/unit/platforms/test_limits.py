@@ -207,7 +207,7 @@ def test_a_limited_disk_is_never_compared_without_a_word(
     said = "has I/O limits that a path cannot express (read_iops_sec=500, write_iops_sec_max=9)"
     assert said in table
     main(["audit", *words, "--format", "csv"])
-    assert "read_iops_sec=500; write_iops_sec_max=9" in capsys.readouterr().out
+    assert "read_iops_sec=500 write_iops_sec_max=9" in capsys.readouterr().out
     main(["audit", *words, "--format", "json"])
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     found = [risk for risk in disk["risks"] if risk["kind"] == "limits-beyond-path"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.answers.disk_groups import group_disks
+from vdisklab.answers.disks import group_disks
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk

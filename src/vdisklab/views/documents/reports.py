@@ -1,4 +1,4 @@
-"""The documents of recommendations, audits, reports and tables."""
+"""The documents of recommendations, reports and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.summary import IntervalMethod
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Keeping
 from vdisklab.path.needs import Need
 from vdisklab.path.platforms import Platform
@@ -19,11 +18,9 @@ from vdisklab.views.documents.rankings import (
     AssumedDisk,
     BestEntry,
     ClaimsDocument,
-    Count,
     MeasuredUnder,
     Number,
     PathKeeping,
-    PowerCutAnswer,
 )
 
 
@@ -100,121 +97,6 @@ class AlternativeRow:
     metrics: Annotated[Mapping[str, Number], "the median of each measure", Key.INLINE]
     ratio: Number
     power_cut: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerCutStates:
-    """Power cuts judged on this very path."""
-
-    keeping: Keeping
-    flushed_states: Annotated[Count, "of clients that flush", At("tested.flushed.judged")]
-    flushed_broken: Annotated[Count, At("tested.flushed.broken")]
-    unflushed_states: Annotated[Count, "of clients that never flush", At("tested.unflushed.judged")]
-    unflushed_broken: Annotated[Count, At("tested.unflushed.broken")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingEntry:
-    """How fast the path is, as measured here."""
-
-    cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
-    exact: Annotated[bool, "false when only the guest's side of the path is the same"]
-    measure: Annotated[MeasureKey, "what `score` and ranks are of"]
-    unit: Annotated[str, "of `score`", At("measure.quantity.unit")]
-    score: Annotated[Number, At("score.median")]
-    rank_best: Annotated[int | None, At("best")]
-    rank_worst: Annotated[int | None, At("worst")]
-    ranked_cells: Annotated[int, At("cells")]
-    better: Annotated[MeasuredCell | None, "the cell worth changing to"]
-    gain: Annotated[Number, "its ratio to the current path", At("gain.ratio")]
-    gain_low: Annotated[Number, At("gain.low")]
-    gain_high: Annotated[Number, At("gain.high")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RiskEntry:
-    """One risk of a disk's configuration."""
-
-    kind: str
-    text: str
-    fields: Annotated[Mapping[str, Any], "the kind's own fields", Key.INLINE]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NeedEntry:
-    """A requested need, and whether the disk meets it."""
-
-    need: Need
-    met: Annotated[bool | None, "null without a disk path, and if unknown layers decide"]
-    reason: Annotated[str | None, "why it is unmet or unknown"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedDiskEntry:
-    """One disk of a domain."""
-
-    domain: Annotated[str, At("disk.domain")]
-    target: Annotated[str, At("disk.target")]
-    source: Annotated[str | None, At("disk.source")]
-    path: Annotated[DiskPath | None, "null with `problem`"]
-    problem: Annotated[str | None, "why there is no disk path", At("disk.problem")]
-    risks: tuple[RiskEntry, ...]
-    needs: tuple[NeedEntry, ...]
-    instead: Annotated[
-        DiskPath | None, "the nearest path that meets all needs; null when none is unmet"
-    ]
-    keeping: Annotated[PathKeeping, At("keeps.keeping")]
-    power_cut: Annotated[PowerCutStates | None, "null when no power cut of this path was judged"]
-    standing: Annotated[StandingEntry | None, "null when no similar path was measured"]
-    read_only: Annotated[
-        bool, "the guest cannot write, so a power cut loses nothing", At("disk.read_only")
-    ]
-    nearest: Annotated[
-        StandingEntry | None, "the measured path that differs least, without `standing`"
-    ]
-    write_caches: Annotated[
-        Mapping[str, str | None],
-        "queue/write_cache of the host's disks that hold the source; null if unknown",
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditDocument:
-    """`vdisklab audit`: each disk with its risks and its speed."""
-
-    format: Literal["vdisklab.audit/1"] = "vdisklab.audit/1"
-    caveats: MeasuredUnder
-    why_no_speed: Annotated[str | None, "a sentence if there is no database"]
-    host_disk: AssumedDisk
-    disks: tuple[AuditedDiskEntry, ...]
-    findings: Annotated[tuple[DiagnosticEntry, ...], At("caveats.findings")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRow:
-    """One disk of an audit, in CSV."""
-
-    domain: Annotated[str, At("disk.domain")]
-    target: Annotated[str, At("disk.target")]
-    path: DiskPath | None
-    rank: str | None
-    score: Annotated[Number, At("standing.score.median")]
-    measured_as: Annotated[MeasuredCell | None, At("standing.cell")]
-    keeping: Annotated[PathKeeping, At("keeps.keeping")]
-    power_cut: PowerCutAnswer
-    power_cut_states: int | None
-    power_cut_broken: int | None
-    better: Annotated[MeasuredCell | None, At("standing.better")]
-    gain: Annotated[Number, At("standing.gain.ratio")]
-    source: Annotated[str | None, At("disk.source")]
-    risks: str
-    limits: Annotated[str, "I/O limits that a path cannot express"]
-    problem: Annotated[str | None, At("disk.problem")]
-    needs: Annotated[
-        Mapping[str, str | None],
-        "`lacks`: unmet needs, `undecided`: those that unknown layers decide; with `--need`",
-        Key.INLINE,
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

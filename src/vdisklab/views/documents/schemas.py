@@ -10,13 +10,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from vdisklab.views.documents import advised_groups as advice
 from vdisklab.views.documents import fleets, rankings, records, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
-    "advise": advice.AdviseDocument,
-    "audit": reports.AuditDocument,
     "campaigns": records.CampaignsDocument,
     "claims": rankings.ClaimsDocument,
     "doctor": records.DoctorDocument,

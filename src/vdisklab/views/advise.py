@@ -1,30 +1,19 @@
-"""Advice on existing disks: a sentence, a table of groups, and the lines to paste."""
+"""The answer of `advise`: a sentence, a table of groups, and the lines to paste."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.disk_advice import AdviceAnswer, DiskAction, DiskAdvice, grouped_by_verdict
-from vdisklab.answers.disk_groups import DiskGroup
+from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, disks_by_action
+from vdisklab.answers.disks import DiskGroup
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, Keeping
 from vdisklab.path.platforms import Platform
-from vdisklab.plan.settings import Request, command_words
 from vdisklab.platforms.configured_disk import FileVolume
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
-from vdisklab.views.audited_disks import risk_sentence
-from vdisklab.views.documents.advised_groups import (
-    AdviceRow,
-    AdvisedDiskEntry,
-    AdvisedGroupEntry,
-    AdviseDocument,
-    PlannedEntry,
-)
-from vdisklab.views.documents.conversion import copy_fields
 from vdisklab.views.durability import durability_sentence, power_cut_word
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -34,7 +23,7 @@ SHOWN = 12
 
 def advice_headline(answer: AdviceAnswer) -> str:
     """What to do about how many disks, in one sentence."""
-    counts = grouped_by_verdict(answer.advice)
+    counts = disks_by_action(answer.advice)
     total = sum(counts.values())
     words = {
         DiskAction.CHANGE: "change {}",
@@ -47,10 +36,10 @@ def advice_headline(answer: AdviceAnswer) -> str:
     return f"{counted(total, 'disk')}: {', '.join(order)}"
 
 
-def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
+def tables(answer: AdviceAnswer) -> Iterator[Table[DiskAdvice]]:
     """One row per group; reasons follow as notes, and the lines to paste come last."""
     columns: tuple[Column[DiskAdvice], ...] = (
-        Column("advice", lambda row: str(row.verdict)),
+        Column("advice", lambda row: str(row.action)),
         Column("disks", _disks, folds=WORDS),
         Column("path", lambda row: str(row.group.path or numbers.MISSING), folds=NAMES),
         Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
@@ -58,14 +47,13 @@ def advice_table(answer: AdviceAnswer) -> Table[DiskAdvice]:
         Column("power cut now", lambda row: _safety(row.now), spare=1),
         Column("and then", lambda row: _safety(row.then), spare=1),
     )
-    return Table(
+    yield Table(
         advice_headline(answer),
         columns,
         answer.advice,
         tuple(_notes(answer)),
         verbatim=tuple(_lines(answer)),
-        kind=AdviceRow,
-        record=_row,
+        kind=DiskAdvice,
     )
 
 
@@ -76,7 +64,7 @@ def gain_text(gain: Ratio | None) -> str:
 
 def advice_sentence(entry: DiskAdvice) -> str:
     """The answer for a group, without the names of its disks."""
-    match entry.verdict:
+    match entry.action:
         case DiskAction.CANNOT:
             return f"it cannot be measured here: {entry.reason}."
         case DiskAction.MEASURE:
@@ -155,7 +143,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             )
         for risk in entry.group.risks:
             if isinstance(risk, FileVolume):
-                yield f"{name}: {risk_sentence(risk)}"
+                yield f"{name}: {risk}"
     yield from answer.notes
     for planned in answer.planned:
         yield (
@@ -193,56 +181,4 @@ def _lines(answer: AdviceAnswer) -> Iterator[str]:
             yield f"# … and {counted(hidden, 'more disk')}: see --format json"
     for planned in answer.planned:
         yield f"# or measure these paths yourself, {format_duration(planned.seconds)}:"
-        yield measuring_command(planned.request)
-
-
-def measuring_command(request: Request) -> str:
-    """The command line of a campaign."""
-    return shlex.join(command_words(request))
-
-
-def _row(entry: DiskAdvice) -> AdviceRow:
-    gain = entry.gain if entry.to is not None and entry.gain is not None else Ratio(0)
-    return copy_fields(
-        AdviceRow,
-        entry,
-        disks=len(entry.group.disks),
-        first=next(_names(entry)),
-        gain=gain.ratio,
-        gain_low=gain.low,
-        gain_high=gain.high,
-        reason=entry.reason or None,
-    )
-
-
-def advice_document(answer: AdviceAnswer) -> AdviseDocument:
-    """The JSON form: every group with every disk and its lines."""
-    return copy_fields(
-        AdviseDocument,
-        answer,
-        headline=advice_headline(answer),
-        groups=tuple(map(_group, answer.advice)),
-        planned=tuple(
-            copy_fields(PlannedEntry, planned, command=measuring_command(planned.request))
-            for planned in answer.planned
-        ),
-    )
-
-
-def _group(entry: DiskAdvice) -> AdvisedGroupEntry:
-    changes = entry.changes or (None,) * len(entry.group.disks)
-    return copy_fields(
-        AdvisedGroupEntry,
-        entry,
-        sentence=advice_sentence(entry),
-        reason=entry.reason or None,
-        disks=tuple(
-            copy_fields(
-                AdvisedDiskEntry,
-                disk,
-                paste=None if change is None else change.paste,
-                undo=None if change is None else change.undo,
-            )
-            for disk, change in zip(entry.group.disks, changes, strict=True)
-        ),
-    )
+        yield planned.command

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
@@ -15,14 +17,15 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, one_of
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Scored, add_scores
-from vdisklab.answers.disk_audit import shown_better, unlikeness
-from vdisklab.answers.disk_groups import (
+from vdisklab.answers.disks import (
     DiskGroup,
     default_path,
-    device_of,
     looks_alike,
+    number_of,
     parsed_path,
     paths_to_measure,
+    shown_better,
+    unlikeness,
 )
 from vdisklab.answers.loading import (
     Loaded,
@@ -32,6 +35,7 @@ from vdisklab.answers.loading import (
     stored_verdicts,
 )
 from vdisklab.answers.planning import describe_plan, load_profile
+from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
@@ -43,7 +47,7 @@ from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
 from vdisklab.platforms.configured_disk import LimitsBeyondPath
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
@@ -62,51 +66,49 @@ class DiskAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiskAdvice:
-    """The answer for a group.
-
-    `to` is the path to change to. `other` is the best other setting that was measured (for CHANGE
-    it is `to`), `gain` its ratio to the present path. `now` and `then` say what a power cut does
-    before and after. `changes` has the lines for each disk of the group. `rebuilt` is a path with
-    another format or bus that is shown to be better still, `over_rebuilt` its ratio to the present
-    one. `reason` explains MEASURE and CANNOT. `elsewhere` is where the answer was measured, if that
-    is on another file system than the disk. `over_default` is the ratio of the advised path to
-    the platform's default.
-    """
+    """Disks with one path on one file system, and what to do about them."""
 
     group: DiskGroup
-    verdict: DiskAction
-    reason: str = ""
+    action: DiskAction
+    reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
     campaign: str | None = None
-    to: DiskPath | None = None
-    other: DiskPath | None = None
-    gain: Ratio | None = None
-    for_safety: bool = False
-    now: Durability | None = None
-    then: Durability | None = None
-    changes: tuple[Change, ...] = ()
-    rebuilt: DiskPath | None = None
-    over_rebuilt: Ratio | None = None
-    over_default: Ratio | None = None
-    elsewhere: Path | None = None
+    to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
+    other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
+    gain: Annotated[Ratio | None, "of `other` to the present path"] = None
+    for_safety: Annotated[bool, "true if the present path loses flushed data"] = False
+    now: Annotated[Durability | None, "what a power cut does to the present path"] = None
+    then: Annotated[Durability | None, "and to `to`"] = None
+    changes: Annotated[tuple[Change, ...], "the lines for each disk, in their order"] = ()
+    rebuilt: Annotated[
+        DiskPath | None, "a better path that needs a conversion or a guest's driver"
+    ] = None
+    over_rebuilt: Annotated[Ratio | None, "of `rebuilt` to the present path"] = None
+    over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
+    elsewhere: Annotated[
+        Path | None, "where it was measured, if that is on another file system than the disk"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMeasurement:
     """A campaign that answers for some groups; `seconds` is its estimated time."""
 
-    request: Request
-    groups: int
-    seconds: float
+    request: Annotated[Request, HIDDEN]
+    command: str
+    seconds: Annotated[float, "estimate"]
+    groups: Annotated[int, "number of groups that it answers for"]
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceAnswer:
-    """The advice for all groups, those to change first, and what to measure for the others."""
+class AdviceAnswer(Answer):
+    """`vdisklab advise`: what to do about existing guests' disks, those to change first."""
+
+    FORMAT = "vdisklab.advise/2"
 
     advice: tuple[DiskAdvice, ...]
-    planned: tuple[PlannedMeasurement, ...]
-    unplaced: int = 0
-    notes: tuple[str, ...] = ()
+    planned: Annotated[tuple[PlannedMeasurement, ...], "for the groups that were not measured"]
+    unplaced: Annotated[int, "groups of images that are not on this host"] = 0
+    notes: Annotated[tuple[str, ...], "what could not be read"] = ()
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
 
 
@@ -129,7 +131,7 @@ def advise_groups(
     open_groups = [
         entry.group
         for entry in advice
-        if entry.verdict is DiskAction.MEASURE
+        if entry.action is DiskAction.MEASURE
         or (entry.to is not None and entry.gain is None)
         or entry.elsewhere is not None
         or desk.has_fewer_rounds(entry.campaign, request, own)
@@ -137,7 +139,7 @@ def advise_groups(
     planned = tuple(_plans(open_groups, request))
     order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
     return AdviceAnswer(
-        tuple(sorted(advice, key=lambda entry: order.index(entry.verdict))),
+        tuple(sorted(advice, key=lambda entry: order.index(entry.action))),
         planned,
         sum(group.directory is None for group in open_groups),
         caveats=desk.caveats,
@@ -149,7 +151,7 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
     by_place: dict[int | None, list[DiskGroup]] = {}
     for group in groups:
         if group.directory is not None:
-            by_place.setdefault(device_of(group.directory), []).append(group)
+            by_place.setdefault(number_of(group.directory), []).append(group)
     for together in by_place.values():
         paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
         place = together[0].directory
@@ -163,7 +165,8 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds
-        yield PlannedMeasurement(full, len(together), seconds)
+        command = shlex.join(command_words(full))
+        yield PlannedMeasurement(full, command, seconds, len(together))
 
 
 class _Desk:
@@ -211,7 +214,7 @@ class _Desk:
         reason = "none of its paths has been measured on this host"
         for campaign in self._candidates(group):
             answer = self._answer(group, group.path, campaign, now)
-            if answer.verdict is not DiskAction.MEASURE:
+            if answer.action is not DiskAction.MEASURE:
                 return replace(answer, elsewhere=_elsewhere(group, campaign))
             reason = answer.reason
         if not now.keeping.acceptable:
@@ -322,18 +325,18 @@ class _Desk:
 def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
     """The directory of a campaign on another file system than the group's images."""
     directory = Path(str(campaign.plan.get("directory", "")))
-    measured = device_of(directory)
-    own = device_of(group.directory)
+    measured = number_of(directory)
+    own = number_of(group.directory)
     return None if None in (measured, own) or measured == own else directory
 
 
 def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice | None:
     """The answer for a disk that cannot be changed, or has limits that no measured path has."""
     limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
-    reason = _no_line(group, path) or (None if limits is None else str(limits))
+    reason = _no_line(group, path) or (None if limits is None else limits.clause)
     if limits is not None and not now.keeping.acceptable:
         safe = _made_safe(group, path, now)
-        if safe.verdict is DiskAction.CHANGE:
+        if safe.action is DiskAction.CHANGE:
             return safe
     return None if reason is None else DiskAdvice(group, DiskAction.CANNOT, reason, now=now)
 
@@ -431,9 +434,9 @@ class _Comparison:
         return ratio_of(self.observations, self.score, cell, self.own)
 
 
-def grouped_by_verdict(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:
-    """The number of disks by verdict."""
+def disks_by_action(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:
+    """The number of disks by action."""
     counts = dict.fromkeys(DiskAction, 0)
     for entry in advice:
-        counts[entry.verdict] += len(entry.group.disks)
+        counts[entry.action] += len(entry.group.disks)
     return counts

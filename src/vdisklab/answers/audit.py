@@ -5,10 +5,11 @@ Nothing is changed, neither guests nor images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
@@ -18,7 +19,7 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score, Scored, add_scores
 from vdisklab.analysis.summary import Summary, summarise
-from vdisklab.answers.disk_context import read_contexts
+from vdisklab.answers.disks import read_contexts, shown_better, unlikeness
 from vdisklab.answers.loading import (
     baseline_of,
     choose_campaigns,
@@ -26,6 +27,7 @@ from vdisklab.answers.loading import (
     open_results,
     stored_verdicts,
 )
+from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
@@ -36,9 +38,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
 from vdisklab.path.needs import (
     Need,
-    distance,
     nearest,
-    other_format,
     undecided,
     unmet,
     with_default,
@@ -60,68 +60,67 @@ _MEASURE = "Measure first: `vdisklab run PATHS…`."
 class PathScore:
     """The score of a path, and its rank among `cells` ranked cells.
 
-    `cell` is the measured cell used for the path; `exact` is False if only its guest side is the
-    same. `better` is the recommended cell, which keeps flushed data and meets the requested needs,
-    and `gain` its ratio to this one; both are None if no such cell is shown to be better.
+    `better` keeps flushed data and meets the requested needs; without one, no such cell is shown to
+    be better.
     """
 
-    cell: MeasuredCell
-    exact: bool
-    measure: MeasureKey
+    cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
+    exact: Annotated[bool, "false when only the guest's side of the path is the same"]
+    measure: Annotated[MeasureKey, "what `score` and ranks are of"]
     score: Summary | None
-    best: int | None
+    best: Annotated[int | None, "its rank, from `best` to `worst`"]
     worst: int | None
-    cells: int
-    better: MeasuredCell | None = None
-    gain: Ratio | None = None
+    cells: Annotated[int, "number of ranked cells"]
+    better: Annotated[MeasuredCell | None, "the cell worth changing to"] = None
+    gain: Annotated[Ratio | None, "the ratio of `better` to it"] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedCache:
-    """What a disk of the host says about its write cache in queue/write_cache and queue/fua.
-
-    None if the kernel does not know it.
-    """
+    """What a disk of the host says about its write cache; null if the kernel does not know it."""
 
     name: str
-    write_cache: str | None
-    fua: bool | None
+    write_cache: Annotated[str | None, "queue/write_cache"]
+    fua: Annotated[bool | None, "queue/fua"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedDisk:
-    """One disk with its risks, its speed, and the effect of a power cut on its data.
-
-    `lacks` gives the reason for each requested need that the path does not meet, `undecided` for
-    each that depends on unknown layers; `instead` is the nearest path that meets all, which keeps
-    flushed data if any does. `nearest` has the measured path that differs least, for a disk
-    without a `standing`. `caches` are those of the host's disks that hold its source.
-    """
+    """One disk with its risks, its speed, and the effect of a power cut on its data."""
 
     disk: ConfiguredDisk
-    path: DiskPath | None
-    risks: tuple[Risk, ...]
-    standing: PathScore | None
-    keeps: Durability | None = None
-    lacks: Mapping[Need, str] = field(default_factory=dict)
-    undecided: Mapping[Need, str] = field(default_factory=dict)
-    instead: DiskPath | None = None
-    nearest: PathScore | None = None
-    caches: tuple[ClaimedCache, ...] = ()
+    path: Annotated[DiskPath | None, "with host layers and what the image's header shows"]
+    risks: Annotated[tuple[Risk, ...], "most serious first"]
+    standing: Annotated[PathScore | None, "null when no similar path was measured"]
+    power_cut: Annotated[Durability | None, "null for a read-only disk"] = None
+    lacks: Annotated[Mapping[Need, str], "why, for each requested need that is not met"] = field(
+        default_factory=dict
+    )
+    undecided: Annotated[Mapping[Need, str], "why, for each that unknown layers decide"] = field(
+        default_factory=dict
+    )
+    instead: Annotated[
+        DiskPath | None, "the nearest path that meets all needs; null when none is unmet"
+    ] = None
+    nearest: Annotated[
+        PathScore | None, "the measured path that differs least, without `standing`"
+    ] = None
+    caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class AuditAnswer:
-    """All disks. `caveats` belong to the campaign that the speeds come from.
+class AuditAnswer(Answer):
+    """`vdisklab audit`: each disk with its risks and its speed."""
 
-    `host_disk` is the disk below the host according to the user.
-    """
+    FORMAT = "vdisklab.audit/2"
 
     disks: tuple[AuditedDisk, ...]
-    caveats: Caveats
-    why_no_speed: str | None = None
-    needs: tuple[Need, ...] = ()
-    host_disk: HostDisk = HostDisk.VOLATILE
+    caveats: Annotated[Caveats, "of the campaign that the speeds come from"]
+    why_no_speed: Annotated[str | None, "a sentence if there is no database"] = None
+    needs: Annotated[tuple[Need, ...], "as requested"] = ()
+    host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"] = (
+        HostDisk.VOLATILE
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class _Measured:
     why_no_speed: str | None = None
 
 
-def answer_audit(
+def audit_disks(
     host: Host,
     disks: Iterable[ConfiguredDisk],
     needs: tuple[Need, ...],
@@ -251,20 +250,6 @@ def _measured_in(
     return _Measured(verdicts, scores, nearest_scores, loaded.caveats)
 
 
-def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, int]:
-    """Orders measured paths by how little they differ from a path, the guest's side first.
-
-    Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
-    another cache mode.
-    """
-    return (
-        measured != path,
-        measured.guest_side != path.guest_side,
-        other_format(path, measured),
-        distance(path, measured),
-    )
-
-
 def _path_score(
     cell: MeasuredCell,
     scored: Scored,
@@ -286,23 +271,6 @@ def _path_score(
         better,
         None if better is None else ratio_of(scored.observations, measure, better, cell),
     )
-
-
-def shown_better(
-    cell: MeasuredCell,
-    ranking: Ranking,
-    eligible: Collection[MeasuredCell],
-    best: MeasuredCell | None,
-) -> MeasuredCell | None:
-    """The eligible cell that is shown to be better: `best` if it is, else the first in the ranking;
-    None if none is."""
-    rows = {row.cell: row for row in ranking.rows}
-    if cell not in rows:
-        return None
-    better = [
-        row.cell for row in ranking.rows if row.cell in eligible and row.worst < rows[cell].best
-    ]
-    return best if best in better else next(iter(better), None)
 
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:

@@ -1,130 +1,37 @@
-"""The result of an audit, as a table and as a document."""
+"""The answer of `audit` in words and columns."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import assert_never
+from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.disk_audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
+from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import HostDisk, Verdicts
-from vdisklab.path.needs import DURABLE, Need, lack
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import CacheMode
+from vdisklab.path.needs import DURABLE, lack
 from vdisklab.platforms.configured_disk import (
     AioConflict,
-    FileVolume,
-    FlushAfterEachWrite,
-    FlushesDropped,
-    FlushesDroppedBelow,
-    FuaForgotten,
-    HangsOnGuestFlushes,
-    LimitsBeyondPath,
-    MayOutgrow,
-    NoDiscard,
-    OtherFormat,
-    Risk,
-    SlowBus,
-    StaleNote,
+    CannotWork,
+    DurableOnceFlushed,
     backing_of,
 )
-from vdisklab.units import counted, format_bytes
-from vdisklab.views.documents.conversion import copy_fields, kind_of, to_json
-from vdisklab.views.documents.reports import (
-    AuditDocument,
-    AuditedDiskEntry,
-    AuditRow,
-    NeedEntry,
-    PowerCutStates,
-    RiskEntry,
-)
+from vdisklab.units import counted
 from vdisklab.views.durability import (
     disk_note,
     durability_sentence,
-    power_cut_fields,
     power_cut_word,
 )
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
-_VOLATILE = {
-    True: "the host's memory may hold them, or the only note of where they are",
-    False: "they are in the disk's own cache",
-}
-"""Where unflushed data are, by `HangsOnGuestFlushes.in_memory`."""
 
-
-def risk_sentence(risk: Risk) -> str:  # noqa: PLR0911, PLR0912 - a case per kind
-    """One risk in one or two sentences, with its remedy."""
-    match risk:
-        case FlushesDropped():
-            return (
-                "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
-                "be safe. Use none or writeback, which pass them on."
-            )
-        case FlushesDroppedBelow(reason):
-            return (
-                f"Flushes are dropped below the image: {reason}. A power cut may lose or corrupt "
-                "what the guest believes to be safe."
-            )
-        case HangsOnGuestFlushes(in_memory):
-            where = _VOLATILE[in_memory]
-            return f"Data are durable once the guest has flushed them; until then {where}."
-        case FuaForgotten():
-            return (
-                "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
-                "guest may return too early: acknowledged writes were lost with QEMU 7.2. "
-                "Use virtio, or write_cache=off (the property write-cache=off of the device)."
-            )
-        case FlushAfterEachWrite():
-            return "No write cache: each write is flushed at once, which is safe and slow."
-        case MayOutgrow(may_grow, free):
-            return (
-                f"The image may grow by {format_bytes(may_grow)}, and its file system has "
-                f"{format_bytes(free)} left: when it is full, the guest stops or gets errors. "
-                "Free some space, or allocate the image in full."
-            )
-        case SlowBus(bus):
-            return f"{bus} emulates a real controller; virtio does the same with less work."
-        case AioConflict(cache):
-            return (
-                f"io=native needs O_DIRECT, which {cache} does not use: QEMU refuses to start. "
-                f"Use cache {CacheMode.choices(lambda mode: mode.direct)}, or io threads."
-            )
-        case NoDiscard():
-            return (
-                "A thin image, and discards are ignored: it only ever grows. "
-                "Set discard=unmap and run fstrim in the guest."
-            )
-        case Impossible(reason, instead):
-            return f"It cannot work: {reason}; {instead}."
-        case OtherFormat():
-            return f"The disk does not fit its file: {risk}."
-        case FileVolume():
-            return (
-                "The claim has volumeMode Filesystem: QEMU opens an image file on it. In one "
-                "published cluster random writes were 48 times as fast with volumeMode Block "
-                "(neil1taylor/storage-perf-tests, latency-patterns.md); measure it in yours."
-            )
-        case LimitsBeyondPath():
-            return f"I{str(risk)[1:]}."
-        case StaleNote(noted):
-            return (
-                f"vdisklab's note in the metadata says {noted}, but the XML was changed since; "
-                "what the XML says counts."
-            )
-        case _:
-            assert_never(risk)
-
-
-def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
+def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
     """One row per disk; the risks follow as notes."""
     columns: tuple[Column[AuditedDisk], ...] = (
         Column("domain", lambda row: row.disk.domain),
         Column("disk", lambda row: row.disk.target),
-        Column("path", lambda row: str(row.path or "none: see below"), folds=NAMES),
+        Column("path", lambda row: str(row.path or "see below"), folds=NAMES),
         Column("rank", lambda audited: _rank_of(audited.standing)),
         Column("score", _score_text, right=True, spare=1),
         Column("power cut", _power_cut, spare=1),
@@ -135,41 +42,7 @@ def audit_table(answer: AuditAnswer) -> Table[AuditedDisk]:
     if answer.needs:
         columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),)
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
-    return Table(
-        title, columns, answer.disks, tuple(_notes(answer)), kind=AuditRow,
-        record=lambda row: _row(row, with_needs=bool(answer.needs)),
-    )  # fmt: skip
-
-
-def audit_document(answer: AuditAnswer) -> AuditDocument:
-    """The JSON form."""
-    return copy_fields(
-        AuditDocument,
-        answer,
-        disks=tuple(_entry(audited, answer.needs) for audited in answer.disks),
-    )
-
-
-def _row(audited: AuditedDisk, *, with_needs: bool) -> AuditRow:
-    return copy_fields(
-        AuditRow,
-        audited,
-        rank=_place(audited.standing),
-        **power_cut_fields(None if audited.keeps is None else audited.keeps.tested),
-        risks="; ".join(kind_of(risk) for risk in audited.risks),
-        limits="; ".join(audited.disk.limits),
-        needs={
-            "lacks": _names(audited, audited.lacks),
-            "undecided": _names(audited, audited.undecided),
-        }
-        if with_needs
-        else {},
-    )
-
-
-def _names(audited: AuditedDisk, needs: Iterable[Need]) -> str | None:
-    """The needs as text; None without a disk path."""
-    return None if audited.path is None else ", ".join(map(str, needs))
+    yield Table(title, columns, answer.disks, tuple(_notes(answer)), kind=AuditedDisk)
 
 
 def _lacks_text(audited: AuditedDisk) -> str:
@@ -218,7 +91,7 @@ def _power_cut(audited: AuditedDisk) -> str:
         return numbers.MISSING
     if audited.disk.read_only:
         return "read-only"
-    return numbers.MISSING if audited.keeps is None else power_cut_word(audited.keeps)
+    return numbers.MISSING if audited.power_cut is None else power_cut_word(audited.power_cut)
 
 
 def _notes(answer: AuditAnswer) -> Iterator[str]:
@@ -275,15 +148,12 @@ def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
 def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
     """One sentence about all disks on which only flushed data are durable: nearly every disk."""
     counts = Counter(
-        risk.in_memory
-        for audited in disks
-        for risk in audited.risks
-        if isinstance(risk, HangsOnGuestFlushes)
+        risk for audited in disks for risk in audited.risks if isinstance(risk, DurableOnceFlushed)
     )
     if counts:
         where = ", and ".join(
-            f"{_VOLATILE[in_memory]} ({counted(count, 'disk')})"
-            for in_memory, count in sorted(counts.items(), reverse=True)
+            f"{risk.where} ({counted(count, 'disk')})"
+            for risk, count in sorted(counts.items(), key=lambda item: not item[0].in_memory)
         )
         yield (
             "Data are durable once the guest has flushed them, as on a real disk; until then "
@@ -296,15 +166,15 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
     if audited.disk.problem is not None:
         yield f"no disk path, as {audited.disk.problem}."
     for risk in audited.risks:
-        if not isinstance(risk, HangsOnGuestFlushes):  # said once for all disks, at the end
-            yield risk_sentence(risk)
+        if not isinstance(risk, DurableOnceFlushed):  # said once for all disks, at the end
+            yield str(risk)
     for need, reason in audited.lacks.items():
         yield f"It does not meet {need}: {reason}."
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
     if audited.lacks:
         yield _offer(audited.instead)
-    keeps = audited.keeps
+    keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
     if audited.standing is not None and not audited.standing.exact:
@@ -325,7 +195,7 @@ def _offer(instead: DiskPath | None) -> str:
 def _way_to_measure(audited: AuditedDisk) -> str:
     """A clause with the most similar measured path, and the command to measure this path too."""
     path, nearest = audited.path, audited.nearest
-    if path is None or any(isinstance(risk, AioConflict | Impossible) for risk in audited.risks):
+    if path is None or any(isinstance(risk, AioConflict | CannotWork) for risk in audited.risks):
         return ", and cannot be"
     beside, text = "", ""
     if nearest is not None:
@@ -336,27 +206,3 @@ def _way_to_measure(audited: AuditedDisk) -> str:
         where = "--on DEVICE`, on a device that may be overwritten"
         return f"{text}: `vdisklab run {path}{beside} {where}"
     return f"{text}: `vdisklab run {path}{beside}`"
-
-
-def _entry(audited: AuditedDisk, needs: Sequence[Need]) -> AuditedDiskEntry:
-    tested = audited.keeps is not None and audited.keeps.tested is not None
-    return copy_fields(
-        AuditedDiskEntry,
-        audited,
-        risks=tuple(
-            RiskEntry(kind=kind_of(risk), text=risk_sentence(risk), fields=to_json(risk))
-            for risk in audited.risks
-        ),
-        needs=tuple(
-            NeedEntry(
-                need=need,
-                met=None
-                if audited.path is None or need in audited.undecided
-                else need not in audited.lacks,
-                reason=audited.lacks.get(need) or audited.undecided.get(need),
-            )
-            for need in needs
-        ),
-        power_cut=copy_fields(PowerCutStates, audited.keeps) if tested else None,
-        write_caches={cache.name: cache.write_cache for cache in audited.caches},
-    )
