@@ -28,7 +28,7 @@ import json, sys
 (cut,) = json.load(open("/tmp/answer"))["verdicts"]
 ran_under = cut["seen"].get("guest.accelerator")
 print(cut["path"], cut["access"], cut["client"], cut["claim"], f"({cut['states']} states)", ran_under)
-sys.exit(cut["survives"] is None or ran_under not in ("kvm", "kvm-emulated-host"))
+sys.exit(cut["survives"] is None or ran_under not in ("kvm", "kvm in an emulated host"))
 PROGRAM
 }
 check "powercut --access guest" power_cut ext4/raw/none/virtio --access guest --client flushes

@@ -24,7 +24,6 @@ from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import Verdicts
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
 from vdisklab.results.model import Campaign, HostFacts, Run
@@ -218,10 +217,10 @@ def _measure_plan(
 
 def _changed_accelerator(store: Store, campaign: Campaign, opened: CampaignContext) -> str | None:
     """Why a campaign cannot be continued: its guests ran under another accelerator than now."""
-    before = store.accelerators(campaign.id) - {opened.ran_under}
+    before = store.ran_under(campaign.id) - {opened.ran_under}
     if not before or opened.ran_under is None:
         return None
-    words = RanUnder(before.pop()).words
+    words = before.pop().words
     return (
         f"a new campaign begins, because guests ran {words} and now run {opened.ran_under.words}; "
         "the two are never ranked together"

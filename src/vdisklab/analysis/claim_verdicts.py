@@ -27,8 +27,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Origin
+from vdisklab.results.model import Origin, RanUnder
 from vdisklab.results.outlines import RunOutline
 
 
@@ -294,8 +293,8 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_rounds=more)
 
 
-_VOID_UNDER: Mapping[str | None, Void] = {
-    RanUnder.KVM_IN_EMULATED_HOST: Void.EMULATED_HOST,
+_VOID_UNDER: Mapping[RanUnder | None, Void] = {
+    RanUnder.EMULATED_HOST: Void.EMULATED_HOST,
     RanUnder.TCG: Void.EMULATION,
 }
 
@@ -308,8 +307,8 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
             reasons = voids[run.measured_cell]
             if run.origin == Origin.LAB:
                 reasons.add(Void.LAB)
-            if run.accelerator in _VOID_UNDER:
-                reasons.add(_VOID_UNDER[run.accelerator])
+            if run.ran_under in _VOID_UNDER:
+                reasons.add(_VOID_UNDER[run.ran_under])
     return voids
 
 

@@ -31,10 +31,9 @@ from vdisklab.path.durability import (
     forgets_fua,
 )
 from vdisklab.path.segments import HOST, PageCache
-from vdisklab.plan.guest import RanUnder
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, HostFacts, Origin
+from vdisklab.results.model import Campaign, HostFacts, Origin, RanUnder
 from vdisklab.results.outlines import CellSums, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
@@ -119,15 +118,15 @@ def load_chosen(results: Store, campaigns: tuple[Campaign, ...]) -> Loaded:
     """
     ids = [campaign.id for campaign in campaigns]
     outlines = tuple(results.outlines(ids))
-    ran_under = {run.accelerator for run in outlines if run.failure is None}
-    if len(ran_under - {None}) > 1:
+    ran_under = {run.ran_under for run in outlines if run.failure is None and run.ran_under}
+    if len(ran_under) > 1:
         raise _two_accelerators(campaigns, ran_under)
     observations = with_too_slow(results.observations(ids), too_slow(outlines))
     return Loaded(campaigns, outlines, observations)
 
 
-def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[str | None]) -> PlanError:
-    words = " and ".join(sorted(RanUnder(name).words for name in ran_under if name is not None))
+def _two_accelerators(campaigns: Iterable[Campaign], ran_under: Iterable[RanUnder]) -> PlanError:
+    words = " and ".join(sorted(each.words for each in ran_under))
     names = ", ".join(campaign.id for campaign in campaigns)
     return PlanError(
         f"the guests of {names} ran {words}, which are never ranked together",
@@ -191,7 +190,7 @@ def disagreement(
     if _conflict(_measurements(first), _measurements(other)):
         different.append("measurements")
     if not different:
-        ran_under = results.accelerators(first.id) | results.accelerators(other.id)
+        ran_under = results.ran_under(first.id) | results.ran_under(other.id)
         return _two_accelerators((first, other), ran_under) if len(ran_under) > 1 else None
     hint = "only campaigns with equal settings can be joined"
     if different[0] in _PLACES:
@@ -206,7 +205,7 @@ def disagreement(
 
 def require_one_accelerator(results: Store, campaign: Campaign) -> None:
     """Raises PlanError if the campaign's guests ran under two accelerators."""
-    ran_under = results.accelerators(campaign.id)
+    ran_under = results.ran_under(campaign.id)
     if len(ran_under) > 1:
         raise _two_accelerators((campaign,), ran_under)
 
@@ -240,7 +239,7 @@ class Joining:
         return (
             frozenset(_measurements(campaign)),
             frozenset(campaign.plan.get("qemu", ())),
-            frozenset(self._results.accelerators(campaign.id)),
+            frozenset(self._results.ran_under(campaign.id)),
         )
 
 

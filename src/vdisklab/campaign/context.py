@@ -22,10 +22,10 @@ from vdisklab.host.facts import available_memory, is_emulated, memory_bytes
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
-from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu, RanUnder, ran_under
+from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
-from vdisklab.results.model import Check, Measurement
+from vdisklab.results.model import Check, Measurement, RanUnder
 from vdisklab.storage.room import (
     require_guest_memory,
     require_memory,
@@ -63,10 +63,10 @@ class CampaignContext:
 
     @property
     def ran_under(self) -> RanUnder | None:
-        """What runs the guests, as stored with their runs; None without guests."""
+        """What runs the guests; None without guests."""
         if self.accelerator is None:
             return None
-        return ran_under(self.accelerator, emulated_host=is_emulated())
+        return RanUnder.of(self.accelerator, emulated=is_emulated())
 
 
 @contextmanager

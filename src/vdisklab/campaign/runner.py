@@ -25,6 +25,7 @@ from vdisklab.errors import (
     VdisklabError,
     WorkloadError,
 )
+from vdisklab.host.facts import is_emulated
 from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
 from vdisklab.plan.campaign import CampaignPlan
@@ -192,12 +193,13 @@ def _run(context: CampaignContext, tag: RunTag, slot: Slot) -> Run:
         origin=Origin.HOST if on_host else Origin.GUEST,
         started=started,
         wall_seconds=wall,
-        accelerator=None if on_host else context.ran_under,
+        accelerator=None if on_host else context.accelerator,
         medium=tag.medium,
         checks=result.checks,
         commands=result.commands,
         measurements=result.measurements,
         failure=failure,
+        emulated=is_emulated(),
     )
 
 

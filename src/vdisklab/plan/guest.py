@@ -30,31 +30,6 @@ class Accelerator(StrEnum):
         return self is Accelerator.TCG
 
 
-class RanUnder(StrEnum):
-    """What ran a guest's instructions, as stored with a run. Each is ranked on its own."""
-
-    KVM = "kvm"
-    KVM_IN_EMULATED_HOST = "kvm-emulated-host"
-    """KVM whose virtualisation instructions are emulated: it proves that code works, no speed."""
-    TCG = "tcg"
-
-    @property
-    def words(self) -> str:
-        """`under KVM`, for messages."""
-        return {
-            RanUnder.KVM: "under KVM",
-            RanUnder.KVM_IN_EMULATED_HOST: "under KVM in an emulated host",
-            RanUnder.TCG: "under emulation",
-        }[self]
-
-
-def ran_under(accelerator: Accelerator, *, emulated_host: bool) -> RanUnder:
-    """What to store with a run."""
-    if accelerator is Accelerator.KVM and emulated_host:
-        return RanUnder.KVM_IN_EMULATED_HOST
-    return RanUnder(accelerator.value)
-
-
 class AcceleratorChoice(StrEnum):
     """The accelerator that a user requests; `auto` is KVM if it really runs a guest, else TCG."""
 

@@ -50,8 +50,8 @@ PEEK = 4096
 
 CSV_COLUMNS = (
     "campaign", "run", "cell", "path", "page_cache", "round", "position", "origin", "accelerator",
-    "medium", "started", "measurement", "program", "direction", "metric", "value", "unit",
-    "failure",
+    "emulated", "medium", "started", "measurement", "program", "direction", "metric", "value",
+    "unit", "failure",
 )  # fmt: skip
 
 # A spreadsheet treats text that starts with one of these, also in full width, as a formula.
@@ -216,6 +216,8 @@ def _rename(value: object) -> None:
             for before, now in _OLDER_NAMES.items():
                 if before in inner:
                     inner[now] = inner.pop(before)
+            if inner.get("accelerator") == "kvm-emulated-host":
+                inner |= {"accelerator": "kvm", "emulated": True}
             _rename(inner.get("runs"))
             _rename(inner.get("checks"))
 
@@ -372,7 +374,8 @@ def csv_field(value: object) -> object:
 def _sample_rows(run: Run) -> Iterator[Sequence[object]]:
     of_run = (
         run.campaign, run.id, run.cell, run.path, run.page_cache.value, run.round, run.position,
-        run.origin.value, run.accelerator, run.medium, run.started.isoformat(),
+        run.origin.value, run.accelerator, run.emulated,
+        run.medium, run.started.isoformat(),
     )  # fmt: skip
     failure = run.failure.kind.value if run.failure else None
     for measured in run.measurements:

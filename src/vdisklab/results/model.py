@@ -343,6 +343,29 @@ class Origin(StrEnum):
     IMPORTED = "imported"
 
 
+class RanUnder(StrEnum):
+    """What ran a guest, as users read it. Runs of different ones are never ranked together."""
+
+    KVM = "kvm"
+    EMULATED_HOST = "kvm in an emulated host"
+    """Its virtualisation instructions are emulated: it proves that code works, no speed."""
+    TCG = "tcg"
+
+    @classmethod
+    def of(cls, accelerator: str, *, emulated: bool) -> RanUnder:
+        """For an accelerator, and whether the host itself is emulated; TCG is slow in any host."""
+        return cls.EMULATED_HOST if emulated and accelerator == cls.KVM else cls(accelerator)
+
+    @property
+    def words(self) -> str:
+        """`under KVM`, for messages."""
+        return {
+            RanUnder.KVM: "under KVM",
+            RanUnder.EMULATED_HOST: "under KVM in an emulated host",
+            RanUnder.TCG: "under emulation",
+        }[self]
+
+
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """One plan on one host. `fingerprint` is the plan's: the same plan continues the campaign."""
@@ -365,8 +388,9 @@ class Run:
     """One cell in one round, measured or failed.
 
     `round` counts from 1, `position` is the place within the round's random order (from 1).
-    `accelerator` is the value of a `RanUnder`, None without a guest. `medium` names the device
-    below the work directory. `commands` are those that were run, as one would type them.
+    `accelerator` is `kvm` or `tcg`, None without a guest; `emulated` is true if the host itself is
+    emulated. `medium` names the device below the work directory. `commands` are those that were
+    run, as one would type them.
     """
 
     id: str
@@ -385,6 +409,14 @@ class Run:
     commands: tuple[str, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     failure: Failure | None = None
+    emulated: bool = False
+
+    @property
+    def ran_under(self) -> RanUnder | None:
+        """What ran the guest; None without one."""
+        if self.accelerator is None:
+            return None
+        return RanUnder.of(self.accelerator, emulated=self.emulated)
 
     @property
     def measured_cell(self) -> MeasuredCell:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Failure, Origin, Run, Series
+from vdisklab.results.model import Failure, Origin, RanUnder, Run, Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,14 @@ class RunOutline:
     medium: str | None
     failure: Failure | None
     wall_seconds: float | None
+    emulated: bool = False
+
+    @property
+    def ran_under(self) -> RanUnder | None:
+        """What ran the guest; None without one."""
+        if self.accelerator is None:
+            return None
+        return RanUnder.of(self.accelerator, emulated=self.emulated)
 
     @property
     def measured_cell(self) -> MeasuredCell:
@@ -99,7 +107,7 @@ class Example:
     run: str
     round: int
     started: datetime
-    accelerator: str | None
+    ran_under: RanUnder | None
     medium: str | None
     commands: tuple[str, ...]
     checks: tuple[tuple[str, str | None, str], ...]

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
-from vdisklab.results.model import Direction, Run
+from vdisklab.results.model import Direction, RanUnder, Run
 from vdisklab.results.outlines import (
     CellSums,
     Example,
@@ -238,7 +238,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
         measured[row.run].append((row.name, row.command))
     return tuple(
         Example(
-            row["cell"], row["id"], row["round"], row["started"], rows.ran_under(row),
+            row["cell"], row["id"], row["round"], row["started"], _ran_under(row),
             row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
             tuple(measured[row["key"]]),
         )
@@ -272,6 +272,13 @@ def bandwidth_series(
         )
         for row in connection.execute(query).mappings()
     )  # fmt: skip
+
+
+def _ran_under(row: rows.Row) -> RanUnder | None:
+    """What ran the guest of the run in a row of `run`; None without one."""
+    if row["accelerator"] is None:
+        return None
+    return RanUnder.of(row["accelerator"], emulated=row["emulated"])
 
 
 def _children(

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vdisklab.errors import UnstorableError
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import Request
 from vdisklab.results import schema
@@ -64,7 +63,7 @@ def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
 
 _HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, IoCounters, HostLoad))
 _CAMPAIGN = _fields(Campaign, "plan", "host")
-_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "accelerator", "failure")
+_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
 _MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group", "raw")
 _EVIDENCE = _fields(Evidence, *Observer)
 _MEMBER = _fields(Member, "evidence")
@@ -113,13 +112,10 @@ def campaign_value(row: Row, host: HostFacts) -> Campaign:
 
 def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
     """The row of a run, without its checks and measurements."""
-    emulated = run.accelerator == RanUnder.KVM_IN_EMULATED_HOST
     return _columns(run, _OUTLINE) | {
         "campaign": campaign_key,
         "page_cache": run.page_cache.value,
         "origin": run.origin.value,
-        "accelerator": RanUnder.KVM.value if emulated else run.accelerator,
-        "emulated": emulated,
         "commands": list(run.commands),
         "failure_kind": run.failure.kind.value if run.failure else None,
         "failure_message": run.failure.message if run.failure else None,
@@ -156,15 +152,8 @@ def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
         "campaign": campaign_id,
         "page_cache": PageCache(row["page_cache"]),
         "origin": Origin(row["origin"]),
-        "accelerator": ran_under(row),
         "failure": failure_value(row),
     }
-
-
-def ran_under(row: Row) -> str | None:
-    """What ran the guest of the run in a row of `run`; None without a guest."""
-    accelerator: str | None = row["accelerator"]
-    return RanUnder.KVM_IN_EMULATED_HOST.value if row["emulated"] else accelerator
 
 
 def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from vdisklab.results.model import (
     Campaign,
     HostFacts,
     Measurement,
+    RanUnder,
     Run,
 )
 from vdisklab.results.outlines import (
@@ -274,7 +275,7 @@ class Store:
                 group = queries.whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
             yield from group
 
-    def accelerators(self, campaign_id: str) -> set[str]:
+    def ran_under(self, campaign_id: str) -> set[RanUnder]:
         """What ran the guests of a campaign's measured runs; empty without guests."""
         table = schema.run
         with self._reading() as connection:
@@ -284,8 +285,8 @@ class Store:
                 table.c.failure_kind.is_(None),
                 table.c.accelerator.is_not(None),
             )
-            found = connection.execute(query.distinct()).mappings()
-            return {str(rows.ran_under(row)) for row in found}
+            found = connection.execute(query.distinct())
+            return {RanUnder.of(accelerator, emulated=emulated) for accelerator, emulated in found}
 
     def media(self) -> dict[str, str]:
         """By campaign, what its measured runs were on: the media's names, joined by commas."""

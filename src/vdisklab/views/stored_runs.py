@@ -115,7 +115,7 @@ def _cell(run: AnyRun) -> str:
 
 def _accelerator(run: RunOutline) -> str:
     """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
-    words = (run.accelerator or "", "in the lab" if run.origin is Origin.LAB else "")
+    words = (run.ran_under or "", "in the lab" if run.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 
 
@@ -193,7 +193,7 @@ def _facts(run: Run) -> Table[tuple[str, str]]:
         ("round", f"{run.round}, position {run.position}"),
         ("started", f"{run.started:%Y-%m-%d %H:%M:%S %Z}".strip()),
         ("took", _duration(run.wall_seconds)),
-        ("measured", f"{run.origin}, {run.accelerator}" if run.accelerator else run.origin.value),
+        ("measured", f"{run.origin}, {run.ran_under}" if run.ran_under else run.origin.value),
         ("medium", run.medium or "not known"),
     ]
     if run.failure is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure_density
@@ -33,11 +34,10 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
-from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, Run
+from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run
 from vdisklab.results.store import Store, open_store
 from vdisklab.storage.room import memory_of_guests
 from vdisklab.views.density import tables
@@ -127,8 +127,8 @@ class TestAnswer:
     def test_two_accelerators_have_no_answer(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for round, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
-            store.add_run(replace(a_step(campaign, round, 1, 0.002), accelerator=ran_under))
+        for round, ran_under in enumerate((RanUnder.KVM, RanUnder.EMULATED_HOST), 1):
+            store.add_run(under(ran_under, a_step(campaign, round, 1, 0.002)))
         with pytest.raises(PlanError, match="never ranked together"):
             density_of(store, campaign.id)
 

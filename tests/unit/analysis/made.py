@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -21,6 +22,7 @@ from vdisklab.results.model import (
     IoCounters,
     Measurement,
     Origin,
+    RanUnder,
     Run,
     Sample,
 )
@@ -28,6 +30,12 @@ from vdisklab.results.model import (
 IOPS = MeasureKey("randread-4k-q1", Direction.READ, "iops")
 P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def under(ran_under: RanUnder, run: Run) -> Run:
+    """The run as it would be stored if this had run its guest."""
+    accelerator = "tcg" if ran_under is RanUnder.TCG else "kvm"
+    return replace(run, accelerator=accelerator, emulated=ran_under is RanUnder.EMULATED_HOST)
 
 
 def cell(label: str) -> MeasuredCell:

@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, under
 from tests.unit.stored import stored
 from vdisklab.answers.loading import choose_campaigns, joinable_campaigns, load
 from vdisklab.errors import DatabaseError, PlanError
-from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Run
+from vdisklab.results.model import RanUnder, Run
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
 
@@ -39,13 +38,13 @@ EMULATED = replace(CAMPAIGN, id="eeee0000", started=CAMPAIGN.started + timedelta
 
 def ran(ran_under: RanUnder, campaign: str, mark: str) -> list[Run]:
     return [
-        replace(run, id=f"{mark}{run.id}", campaign=campaign, accelerator=ran_under)
+        under(ran_under, replace(run, id=f"{mark}{run.id}", campaign=campaign))
         for run in campaign_runs()
         if run.accelerator is not None
     ]
 
 
-@pytest.mark.parametrize("other", [RanUnder.TCG, RanUnder.KVM_IN_EMULATED_HOST])
+@pytest.mark.parametrize("other", [RanUnder.TCG, RanUnder.EMULATED_HOST])
 def test_campaigns_under_two_accelerators_are_never_ranked_together(other: RanUnder) -> None:
     runs = [*ran(RanUnder.KVM, CAMPAIGN.id, "a"), *ran(other, EMULATED.id, "b")]
     with stored(runs, campaigns=(EMULATED, CAMPAIGN)) as store:
@@ -71,7 +70,7 @@ def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
     runs = [
         *alone,
         *ran(RanUnder.KVM, CAMPAIGN.id, "a"),
-        *ran(RanUnder.KVM_IN_EMULATED_HOST, EMULATED.id, "b"),
+        *ran(RanUnder.EMULATED_HOST, EMULATED.id, "b"),
     ]
     with stored(runs, campaigns=(host, EMULATED, CAMPAIGN)) as store:
         joined, left_out = joinable_campaigns(store, None)
@@ -85,6 +84,6 @@ def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
 
 def test_nor_the_runs_of_a_campaign_that_has_both() -> None:
     runs = ran(RanUnder.KVM, CAMPAIGN.id, "a")
-    runs[0] = replace(runs[0], accelerator=RanUnder.TCG)
+    runs[0] = replace(runs[0], accelerator="tcg")
     with stored(runs) as store, pytest.raises(PlanError, match="never ranked together"):
         load(store, None)

@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
@@ -21,9 +22,8 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import RanUnder
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin
+from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin, RanUnder
 from vdisklab.results.store import Store, open_store
 from vdisklab.views.density import neighbour_tables
 
@@ -71,8 +71,8 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
 def test_two_accelerators_have_no_answer(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    for number, ran_under in enumerate((RanUnder.KVM, RanUnder.KVM_IN_EMULATED_HOST), 1):
-        store.add_run(replace(a_run(campaign, round=number), accelerator=ran_under))
+    for number, ran_under in enumerate((RanUnder.KVM, RanUnder.EMULATED_HOST), 1):
+        store.add_run(under(ran_under, a_run(campaign, round=number)))
     with pytest.raises(PlanError, match="never ranked together"):
         neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
 
@@ -80,9 +80,7 @@ def test_two_accelerators_have_no_answer(store: Store) -> None:
 def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    store.add_run(
-        replace(a_run(campaign), accelerator=RanUnder.KVM_IN_EMULATED_HOST, origin=Origin.LAB)
-    )
+    store.add_run(replace(a_run(campaign), accelerator="kvm", emulated=True, origin=Origin.LAB))
     answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
     caveats = document(answer)["caveats"]
     assert (caveats["emulated"], caveats["emulated_host"], caveats["lab"]) == (False, True, True)

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, under
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_EMULATED_HOST, IN_LAB
 from vdisklab.cli.shell.main import main
-from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Origin, Run
+from vdisklab.results.model import Origin, RanUnder, Run
 
 ANSWERS = [
     ("rank",),
@@ -41,7 +40,7 @@ def _in_lab(run: Run) -> Run:
 
 def _under(ran_under: RanUnder) -> Callable[[Run], Run]:
     def moved(run: Run) -> Run:
-        return run if run.accelerator is None else replace(run, accelerator=ran_under)
+        return run if run.accelerator is None else under(ran_under, run)
 
     return moved
 
@@ -57,7 +56,7 @@ class Caveat:
 
 CAVEATS = (
     Caveat("lab", IN_LAB, _in_lab),
-    Caveat("emulated_host", IN_EMULATED_HOST, _under(RanUnder.KVM_IN_EMULATED_HOST)),
+    Caveat("emulated_host", IN_EMULATED_HOST, _under(RanUnder.EMULATED_HOST)),
     Caveat("emulation", EMULATION, _under(RanUnder.TCG)),
 )
 NESTED = {"lab": "lab", "emulated_host": "emulated_host", "emulation": "emulated"}

@@ -22,7 +22,6 @@ from vdisklab.cli.shell.main import main
 from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import Campaign, Failure, FailureKind, Run
 from vdisklab.views.documents.schemas import document_schema
 from vdisklab.views.layout import Table
@@ -315,7 +314,7 @@ def test_a_fleet_whose_newest_campaign_ran_under_two_accelerators_is_refused(
     fleet.write((), campaigns=[campaign(0), campaign(1)])
     runs = [run for number in range(2) for run in runs_of(number)]
     (moved, *_) = (run for run in runs if run.accelerator is not None)
-    fleet.add(replace(run, accelerator=RanUnder.KVM) if run.id == moved.id else run for run in runs)
+    fleet.add(replace(run, accelerator="kvm") if run.id == moved.id else run for run in runs)
     assert main(["rank", "--hosts", "all"]) == 2
     assert "of c0000000 ran under KVM and under emulation" in capsys.readouterr().err
 

@@ -10,7 +10,6 @@ from uuid import uuid4
 from hypothesis import strategies as st
 
 from vdisklab.path.segments import PageCache
-from vdisklab.plan.guest import RanUnder
 from vdisklab.results.model import (
     METRICS,
     Campaign,
@@ -264,7 +263,8 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         origin=st.sampled_from(Origin),
         started=times,
         wall_seconds=numbers,
-        accelerator=st.none() | st.sampled_from(RanUnder),
+        accelerator=st.none() | st.sampled_from(("kvm", "tcg")),
+        emulated=st.booleans(),
         medium=st.none() | texts,
         checks=st.lists(st.builds(Check, texts, texts, texts), max_size=3).map(tuple),
         commands=st.lists(any_texts, max_size=3).map(tuple),

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.plan.guest import RanUnder
-from vdisklab.results.model import Origin
+from vdisklab.results.model import Origin, RanUnder
 from vdisklab.results.outlines import AnyRun
 
 EMULATION = (
@@ -92,12 +91,12 @@ class Caveats:
 
 def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
     """The caveats that hold for any of these runs."""
-    accelerators, origins = set[str | None](), set[Origin]()
+    ran_under, origins = set[RanUnder | None](), set[Origin]()
     for run in runs:
-        accelerators.add(run.accelerator)
+        ran_under.add(run.ran_under)
         origins.add(run.origin)
     return Caveats(
-        RanUnder.TCG in accelerators,
+        RanUnder.TCG in ran_under,
         Origin.LAB in origins,
-        RanUnder.KVM_IN_EMULATED_HOST in accelerators,
+        RanUnder.EMULATED_HOST in ran_under,
     )

@@ -19,7 +19,7 @@ from vdisklab.host.facts import is_emulated
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.segments import Bus
-from vdisklab.plan.guest import Accelerator, GuestPlan, ran_under
+from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.clients.guest_programs import PERL, guest_client_disk, guest_script
 from vdisklab.powercut.clients.reset_disk import ResettableDisk
 from vdisklab.powercut.clients.sqlite_client import (
@@ -29,7 +29,7 @@ from vdisklab.powercut.clients.sqlite_client import (
 )
 from vdisklab.powercut.recording.promises import ClientDisk, Load
 from vdisklab.powercut.vocabulary import DriverSetting
-from vdisklab.results.model import Check
+from vdisklab.results.model import Check, RanUnder
 from vdisklab.storage.site import Site
 
 _SETTING_SECONDS = 30.0
@@ -45,7 +45,8 @@ _EXPECTED = {
 
 def accelerator_seen(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
-    return {"guest.accelerator": ran_under(accelerator, emulated_host=is_emulated()).value}
+    ran_under = RanUnder.of(accelerator, emulated=is_emulated())
+    return {"guest.accelerator": ran_under.value}
 
 
 def apply_setting(

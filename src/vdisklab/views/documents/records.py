@@ -46,7 +46,8 @@ class RunRow:
     cell: Annotated[MeasuredCell, At("measured_cell")]
     round: int
     started: datetime
-    accelerator: Annotated[str, "empty on the host itself"]
+    accelerator: Annotated[str, "`kvm` or `tcg`; empty on the host itself"]
+    emulated: Annotated[bool, "true if the host itself is emulated"]
     origin: Origin
     failed: bool
     reason: Annotated[str | None, "why it failed", At("failure.message")]
@@ -139,7 +140,8 @@ class RunDocument:
     origin: Origin
     started: datetime
     wall_seconds: Annotated[Number, "null for an imported run"]
-    accelerator: str | None
+    accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
+    emulated: Annotated[bool, "true if the host itself is emulated"]
     caveats: MeasuredUnder
     medium: Annotated[str | None, "the device under the image"]
     checks: tuple[CheckEntry, ...]

@@ -13,6 +13,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     direct_diagnostics,
     queue_diagnostics,
 )
+from vdisklab.results.model import RanUnder
 from vdisklab.results.outlines import Example
 from vdisklab.storage.zfs import directness
 
@@ -24,7 +25,7 @@ CELLS = {
 
 
 def example(fingerprint: str, checks: Sequence[tuple[str, str | None, str]]) -> Example:
-    return Example(fingerprint, "1", 1, START, "kvm", None, (), tuple(checks), ())
+    return Example(fingerprint, "1", 1, START, RanUnder.KVM, None, (), tuple(checks), ())
 
 
 def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Example:
