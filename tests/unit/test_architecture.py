@@ -74,7 +74,7 @@ ALLOWED = {
 
 # The vocabulary of results imports the pure core alone, so that all may import it.
 ALLOWED_IN_MODULE = {
-    "results.model": {"path"},
+    "results.model": {"path", "documents"},
     "results.outlines": {"path", "results.model"},
     "results.power_cut": {"path", "results.model"},
 }

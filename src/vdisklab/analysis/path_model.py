@@ -120,10 +120,10 @@ class PathModel:
         answer *= scale * unit
         return answer
 
-    def sums(self, runs: Runs, target: Floats, size: int) -> RunSums:
+    def sums(self, runs: Runs, target: Floats, size: int) -> ModelSums:
         """The sums over the first runs, `size` at most."""
         cell, round = runs.cell[:size], runs.round[:size]
-        return RunSums(
+        return ModelSums(
             self._factors.rows(cell),
             self._pairs.rows(cell),
             _OneHot.of([round], size).rows(np.arange(len(round))),
@@ -185,7 +185,7 @@ def _pair(one: Indices, other: Indices) -> Indices:
     return number[inverse.reshape(-1)]
 
 
-class RunSums:
+class ModelSums:
     """Sums of squares and products over some runs; each share's likelihood follows from them.
 
     The covariance of the runs is that of the regression's features (factors, pairs, rounds) plus
@@ -276,7 +276,7 @@ def _variances(shares: Floats) -> Floats:
     return np.column_stack([shares[:, :2], np.full(len(shares), ROUND_VARIANCE)])
 
 
-def _weights(data: Sequence[RunSums]) -> tuple[Floats, Floats]:
+def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats]:
     """The weights of the shares, whose sum is 1, and the data's misfit (sum of squares).
 
     Shares that are improbable after the first runs are not tried with all runs.

@@ -48,7 +48,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class MeasuredHost:
     """One machine with its campaigns and facts."""
 
     name: Annotated[str, "with the machine's id where two machines have one name"]
@@ -61,7 +61,7 @@ class Host:
         return tuple(self.facts.get(fact, _UNKNOWN) for fact in CLASS_FACTS)
 
 
-def varying(hosts: Sequence[Host]) -> tuple[str, ...]:
+def varying(hosts: Sequence[MeasuredHost]) -> tuple[str, ...]:
     """The facts in which some hosts differ."""
     return tuple(
         fact
@@ -96,7 +96,7 @@ class HostClass:
 class OverHosts:
     """What an answer from many hosts says of them."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[MeasuredHost, ...]
     left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
     first: Annotated[Agreement | None, "the leader, or the chosen path, against the next one"]
     outliers: Annotated[OutlierSearch | None, "null where hosts are not compared with each other"]
@@ -118,7 +118,7 @@ class CellOverHosts:
 class HostsAnalysis(Analysis):
     """Campaigns of one plan on several hosts: what is a round elsewhere is a host here."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[MeasuredHost, ...]
     left_out: tuple[str, ...]
     _numbers: dict[MeasureKey, FleetNumbers] = field(default_factory=dict, init=False)
     _by_cell: dict[MeasureKey, Mapping[MeasuredCell, CellOverHosts]] = field(
@@ -166,7 +166,7 @@ class HostsAnalysis(Analysis):
         with_numbers = {round.campaign for round in loaded.observations.rounds}
         hosts = []
         for name, group in sorted(joined.items()):
-            host = Host(name, facts[name], tuple(campaign.id for campaign in group))
+            host = MeasuredHost(name, facts[name], tuple(campaign.id for campaign in group))
             if with_numbers.isdisjoint(host.campaigns):
                 left_out.append(f"{name}: no run of {host.campaigns[0]} has numbers")
             else:
@@ -451,7 +451,7 @@ def facts_of(host: HostFacts, medium: str | None) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _one_host(host: Host, left_out: Sequence[str]) -> PlanError:
+def _one_host(host: MeasuredHost, left_out: Sequence[str]) -> PlanError:
     if left_out:
         return PlanError(
             f"only {host.name} has numbers of this plan: {left_out[0]}",

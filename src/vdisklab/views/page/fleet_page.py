@@ -15,7 +15,7 @@ from vdisklab.analysis.diagnostics.ranked import NoBaseline
 from vdisklab.analysis.fleet.agreement import HostRatio
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.fleet_report import FleetContents
-from vdisklab.answers.hosts import Host, OverHosts, varying
+from vdisklab.answers.hosts import MeasuredHost, OverHosts, varying
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
@@ -154,11 +154,11 @@ def _ratio_cell(host: HostRatio | None) -> Markup:
     return form.format(numbers.ratio(None if host is None else host.ratio))
 
 
-def _anchor(host: Host) -> str:
+def _anchor(host: MeasuredHost) -> str:
     return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
 
 
-def _own(host: Host, ranking: Ranking | None) -> Markup:
+def _own(host: MeasuredHost, ranking: Ranking | None) -> Markup:
     """One host: its facts, its first paths with their ranks, and the command for its report."""
     facts = ", ".join(f"{name} {value}" for name, value in zip(
         ("CPU", "medium", "kernel", "QEMU"), host.kind, strict=True
