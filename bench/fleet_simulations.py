@@ -1,7 +1,7 @@
-"""The simulations of docs/method.md on fleets: how often an answer from many hosts is wrong.
+"""The simulations of docs/proofs.md on fleets: how often an answer from many hosts is wrong.
 
     bench/fleet_simulations.py [--fleets 1000] [--seed 1] [--only NAME …] [--json FILE]
-    bench/fleet_simulations.py --from bench/results/fleet-simulations.json --docs docs/method.md
+    bench/fleet_simulations.py --from bench/results/fleet-simulations.json --docs docs/proofs.md
 
 Draws fleets (cells x hosts x rounds; hosts, cells on hosts, rounds and runs have effects of their
 own) and gives them to the program's functions:

@@ -2,7 +2,7 @@
 
     bench/search.py [--replays 300] [--seed 1] [--only TEXT] [--methods NAME ...] [--json FILE]
         [RECORDED.json.gz ...]
-    bench/search.py --from bench/results/search.json [--docs docs/method.md]
+    bench/search.py --from bench/results/search.json [--docs docs/proofs.md]
 
 Replays the search, its predecessor (elimination, which knows no structure), successive halving and
 measuring everything, on simulated campaigns and on recorded exhaustive ones (files of `vdisklab
@@ -19,7 +19,7 @@ the true best by at most the margin. There are three kinds of true best:
 One process; --replays is the number for the cheapest campaigns, others take fewer (the table says
 how many). --only replays the campaigns whose name contains a text, --methods replays some methods;
 both keep the others of --json. Each replay has random numbers of its own, so a method's answers do
-not depend on what else is replayed. Prints the table of docs/method.md as Markdown; --docs writes
+not depend on what else is replayed. Prints the table of docs/proofs.md as Markdown; --docs writes
 it into a page between its marks.
 """
 

@@ -1,7 +1,7 @@
-"""The simulations of docs/method.md: how often answers are wrong, and what they can show.
+"""The simulations of docs/proofs.md: how often answers are wrong, and what they can show.
 
     bench/simulations.py [--campaigns 1000] [--seed 1] [--only NAME …] [--json FILE]
-    bench/simulations.py --from bench/results/simulations.json --docs docs/method.md
+    bench/simulations.py --from bench/results/simulations.json --docs docs/proofs.md
 
 Draws campaigns (cells x rounds; rounds drift by 15 %) and gives them to the program's functions:
 

@@ -1,4 +1,4 @@
-"""The simulations on fleets in a small form; the tables of docs/method.md are their record's."""
+"""The simulations on fleets in a small form; the tables of docs/proofs.md are their record's."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def most(share: float, trials: int) -> float:
 
 
 def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "method.md").read_text()
+    page = (ROOT / "docs" / "proofs.md").read_text()
     record = json.loads(RECORD.read_text())
     assert set(record["results"]) == set(bench["SIMULATIONS"])
     assert bench["with_results"](page, record) == page, (
         "run .venv/bin/python bench/fleet_simulations.py --from "
-        "bench/results/fleet-simulations.json --docs docs/method.md"
+        "bench/results/fleet-simulations.json --docs docs/proofs.md"
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of the search in docs/method.md are those of its benchmark's record."""
+"""The tables of the search in docs/proofs.md are those of its benchmark's record."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BENCH: dict[str, Any] = runpy.run_path(str(ROOT / "bench" / "search.py"))
 
 
 def test_the_tables_are_those_of_the_record() -> None:
-    page = (ROOT / "docs" / "method.md").read_text()
+    page = (ROOT / "docs" / "proofs.md").read_text()
     found = json.loads((ROOT / "bench" / "results" / "search.json").read_text())
     assert BENCH["with_tables"](page, found) == page, (
         "run .venv/bin/python bench/search.py --from bench/results/search.json "
-        "--docs docs/method.md"
+        "--docs docs/proofs.md"
     )
 
 

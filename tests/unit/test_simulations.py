@@ -1,4 +1,4 @@
-"""The simulations of docs/method.md run, and its tables are those of their record."""
+"""The simulations of docs/proofs.md run, and its tables are those of their record."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def bench() -> dict[str, Any]:
 
 
 def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "method.md").read_text()
+    page = (ROOT / "docs" / "proofs.md").read_text()
     record = json.loads(RECORD.read_text())
     assert set(record["results"]) == set(bench["SIMULATIONS"])
     assert bench["with_results"](page, record) == page, (
         "run .venv/bin/python bench/simulations.py --from bench/results/simulations.json "
-        "--docs docs/method.md"
+        "--docs docs/proofs.md"
     )
 
 

@@ -1,4 +1,4 @@
-"""Intervals for a median from few rounds, vectorised over cells. `docs/method.md` has the coverage.
+"""Intervals for a median from few rounds, vectorised over cells. `docs/proofs.md` has the coverage.
 
 Rows are cells, columns are rounds, NaN is a missing value. Every function returns (low, high) for
 each row, NaN where there is no interval.

@@ -364,7 +364,7 @@ def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
     )
     note = (
         "Each round measures every cell once, in random order; differences are taken within "
-        "rounds. docs/method.md has simulated coverage, error rates, power, and literature."
+        "rounds. docs/proofs.md has simulated coverage, error rates, power, and literature."
     )
     title = "How the numbers are computed"
     return Table(title, columns, entries, (note,), kind=ExplanationRow, record=_row)
