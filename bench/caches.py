@@ -29,14 +29,13 @@ from vdisklab.host.pagecache import residency
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.client_guests import Guests, open_guests
-from vdisklab.powercut.recording.promises import ClientDisk, Load
-from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.recording.trace import Write
-from vdisklab.powercut.recording.write_log import LogEntry, read_log
+from vdisklab.powercut.client import ClientDisk, Load, Write
+from vdisklab.powercut.client_guests import Guests, open_guests
+from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.sectors import make_records
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
+from vdisklab.powercut.write_log import LogEntry, read_log
 from vdisklab.progress import silent
 from vdisklab.units import MIB
 
@@ -86,9 +85,9 @@ def record(session: PowerCutSession, mode: CacheMode, kind: ClientKind) -> Mappi
     try:
         entries = entries_of(recording)
         found = Counter(
-            whereabouts(entries, write, write.promised)
+            whereabouts(entries, write, write.durable_at)
             for write in recording.trace.writes
-            if write.promised is not None
+            if write.durable_at is not None
         )
     finally:
         recording.remove()
@@ -108,7 +107,7 @@ def seen_by_guest(session: PowerCutSession, guests: Guests, mode: CacheMode) -> 
             yield client
 
     recording = session.record(RunSpec(parse_path(f"{STACK}/{mode}/virtio"), load), opened)
-    seen = recording.trace.seen["guest.queue.write_cache"]
+    seen = recording.trace.observed["guest.queue.write_cache"]
     recording.remove()
     return seen
 

@@ -11,13 +11,13 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.braces import expand, expand_segments
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, durability
 from vdisklab.path.needs import nearest, parse_needs, unmet
 from vdisklab.path.rules import impossible
 from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import parse_profile
 from vdisklab.plan.settings import Request, check, command_words
-from vdisklab.powercut.cutting.cuts import parse_cut
+from vdisklab.powercut.crash_states import parse_crash_state
 from vdisklab.results.address import parse_address, without_password
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload.fiojob import job_profile, job_seconds, makers, reach
@@ -78,7 +78,7 @@ def path_parsers() -> Iterable[Parser]:
         ),
         _address,
     )
-    yield Parser("power-cut case", 70, ("12-ff", "3-1f-2-512-77", "0-0"), parse_cut)
+    yield Parser("power-cut case", 70, ("12-ff", "3-1f-2-512-77", "0-0"), parse_crash_state)
 
 
 def _path(text: str) -> object:
@@ -86,7 +86,7 @@ def _path(text: str) -> object:
     if parse_path(path.canonical) != path:
         raise AssertionError(f"{path.canonical} is another path")
     impossible(path, BackingDevices())
-    return path.fingerprint, str(path), path.stack, durability(path, Verdicts())
+    return path.fingerprint, str(path), path.stack, durability(path, CrashVerdicts())
 
 
 def _pattern(text: str) -> object:
@@ -96,7 +96,7 @@ def _pattern(text: str) -> object:
 def _needs(text: str) -> object:
     needs = parse_needs(text.split(","))
     path = parse_path("ext4/raw/writeback")
-    return unmet(path, needs, Verdicts()), nearest(path, needs, Verdicts())
+    return unmet(path, needs, CrashVerdicts()), nearest(path, needs, CrashVerdicts())
 
 
 def _address(text: str) -> object:

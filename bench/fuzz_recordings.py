@@ -13,9 +13,9 @@ import numpy as np
 from fuzz_inputs import Parser, write_file
 from vdisklab.errors import VdisklabError
 from vdisklab.host.ledger import pending
-from vdisklab.powercut.judging.image_reader import BadImageError, read_metadata
-from vdisklab.powercut.recording.trace import trace_from_json
-from vdisklab.powercut.recording.write_log import LogWriter, read_log
+from vdisklab.powercut.client import trace_from_json
+from vdisklab.powercut.image_reader import BadImageError, read_metadata
+from vdisklab.powercut.write_log import LogWriter, read_log
 
 
 def recording_parsers(scratch: Path) -> Iterable[Parser]:
@@ -47,9 +47,9 @@ def recording_parsers(scratch: Path) -> Iterable[Parser]:
             "begin": 3,
             "end": 99,
             "writes": [
-                {"version": 1, "first": 0, "count": 8, "submitted": 4, "acked": 5, "promised": 7}
+                {"version": 1, "first": 0, "count": 8, "submitted": 4, "acked": 5, "durable_at": 7}
             ],
-            "seen": {"cluster_size": "65536"},
+            "observed": {"cluster_size": "65536"},
             "flushes": [[6, 7]],
         }
     )

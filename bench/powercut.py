@@ -40,17 +40,16 @@ from vdisklab.host.syscalls import (
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import LayerKind
-from vdisklab.powercut.cutting.cuts import Cut, Epoch, Sampling, epochs_between
-from vdisklab.powercut.judging.image_reader import read_image
-from vdisklab.powercut.judging.outcomes import Expectation
-from vdisklab.powercut.judging.recovery import mount_options
-from vdisklab.powercut.recording.promises import Load
-from vdisklab.powercut.recording.recordings import RunSpec, open_recording
-from vdisklab.powercut.recording.trace import Trace
-from vdisklab.powercut.recording.write_log import Flag, LogEntry, read_log
+from vdisklab.powercut.client import Load, Trace
+from vdisklab.powercut.crash_states import CrashState, Epoch, Sampling, epochs_between
+from vdisklab.powercut.image_reader import read_image
+from vdisklab.powercut.outcomes import Expectation
+from vdisklab.powercut.recordings import RunSpec, open_recording
+from vdisklab.powercut.recovery import mount_options
 from vdisklab.powercut.sectors import Numbers
 from vdisklab.powercut.session import PowerCutSession, make_jobs, open_session, select_states
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.powercut.write_log import Flag, LogEntry, read_log
 from vdisklab.storage.device import loop_device
 from vdisklab.storage.filesystem import filesystem
 from vdisklab.storage.site import Site, open_site
@@ -130,7 +129,7 @@ def measure(
         recording.remove()
 
 
-def prototype_speed(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
+def prototype_speed(site: Site, recording: Path, cuts: Sequence[CrashState]) -> float:
     """States per minute of the prototype, with one process per CPU (one in all for btrfs)."""
     on_btrfs = open_recording(recording).trace.filesystem == "btrfs"
     count = 1 if on_btrfs else os.cpu_count() or 1
@@ -140,7 +139,7 @@ def prototype_speed(site: Site, recording: Path, cuts: Sequence[Cut]) -> float:
         return sum(pool.map(judge_part, parts))
 
 
-def judge_part(part: tuple[Path, Path, Sequence[Cut]]) -> float:
+def judge_part(part: tuple[Path, Path, Sequence[CrashState]]) -> float:
     """States per minute of one process as the prototype judged them."""
     memory, recording, cuts = part
     with (
@@ -168,7 +167,7 @@ class Clones:
     mountpoint: Path
     applied: int = 0
 
-    def judge(self, cut: Cut) -> None:
+    def judge(self, cut: CrashState) -> None:
         """Builds, mounts, reads and checks one state."""
         trace, numbers = self.trace, self.sectors
         self.build(self.epochs[cut.epoch], cut)
@@ -187,7 +186,7 @@ class Clones:
             if trace.filesystem == "btrfs":
                 forget_btrfs_devices()
 
-    def build(self, epoch: Epoch, cut: Cut) -> None:
+    def build(self, epoch: Epoch, cut: CrashState) -> None:
         """The state as a clone; a torn change is left out, which costs as much."""
         for entry in self.entries[self.applied : epoch.base]:
             self.apply(self.base, entry)

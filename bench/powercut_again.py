@@ -13,10 +13,10 @@ from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.block_operations import MidRunOperation
-from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.logged_disk import LoggedBy
+from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.recording.logged_disk import LoggedBy
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import Event, Note, Step
 from vdisklab.results.power_cut import DURING, MODEL

@@ -11,7 +11,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.session import open_session
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind

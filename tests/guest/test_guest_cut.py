@@ -16,9 +16,9 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.client_guests import open_guests
+from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.controls import GUEST_CONTROLS, run_controls
-from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting

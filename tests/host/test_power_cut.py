@@ -19,17 +19,16 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.powercut.client import Load, trace_to_json
 from vdisklab.powercut.controls import CONTROLS, Control, ControlError, run_controls
-from vdisklab.powercut.cutting.cuts import Cut, Sampling
-from vdisklab.powercut.judging.outcomes import FutureVersionError
-from vdisklab.powercut.judging.workers import JudgingJob
+from vdisklab.powercut.crash_states import CrashState, Sampling
+from vdisklab.powercut.disk_server import Lies
+from vdisklab.powercut.outcomes import FutureVersionError
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
-from vdisklab.powercut.recording.disk_server import Lies
-from vdisklab.powercut.recording.promises import Load
-from vdisklab.powercut.recording.recordings import TRACE_NAME, RunSpec
-from vdisklab.powercut.recording.trace import trace_to_json
+from vdisklab.powercut.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.powercut.workers import JudgingJob
 from vdisklab.progress import silent
 from vdisklab.results.power_cut import PowerCut
 
@@ -125,7 +124,9 @@ def test_a_version_from_the_future_stops_everything(tmp_path: Path) -> None:
     with open_ledger() as ledger, open_session(LocalHost(), ledger, tmp_path, workers=1) as small:
         load = Load(ClientKind.FLUSHES, writes=8)
         recording = small.record(RunSpec(parse_path("ext4/raw:preallocation=off/none"), load))
-        late = [replace(write, submitted=10**6, promised=None) for write in recording.trace.writes]
+        late = [
+            replace(write, submitted=10**6, durable_at=None) for write in recording.trace.writes
+        ]
         forged = replace(recording.trace, writes=tuple(late))
         (recording.directory / TRACE_NAME).write_text(trace_to_json(forged))
         with pytest.raises(FutureVersionError, match="which had not been written"):
@@ -137,7 +138,7 @@ def test_a_case_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load = Load(ClientKind.FLUSHES, writes=8)
         recording = small.record(RunSpec(parse_path("ext4/raw:preallocation=off/none"), load))
         with pytest.raises(PowercutError, match="the recording has no case 999-0"):
-            list(small.pool.judge(recording, [JudgingJob(Cut(999))]))
+            list(small.pool.judge(recording, [JudgingJob(CrashState(999))]))
 
 
 def test_a_disk_that_never_flushes_is_caught_on_each_filesystem(session: PowerCutSession) -> None:

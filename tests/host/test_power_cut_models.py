@@ -16,19 +16,19 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut.clients.block_operations import MidRunOperation
 from vdisklab.powercut.controls import controls_of, run_controls
-from vdisklab.powercut.cutting.cuts import Sampling
+from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.logged_disk import logged_file
+from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import (
     Question,
     QuestionSettings,
     judge_question,
     judge_questions,
 )
-from vdisklab.powercut.recording.logged_disk import logged_file
-from vdisklab.powercut.recording.write_log import Flag, read_log
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind
+from vdisklab.powercut.write_log import Flag, read_log
 from vdisklab.progress import silent
 
 pytestmark = pytest.mark.host
@@ -134,7 +134,7 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
 
 
 @pytest.mark.parametrize("operation", MidRunOperation)
-def test_promises_hold_during_an_operation_unless_the_wrong_image_is_read(
+def test_acknowledged_writes_survive_an_operation_unless_the_wrong_image_is_read(
     operation: MidRunOperation, session: PowerCutSession
 ) -> None:
     sound, wrong_image = run_controls(session, silent, controls_of([], [operation]))

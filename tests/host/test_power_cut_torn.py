@@ -13,14 +13,14 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import parse_path
-from vdisklab.powercut.cutting.cuts import Cut
-from vdisklab.powercut.judging.examiner import Examiner, open_examiner
-from vdisklab.powercut.judging.outcomes import JudgedState
-from vdisklab.powercut.recording.promises import Load
-from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.recording.write_log import LogEntry, read_log
+from vdisklab.powercut.client import Load
+from vdisklab.powercut.crash_states import CrashState
+from vdisklab.powercut.examiner import Examiner, open_examiner
+from vdisklab.powercut.outcomes import JudgedState
+from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
+from vdisklab.powercut.write_log import LogEntry, read_log
 
 pytestmark = pytest.mark.host
 
@@ -62,7 +62,7 @@ def _with_a_torn(examiner: Examiner, index: int) -> Iterator[JudgedState]:
     (epoch,) = [each for each in examiner.epochs if index in each.changes][:1]
     torn = 1 << epoch.changes.index(index)
     for seed in range(8):
-        yield examiner.judge(Cut(epoch.number, epoch.all & ~torn, torn, 512, seed))
+        yield examiner.judge(CrashState(epoch.number, epoch.all & ~torn, torn, 512, seed))
 
 
 @pytest.mark.parametrize("recorded", ["xfs"], indirect=True)
@@ -73,7 +73,7 @@ def test_xfs_repair_cures_what_the_kernel_refuses(
     of an allocation group's neighbour, half of which is from another time."""
     with open_examiner(session.site, recorded, None) as examiner:
         epoch = examiner.epochs[-1]
-        state = examiner.rebuilder.build(epoch, Cut(epoch.number, epoch.all))
+        state = examiner.rebuilder.build(epoch, CrashState(epoch.number, epoch.all))
         with state.open("r+b") as disk:
             disk.seek(256)
             disk.write(os.urandom(128))

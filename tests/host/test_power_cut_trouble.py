@@ -26,26 +26,26 @@ from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.powercut import questions
-from vdisklab.powercut.clients.sqlite_client import (
+from vdisklab.powercut.client import ClientDisk, Load
+from vdisklab.powercut.crash_states import CrashState, Sampling
+from vdisklab.powercut.examiner import open_examiner
+from vdisklab.powercut.guest_clients import (
     DueTransactions,
     GuestFileSystem,
     guest_file_system,
 )
-from vdisklab.powercut.cutting.cuts import Cut, Sampling
-from vdisklab.powercut.judging.examiner import open_examiner
-from vdisklab.powercut.judging.outcomes import JudgedState
-from vdisklab.powercut.judging.recovery import KernelFilesystem
-from vdisklab.powercut.judging.workers import (
+from vdisklab.powercut.outcomes import JudgedState
+from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.recordings import Recording, RunSpec
+from vdisklab.powercut.recovery import KernelFilesystem
+from vdisklab.powercut.sectors import Bytes
+from vdisklab.powercut.session import PowerCutSession, open_session, select_states
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
+from vdisklab.powercut.workers import (
     STATE_SECONDS,
     JudgingJob,
     WorkerPool,
 )
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
-from vdisklab.powercut.recording.promises import ClientDisk, Load
-from vdisklab.powercut.recording.recordings import Recording, RunSpec
-from vdisklab.powercut.sectors import Bytes
-from vdisklab.powercut.session import PowerCutSession, open_session, select_states
-from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.units import KIB
 
@@ -162,7 +162,7 @@ def test_a_state_that_another_mount_namespace_holds_is_named(
             with open_examiner(session.site, recording, None) as examiner, ExitStack() as holding:
                 held_when_mounted(holding, monkeypatch)
                 with pytest.raises(HostError, match=named) as caught:
-                    examiner.judge(Cut(examiner.epochs[0].number, 0))
+                    examiner.judge(CrashState(examiner.epochs[0].number, 0))
                 holding.close()
     assert "start no container" in (caught.value.hint or "")
     assert is_held_elsewhere(caught.value)
@@ -218,7 +218,7 @@ def held_while_judged(
         hold_elsewhere(stack, mounted.source)
         return StateOutcome.KEPT, ""
 
-    monkeypatch.setattr("vdisklab.powercut.clients.sqlite_client.judge_database", held)
+    monkeypatch.setattr("vdisklab.powercut.guest_clients.judge_database", held)
 
 
 def ext4_image(directory: Path) -> Bytes:

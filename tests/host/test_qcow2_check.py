@@ -13,7 +13,7 @@ import pytest
 
 from vdisklab.errors import CommandError
 from vdisklab.host.command import LocalHost
-from vdisklab.powercut.judging.image_reader import (
+from vdisklab.powercut.image_reader import (
     BadImageError,
     parse_header,
     read_image,

@@ -16,10 +16,10 @@ from vdisklab.host.ledger import open_ledger, state_directory
 from vdisklab.host.mounts import require_work_directory
 from vdisklab.path.segments import LayerKind
 from vdisklab.plan.guest import Accelerator, GuestPlan
-from vdisklab.powercut.clients.client_guests import accelerator_seen, open_guests
+from vdisklab.powercut.client_guests import observed_accelerator, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
+from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.powercut.questions import Question, judge_questions
-from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
 from vdisklab.powercut.vocabulary import AccessKind
 from vdisklab.progress import Note, Progress
@@ -73,7 +73,7 @@ def judge_power_cuts(
 
 def _stored(store: Store, host: HostFacts, requested: Accelerator | None) -> dict[str, PowerCut]:
     """The stored verdicts of this machine, kernel and QEMU, by fingerprint."""
-    fitting = None if requested is None else accelerator_seen(requested)
+    fitting = None if requested is None else observed_accelerator(requested)
     return {
         verdict.fingerprint: verdict
         for verdict in store.power_cuts(host.machine_id)

@@ -33,7 +33,7 @@ from vdisklab.campaign.estimate import boot_seconds, run_seconds
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.path.durability import Keeping, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability
 from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.path.needs import Need, with_default
 from vdisklab.path.segments import HOST
@@ -118,7 +118,9 @@ class BestSearch:
     began: float
     renews_guests: bool = True
 
-    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+    def narrow(
+        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
+    ) -> CampaignPlan:
         """The plan without paths that lack a need.
 
         Raises PlanError if no guest path is left, or if the search could not give an answer.
@@ -352,8 +354,10 @@ def make_search(request: RunRequest) -> BestSearch | None:
     )
 
 
-def durable_paths(plan: CampaignPlan, verdicts: Verdicts) -> DurablePaths:
+def durable_paths(plan: CampaignPlan, verdicts: CrashVerdicts) -> DurablePaths:
     """The number of durable paths in a plan, and how many of them were tested by power cuts."""
     paths = {cell.path.canonical: cell.path for cell in plan.cells if cell.path.is_guest_storage}
-    judged = [durability(path, verdicts).keeping for path in paths.values()]
-    return DurablePaths(len(judged), sum(verdict is Keeping.KEPT_IN_TEST for verdict in judged))
+    judged = [durability(path, verdicts).kind for path in paths.values()]
+    return DurablePaths(
+        len(judged), sum(verdict is DurabilityKind.KEPT_IN_TEST for verdict in judged)
+    )

@@ -32,7 +32,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import available_memory, memory_bytes
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.build import backing_of
@@ -41,7 +41,7 @@ from vdisklab.plan.guest import GUESTS, USUAL_GUEST, with_each
 from vdisklab.plan.matrix import expand_paths
 from vdisklab.plan.run_request import DEFAULT_LIMIT, DEFAULT_MOST, OPEN_LOAD, DensityRequest
 from vdisklab.plan.settings import NO_BASELINE
-from vdisklab.powercut.recording.logged_disk import rated_disk
+from vdisklab.powercut.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import Store, open_store
@@ -80,7 +80,9 @@ class CapacitySearch:
     progress: Progress
     renews_guests: bool = True
 
-    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+    def narrow(
+        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
+    ) -> CampaignPlan:
         """The plan itself: what a path loses in a power cut does not matter here."""
         del verdicts, progress
         return plan

@@ -22,7 +22,7 @@ from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.waiting import Clock
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
@@ -48,7 +48,9 @@ class CellSearch(Protocol):
     def renews_guests(self) -> bool:
         """True if each round boots new guests."""
 
-    def narrow(self, plan: CampaignPlan, verdicts: Verdicts, progress: Progress) -> CampaignPlan:
+    def narrow(
+        self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
+    ) -> CampaignPlan:
         """The plan without cells that the search never measures. Raises PlanError."""
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:

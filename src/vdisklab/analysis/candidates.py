@@ -13,7 +13,7 @@ from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, durability
 from vdisklab.path.needs import DURABLE, Need, meets
 from vdisklab.path.neighbours import simplicity
 from vdisklab.path.segments import CacheMode, PageCache
@@ -75,7 +75,7 @@ def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
 
 
 def recommend_path(
-    observations: Observations, measure: MeasureKey, needs: Sequence[Need], verdicts: Verdicts
+    observations: Observations, measure: MeasureKey, needs: Sequence[Need], verdicts: CrashVerdicts
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs."""
     paths = candidates(observations.cells)

@@ -55,7 +55,7 @@ from vdisklab.answers.loading import (
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import Need, example_of, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.results.model import Campaign
@@ -87,7 +87,7 @@ class RecommendationAnswer:
     rates: tuple[MeasureKey, ...] = ()
     """The measures whose mean decides, for a profile without the score's measurements."""
     over_platforms: Mapping[Platform, Ratio | None] = field(default_factory=dict)
-    verdicts: Verdicts = field(default_factory=Verdicts)
+    verdicts: CrashVerdicts = field(default_factory=CrashVerdicts)
 
     @property
     def path(self) -> str:
@@ -325,7 +325,10 @@ def _example(observations: Observations) -> str:
 
 
 def _nothing_to_recommend(
-    observations: Observations, needs: tuple[Need, ...], verdicts: Verdicts, measure: MeasureKey
+    observations: Observations,
+    needs: tuple[Need, ...],
+    verdicts: CrashVerdicts,
+    measure: MeasureKey,
 ) -> PlanError:
     """Why no path is recommended, and what to do."""
     paths = candidates(observations.cells)
@@ -363,7 +366,7 @@ def _joined(needs: Iterable[Need]) -> str:
 
 
 def none_meets(
-    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: Verdicts
+    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts
 ) -> PlanError | None:
     """The error if none of the measured paths meets all needs; None if one does."""
     lacking = [set(unmet(path, needs, verdicts)) for path in paths]

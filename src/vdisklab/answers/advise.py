@@ -42,7 +42,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
 from vdisklab.plan.build import build_plan
@@ -181,7 +181,7 @@ class _Desk:
     ) -> None:
         self._results = results
         self._loaded: dict[str, tuple[Loaded, Scored]] = {}
-        self._verdicts = Verdicts(disk=disk)
+        self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
             return
@@ -217,7 +217,7 @@ class _Desk:
             if answer.action is not DiskAction.MEASURE:
                 return replace(answer, elsewhere=_elsewhere(group, campaign))
             reason = answer.reason
-        if not now.keeping.acceptable:
+        if not now.kind.acceptable:
             return _made_safe(group, group.path, now)
         return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
 
@@ -287,7 +287,7 @@ class _Desk:
         if not comparison.ranked([own, *usable]):
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
             return DiskAdvice(group, DiskAction.MEASURE, few)
-        unsafe = not now.keeping.acceptable
+        unsafe = not now.kind.acceptable
         chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
         if unsafe and chosen is None:
             return _made_safe(group, path, now)
@@ -334,7 +334,7 @@ def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -
     """The answer for a disk that cannot be changed, or has limits that no measured path has."""
     limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
     reason = _no_line(group, path) or (None if limits is None else limits.clause)
-    if limits is not None and not now.keeping.acceptable:
+    if limits is not None and not now.kind.acceptable:
         safe = _made_safe(group, path, now)
         if safe.action is DiskAction.CHANGE:
             return safe
@@ -367,7 +367,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
     """
     for other in neighbours(path, dialect_of(group.platform).aio_of):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
-        if usable and meets(other, DURABLE, Verdicts(disk=now.disk)):
+        if usable and meets(other, DURABLE, CrashVerdicts(disk=now.disk)):
             return DiskAdvice(
                 group,
                 DiskAction.CHANGE,
@@ -375,7 +375,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
                 to=other,
                 for_safety=True,
                 now=now,
-                then=durability(other, Verdicts(disk=now.disk)),
+                then=durability(other, CrashVerdicts(disk=now.disk)),
                 changes=tuple(change_of(disk, other) for disk in group.disks),
             )
     return DiskAdvice(

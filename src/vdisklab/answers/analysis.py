@@ -29,7 +29,7 @@ from vdisklab.answers.loading import (
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.results.model import Campaign
 from vdisklab.results.outlines import CellSums, Example
 from vdisklab.results.store import Store
@@ -106,7 +106,7 @@ class Analysis:
         return self.scored.observations
 
     @cached_property
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> CrashVerdicts:
         """What power cuts on this machine showed."""
         return stored_verdicts(self.results, self.campaigns[0].host, self.disk)
 

@@ -35,7 +35,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import (
     Need,
     nearest,
@@ -127,7 +127,7 @@ class AuditAnswer(Answer):
 class _Measured:
     """The database's data about paths; empty if nothing was measured."""
 
-    verdicts: Verdicts = field(default_factory=Verdicts)
+    verdicts: CrashVerdicts = field(default_factory=CrashVerdicts)
     scores: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     nearest: Mapping[DiskPath, PathScore] = field(default_factory=dict)
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
@@ -162,7 +162,7 @@ def audit_disks(
         if db is not None or campaign:
             raise
         reason = f"No speeds: {error}. {_MEASURE}"
-        measured = _Measured(Verdicts(disk=host_disk), why_no_speed=reason)
+        measured = _Measured(CrashVerdicts(disk=host_disk), why_no_speed=reason)
     audited = tuple(
         _audited(disk, path, context, needs, measured)
         for (disk, context), path in zip(placed, paths, strict=True)
@@ -199,7 +199,7 @@ def _audited(
     )
 
 
-def _offered(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> DiskPath | None:
+def _offered(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdicts) -> DiskPath | None:
     """The nearest path that meets all needs; one that drops flushes only if no other does."""
     return nearest(path, with_default(needs), verdicts) or nearest(path, needs, verdicts)
 

@@ -51,7 +51,7 @@ from vdisklab.platforms.configured_disk import (
 )
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.registry import dialect_of
-from vdisklab.powercut.judging.image_reader import (
+from vdisklab.powercut.image_reader import (
     HEAD,
     BadImageError,
     Qcow2Header,

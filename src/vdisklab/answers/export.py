@@ -10,7 +10,7 @@ from vdisklab.errors import HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, HostDisk, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import Configuration, ExportRequest
@@ -56,13 +56,13 @@ def answer_export(
     """
     path = without_qemu(request.path)
     tested = any(need.goes_by_power_cuts for need in needs)
-    verdicts = _verdicts_here(db, disk) if tested else Verdicts(disk=disk)
+    verdicts = _verdicts_here(db, disk) if tested else CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
     return ExportAnswer(path, configure(request, form), durability(path, verdicts))
 
 
-def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) -> None:
+def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdicts) -> None:
     lacks = unmet(path, needs, verdicts)
     if not lacks:
         return
@@ -72,7 +72,7 @@ def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: Verdicts) 
     )
 
 
-def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
+def _verdicts_here(db: str | None, disk: HostDisk) -> CrashVerdicts:
     """The verdicts stored for this machine; none if there is no default database.
 
     Raises DatabaseError for a named one that does not exist, and for any that cannot be read.
@@ -84,4 +84,4 @@ def _verdicts_here(db: str | None, disk: HostDisk) -> Verdicts:
     except NoDatabaseError:
         if db is not None:
             raise
-        return Verdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)
+        return CrashVerdicts(disk=disk, zfs_fuse=facts.has_zfs_fuse)

@@ -23,7 +23,7 @@ from vdisklab.answers.loading import load_chosen
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Verdicts, durability
+from vdisklab.path.durability import CrashVerdicts, Durability, durability
 from vdisklab.path.needs import Need, meets
 from vdisklab.plan.settings import Request
 
@@ -162,7 +162,10 @@ def answer_fleet_claims(
 
 
 def _nothing_for_all(
-    fleet: HostsAnalysis, paths: Collection[DiskPath], needs: Sequence[Need], verdicts: Verdicts
+    fleet: HostsAnalysis,
+    paths: Collection[DiskPath],
+    needs: Sequence[Need],
+    verdicts: CrashVerdicts,
 ) -> PlanError:
     """Why no path is recommended for these hosts, and what to do."""
     if len(fleet.hosts) < MIN_HOSTS:

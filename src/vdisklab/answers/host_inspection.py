@@ -27,7 +27,7 @@ from vdisklab.host.mounts import free_bytes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
-from vdisklab.powercut.recording.logged_disk import LoggedBy, require_log_writes
+from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import GIB, format_bytes

@@ -33,7 +33,7 @@ from vdisklab.answers.loading import (
 from vdisklab.documents import Probability
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.results.host_choice import HostChoice
 from vdisklab.results.model import Better, Campaign, HostFacts
 from vdisklab.results.store import Store
@@ -199,7 +199,7 @@ class HostsAnalysis(Analysis):
         return dict(sorted(members.items(), key=lambda item: (-len(item[1]), item[0])))
 
     @cached_property
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> CrashVerdicts:
         """The power-cut verdicts of all hosts together: what one host lost counts for all."""
         machines = {campaign.host.machine_id: campaign.host for campaign in self.campaigns}
         cuts = [

@@ -23,11 +23,11 @@ from vdisklab.host.ledger import state_directory
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import (
-    Cuts,
+    CrashStates,
+    CrashVerdicts,
     FailureModel,
     HostDisk,
-    PathVerdict,
-    Verdicts,
+    PathCrashes,
     forgets_fua,
 )
 from vdisklab.path.segments import HOST, PageCache
@@ -388,7 +388,7 @@ def find_measure(observations: Observations, name: str) -> MeasureKey:
     raise PlanError(f"{name!r} {problem}", hint=f"write one of {shown}")
 
 
-def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = None) -> Verdicts:
+def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = None) -> CrashVerdicts:
     """The power-cut verdicts of a machine with its current kernel and QEMU, above a disk.
 
     A verdict with another kernel or QEMU does not apply: it is for a different path.
@@ -403,13 +403,13 @@ def verdicts_of(
     disk: HostDisk = HostDisk.VOLATILE,
     *,
     zfs_fuse: bool = False,
-) -> Verdicts:
+) -> CrashVerdicts:
     """The verdicts by path, separate for clients that flush and for the one that never does.
 
     A path that kept everything above the strictest disk does so above any; what a dead host lost
     above a disk that keeps its cache may be lost above any.
     """
-    verdicts: dict[str, PathVerdict] = {}
+    verdicts: dict[str, PathCrashes] = {}
     for cut in power_cuts:
         if cut.failure is not None or cut.survives is None:
             continue
@@ -424,14 +424,14 @@ def verdicts_of(
             continue  # a verdict on a changed write cache
         if judged_without_its_device(cut):
             continue
-        known = verdicts.get(cut.path, PathVerdict(cut.path))
+        known = verdicts.get(cut.path, PathCrashes(cut.path))
         counts = _counts(cut)
         verdicts[cut.path] = (
             replace(known, unflushed=known.unflushed + counts)
             if cut.client == ClientKind.NEVER
             else replace(known, flushed=known.flushed + counts)
         )
-    return Verdicts(verdicts, disk, zfs_fuse)
+    return CrashVerdicts(verdicts, disk, zfs_fuse)
 
 
 _KEEPS_ALL = (FailureModel.POWER,)
@@ -447,7 +447,7 @@ def judged_without_its_device(cut: PowerCut) -> bool:
     return cut.access == AccessKind.NBD and forgets_fua(parse_path(cut.path))
 
 
-def _counts(cut: PowerCut) -> Cuts:
+def _counts(cut: PowerCut) -> CrashStates:
     unknown = set(cut.outcomes) - set(StateOutcome)
     if unknown:
         raise DatabaseError(
@@ -455,8 +455,8 @@ def _counts(cut: PowerCut) -> Cuts:
             hint="update vdisklab, or restore a copy of the database",
         )
     broken = sum(count for outcome, count in cut.outcomes.items() if StateOutcome(outcome).is_loss)
-    # A broken promise counts as a loss even if no state has an outcome that is a loss.
-    return Cuts(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)
+    # A lost write counts even if no state has an outcome that is a loss.
+    return CrashStates(cut.states, max(broken, int(not cut.survives)), cut.exhaustive)
 
 
 def free_name(error: PathSyntaxError, db: str | None) -> PlanError | None:

@@ -60,7 +60,7 @@ from vdisklab.answers.loading import (
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import with_default
 from vdisklab.results.model import Campaign
 from vdisklab.results.outlines import CellSums, Example
@@ -102,7 +102,7 @@ class Contents:
     examples: Mapping[MeasuredCell, Example]
     failed: tuple[FailedCell, ...]
     findings: tuple[Diagnostic, ...]
-    verdicts: Verdicts = field(default_factory=Verdicts)
+    verdicts: CrashVerdicts = field(default_factory=CrashVerdicts)
     bandwidth_series: tuple[BandwidthSeries, ...] = ()
     claims: ClaimsAnswer | None = None
     published: tuple[PublishedAnswer, ...] = ()

@@ -32,7 +32,7 @@ from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
-from vdisklab.path.durability import Durability, HostDisk, Verdicts, known_durability
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, known_durability
 from vdisklab.path.segments import ImageFormat
 from vdisklab.results.model import Campaign, Direction, Origin
 from vdisklab.results.outlines import RunOutline
@@ -311,7 +311,7 @@ def _place_of(campaign: Campaign) -> str:
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
 
-def _cells(loaded: Mapping[str, Loaded], verdicts: Verdicts) -> Iterator[TableCell]:
+def _cells(loaded: Mapping[str, Loaded], verdicts: CrashVerdicts) -> Iterator[TableCell]:
     for place, one in loaded.items():
         # The operating system of a user's guest decides the program.
         in_user_guest = any("image" in other.plan.get("guest", {}) for other in one.campaigns)

@@ -16,7 +16,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.segments import Bus, ImageFormat, LayerKind
 
-FEWEST_CUTS = 20
+FEWEST_STATES = 20
 """Minimum number of states for a verdict; with 20 clean states the 95 % bound is still 15 %."""
 
 
@@ -98,22 +98,22 @@ class HostDisk(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cuts:
-    """The number of judged states, and how many of them had lost promised data.
+class CrashStates:
+    """The number of judged crash states, and how many of them had lost acknowledged writes.
 
     `all_judged` is True when every state that a power cut could leave was judged.
     """
 
     judged: int = 0
-    broken: int = 0
+    lost: int = 0
     all_judged: bool = False
 
     @property
     def kept(self) -> bool | None:
-        """True when no state had lost promised data; None with too few states for a verdict."""
-        if self.broken:
+        """True when no state lost acknowledged writes; None with too few states for a verdict."""
+        if self.lost:
             return False
-        return True if self.all_judged or self.judged >= FEWEST_CUTS else None
+        return True if self.all_judged or self.judged >= FEWEST_STATES else None
 
     @property
     def most_losing(self) -> float:
@@ -123,17 +123,17 @@ class Cuts:
         """
         return 0.0 if self.all_judged else min(1.0, 3 / self.judged) if self.judged else 1.0
 
-    def __add__(self, other: Cuts) -> Cuts:
-        parts = [cuts for cuts in (self, other) if cuts.judged]
-        return Cuts(
+    def __add__(self, other: CrashStates) -> CrashStates:
+        parts = [states for states in (self, other) if states.judged]
+        return CrashStates(
             self.judged + other.judged,
-            self.broken + other.broken,
-            bool(parts) and all(cuts.all_judged for cuts in parts),
+            self.lost + other.lost,
+            bool(parts) and all(states.all_judged for states in parts),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class PathVerdict:
+class PathCrashes:
     """The results of one path's power cuts, as `vdisklab powercut` stored them.
 
     `flushed` is for clients that wait for a flush (or write with FUA), `unflushed` for the client
@@ -141,8 +141,8 @@ class PathVerdict:
     """
 
     path: str
-    flushed: Cuts = Cuts()
-    unflushed: Cuts = Cuts()
+    flushed: CrashStates = CrashStates()
+    unflushed: CrashStates = CrashStates()
 
 
 class PowerCutOutcome(StrEnum):
@@ -156,7 +156,7 @@ class PowerCutOutcome(StrEnum):
     LOST_FLUSHED = "lost-flushed"
 
     @classmethod
-    def of(cls, verdict: PathVerdict) -> PowerCutOutcome | None:
+    def of(cls, verdict: PathCrashes) -> PowerCutOutcome | None:
         """The outcome of both kinds of clients together; None where too few states were judged."""
         return {
             (None, None): None,
@@ -168,7 +168,7 @@ class PowerCutOutcome(StrEnum):
         }.get((verdict.flushed.kept, verdict.unflushed.kept), cls.LOST_FLUSHED)
 
 
-class Keeping(StrEnum):
+class DurabilityKind(StrEnum):
     """What happens in a power cut to data that the guest has flushed."""
 
     LOST_BY_CONSTRUCTION = "lost-by-construction"
@@ -179,22 +179,22 @@ class Keeping(StrEnum):
     @property
     def acceptable(self) -> bool:
         """False if flushed data is known to be lost. An untested path counts as durable."""
-        return self in (Keeping.KEPT_IN_TEST, Keeping.NOT_TESTED)
+        return self in (DurabilityKind.KEPT_IN_TEST, DurabilityKind.NOT_TESTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
     """`reason` says what drops flushes; `flush_free` means that writes are durable without a flush.
 
-    `cuts` counts the states behind the verdict, or too few states for one; `tested` holds all
+    `states` counts those behind the verdict, or too few states for one; `tested` holds all
     power-cut results of the path above `disk`.
     """
 
-    keeping: Annotated[Keeping, "what happens to flushed data, by rule or as tested here"]
+    kind: Annotated[DurabilityKind, "what happens to flushed data, by rule or as tested here"]
     flush_free: Annotated[bool, "true when data are safe without a flush"]
     reason: Annotated[str | None, "what drops flushes"] = None
-    cuts: Cuts = Cuts()
-    tested: PathVerdict | None = None
+    states: CrashStates = CrashStates()
+    tested: PathCrashes | None = None
     disk: HostDisk = HostDisk.VOLATILE
     outcome: Annotated[
         PowerCutOutcome | None,
@@ -206,22 +206,22 @@ class Durability:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class CrashVerdicts:
     """What is known about power cuts above a disk: the verdicts by canonical path.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     """
 
-    by_path: Mapping[str, PathVerdict] = field(default_factory=dict)
+    by_path: Mapping[str, PathCrashes] = field(default_factory=dict)
     disk: HostDisk = HostDisk.VOLATILE
     zfs_fuse: bool = False
 
-    def get(self, path: str) -> PathVerdict | None:
+    def get(self, path: str) -> PathCrashes | None:
         """The verdict on a canonical path; None if none is stored."""
         return self.by_path.get(path)
 
 
-def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
+def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     """What is known about a path: a rule if one applies, else the stored power cuts.
 
     Losses of unflushed data count only if the path needs no flush.
@@ -234,23 +234,23 @@ def durability(path: DiskPath, verdicts: Verdicts) -> Durability:
     if verdicts.zfs_fuse and is_cut_short(path):
         reasons.append(CUT_SHORT)
     if reasons:
-        lost = Keeping.LOST_BY_CONSTRUCTION
+        lost = DurabilityKind.LOST_BY_CONSTRUCTION
         return Durability(lost, False, reasons[0], tested=tested, disk=disk, outcome=outcome)
-    verdict = tested or PathVerdict(path.canonical)
-    cuts = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    return Durability(_TESTED[cuts.kept], flush_free, None, cuts, tested, disk, outcome)
+    verdict = tested or PathCrashes(path.canonical)
+    states = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
+    return Durability(_TESTED[states.kept], flush_free, None, states, tested, disk, outcome)
 
 
-def known_durability(cell: MeasuredCell, verdicts: Verdicts) -> Durability | None:
+def known_durability(cell: MeasuredCell, verdicts: CrashVerdicts) -> Durability | None:
     """What is known about a cell's path; None on the host and for a free name."""
     path = cell.path
     return None if path is None or path.on_host else durability(path, verdicts)
 
 
 _TESTED = {
-    None: Keeping.NOT_TESTED,
-    True: Keeping.KEPT_IN_TEST,
-    False: Keeping.LOST_IN_TEST,
+    None: DurabilityKind.NOT_TESTED,
+    True: DurabilityKind.KEPT_IN_TEST,
+    False: DurabilityKind.LOST_IN_TEST,
 }
 
 

@@ -13,7 +13,13 @@ from enum import StrEnum
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import NOTHING_STORED, Keeping, Verdicts, durability, needs_no_flush
+from vdisklab.path.durability import (
+    NOTHING_STORED,
+    CrashVerdicts,
+    DurabilityKind,
+    durability,
+    needs_no_flush,
+)
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, ImageFormat, LayerKind
 
@@ -96,7 +102,7 @@ def with_default(needs: Iterable[Need], *, unsafe: bool = False) -> tuple[Need, 
     return given if implied else (DURABLE, *given)
 
 
-def lack(path: DiskPath, need: Need, verdicts: Verdicts) -> str | None:
+def lack(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> str | None:
     """Why a path does not meet a need, as a clause; None if it meets it.
 
     A path without power cuts counts as durable unless a rule says otherwise.
@@ -104,12 +110,12 @@ def lack(path: DiskPath, need: Need, verdicts: Verdicts) -> str | None:
     return _RULES[need.kind].lack(path, need.value or "", verdicts)
 
 
-def meets(path: DiskPath, need: Need, verdicts: Verdicts) -> bool:
+def meets(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> bool:
     """True when the path meets the need."""
     return lack(path, need, verdicts) is None
 
 
-def unmet(path: DiskPath, needs: Iterable[Need], verdicts: Verdicts) -> dict[Need, str]:
+def unmet(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerdicts) -> dict[Need, str]:
     """The needs that a path does not meet, with reasons; empty if it meets all."""
     reasons = ((need, lack(path, need, verdicts)) for need in needs)
     return {need: reason for need, reason in reasons if reason is not None}
@@ -122,30 +128,32 @@ def undecided(path: DiskPath, need: Need) -> bool:
     needs that go by power cuts.
     """
     rule = _RULES[need.kind]
-    if not rule.by_layers or meets(path, need, Verdicts()):
+    if not rule.by_layers or meets(path, need, CrashVerdicts()):
         return False
     stacks = [stack for kind in LayerKind for stack in _stacks(kind)]
     complete = (DiskPath((*stack, *path.layers), path.image) for stack in stacks)
     return any(
-        meets(variant, need, Verdicts()) and impossible(variant) is None for variant in complete
+        meets(variant, need, CrashVerdicts()) and impossible(variant) is None
+        for variant in complete
     )
 
 
-def _loses_flushed_data(path: DiskPath, _value: str, verdicts: Verdicts) -> str | None:
+def _loses_flushed_data(path: DiskPath, _value: str, verdicts: CrashVerdicts) -> str | None:
     known = durability(path, verdicts)
-    if known.keeping is Keeping.LOST_IN_TEST:
-        return f"it lost promised data in {known.cuts.broken} of {known.cuts.judged} power cuts"
+    if known.kind is DurabilityKind.LOST_IN_TEST:
+        states = known.states
+        return f"it lost acknowledged writes in {states.lost} of {states.judged} power cuts"
     return known.reason
 
 
-def _loses_unflushed_data(path: DiskPath, value: str, verdicts: Verdicts) -> str | None:
+def _loses_unflushed_data(path: DiskPath, value: str, verdicts: CrashVerdicts) -> str | None:
     reason = _loses_flushed_data(path, value, verdicts)
     if reason is None and not needs_no_flush(path, verdicts.disk):
         return "its device has a write cache, so a write waits for the guest's flush"
     return reason
 
 
-def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> str | None:
     if path.image is not None and path.image.can_have_snapshots:
         return None
     if any(layer.kind.facts.makes_snapshots for layer in path.layers):
@@ -153,7 +161,7 @@ def _has_no_snapshots(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
     return "neither its format nor a host layer makes snapshots"
 
 
-def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+def _ignores_discards(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> str | None:
     if not path.has_storage:
         return NOTHING_STORED
     if path.shares_directory:
@@ -169,7 +177,7 @@ def _ignores_discards(path: DiskPath, _value: str, _verdicts: Verdicts) -> str |
     return None
 
 
-def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | None:
+def _cannot_migrate(path: DiskPath, _value: str, _verdicts: CrashVerdicts) -> str | None:
     if path.shares_directory:
         return f"QEMU does not migrate a guest that has mounted {path.attachment.bus}"
     # libvirt refuses to migrate a disk whose data may wait in the host's page cache.
@@ -180,21 +188,21 @@ def _cannot_migrate(path: DiskPath, _value: str, _verdicts: Verdicts) -> str | N
     return None
 
 
-def _has_another_format(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+def _has_another_format(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> str | None:
     if path.image is None:
         return "it has no image format"
     return None if path.image.format == value else f"its format is {path.image.format}"
 
 
-def _has_another_cache(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+def _has_another_cache(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> str | None:
     return None if path.cache == value else f"its cache mode is {path.cache}"
 
 
-def _has_another_bus(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+def _has_another_bus(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> str | None:
     return None if path.attachment.bus == value else f"its bus is {path.attachment.bus}"
 
 
-def _has_no_such_layer(path: DiskPath, value: str, _verdicts: Verdicts) -> str | None:
+def _has_no_such_layer(path: DiskPath, value: str, _verdicts: CrashVerdicts) -> str | None:
     if any(layer.kind == value for layer in path.layers):
         return None
     return f"its host layers are {path.stack}" if path.layers else "it has no host layer"
@@ -208,7 +216,7 @@ class _Rule:
     """
 
     meaning: str
-    lack: Callable[[DiskPath, str, Verdicts], str | None]
+    lack: Callable[[DiskPath, str, CrashVerdicts], str | None]
     values: tuple[str, ...] = ()
     by_layers: bool = False
 
@@ -250,13 +258,13 @@ _EXAMPLE = "ext4/qcow2/none"
 
 def example_of(needs: Sequence[Need]) -> DiskPath | None:
     """An example of a path that meets all needs; None if the needs contradict each other."""
-    return nearest(parse_path(_EXAMPLE), needs, Verdicts())
+    return nearest(parse_path(_EXAMPLE), needs, CrashVerdicts())
 
 
 def nearest(
     path: DiskPath,
     needs: Sequence[Need],
-    verdicts: Verdicts,
+    verdicts: CrashVerdicts,
     refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> DiskPath | None:
     """The possible path closest to `path` that meets all needs and has no `refusal`, or None."""
@@ -273,7 +281,7 @@ CONTRADICTION = "these needs contradict each other: leave one out"
 def nearest_hint(
     path: DiskPath,
     needs: Sequence[Need],
-    verdicts: Verdicts,
+    verdicts: CrashVerdicts,
     refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> str:
     """The hint for a refused path: the nearest path that meets all needs, or why there is none.

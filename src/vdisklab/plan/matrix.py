@@ -10,7 +10,7 @@ from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible
 from vdisklab.path.segments import GuestFsKind
@@ -97,7 +97,7 @@ def expand_matrix(
 def narrow_to_needs(
     matrix: Matrix,
     needs: Sequence[Need],
-    verdicts: Verdicts,
+    verdicts: CrashVerdicts,
     refusal: Callable[[DiskPath], Impossible | None] = impossible,
 ) -> Matrix:
     """The matrix without the guests' paths that do not meet all needs; those are dropped.
@@ -125,7 +125,7 @@ def narrow_to_needs(
 def _no_path_meets(
     needs: Sequence[Need],
     reasons: Mapping[DiskPath, str],
-    verdicts: Verdicts,
+    verdicts: CrashVerdicts,
     refusal: Callable[[DiskPath], Impossible | None],
 ) -> PlanError:
     """Names the first path's reason, and the path nearest to it that meets all needs."""

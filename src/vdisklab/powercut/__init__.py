@@ -1,1 +1,1 @@
-"""Simulates power cuts of a logged host disk, runs the recovery, and checks promised data."""
+"""Simulates power cuts of a logged host disk, runs the recovery, and checks acknowledged writes."""

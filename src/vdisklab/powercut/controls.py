@@ -18,12 +18,12 @@ from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut.clients.block_operations import MidRunOperation
-from vdisklab.powercut.clients.nbd import NbdDisk, nbd_disk
-from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.recording.disk_server import HONEST, Lies
-from vdisklab.powercut.recording.promises import DEFAULT_WRITES, Load
-from vdisklab.powercut.recording.recordings import Access, RunSpec, without_switch
+from vdisklab.powercut.client import DEFAULT_WRITES, Load
+from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.disk_server import HONEST, Lies
+from vdisklab.powercut.mid_run import MidRunOperation
+from vdisklab.powercut.nbd import NbdDisk, nbd_disk
+from vdisklab.powercut.recordings import Access, RunSpec, without_switch
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import Progress, Step
@@ -40,7 +40,7 @@ class ControlError(PowercutError):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A run with a known result: `must_lose` says if promises must be broken.
+    """A run with a known result: `must_lose` says if acknowledged writes must be lost.
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
     write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
@@ -290,7 +290,7 @@ class _KilledDisk:
     answers: int
 
     @property
-    def seen(self) -> Mapping[str, str]:
+    def observed(self) -> Mapping[str, str]:
         return {"storage_daemon.status": str(self.process.returncode)}
 
     @property

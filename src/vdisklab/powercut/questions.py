@@ -21,18 +21,23 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import ImageFormat
-from vdisklab.powercut.clients.block_operations import MidRunOperation
-from vdisklab.powercut.clients.boot_sector import boot_sector_disk
+from vdisklab.powercut.client import (
+    DEFAULT_WRITES,
+    ClientDisk,
+    Load,
+    count_flushes,
+    unrequested_flushes,
+)
+from vdisklab.powercut.client_guests import boot_sector_disk
 from vdisklab.powercut.controls import ControlError
-from vdisklab.powercut.cutting.cuts import Sampling
-from vdisklab.powercut.judging.outcomes import FutureVersionError
-from vdisklab.powercut.recording.logged_disk import LoggedBy
-from vdisklab.powercut.recording.promises import DEFAULT_WRITES, ClientDisk, Load
-from vdisklab.powercut.recording.recordings import IMAGE_BYTES, Access, Recording, RunSpec
-from vdisklab.powercut.recording.trace import count_flushes, unrequested_flushes
-from vdisklab.powercut.recording.write_log import read_log
+from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.logged_disk import LoggedBy
+from vdisklab.powercut.mid_run import MidRunOperation
+from vdisklab.powercut.outcomes import FutureVersionError
+from vdisklab.powercut.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
+from vdisklab.powercut.write_log import read_log
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
@@ -81,7 +86,7 @@ class QuestionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The question whether this path keeps the promises to this kind of client, under a model."""
+    """The question whether a path keeps what this client takes for durable, under a model."""
 
     path: DiskPath
     client: ClientKind
@@ -201,7 +206,7 @@ class _Answer:
         )
 
     def counterexample(self, name: str) -> Counterexample | None:
-        """The first state that broke a promise, with a note if it cannot be replayed."""
+        """The first state with a loss, with a note if it cannot be replayed."""
         state = self.examination.verdict.counterexample
         if state is None:
             return None
@@ -254,14 +259,14 @@ def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
         states=verdict.states,
         possible=_as_float(verdict.possible),
         exhaustive=verdict.exhaustive,
-        promises=verdict.promises,
+        promises=verdict.acknowledged,
         flushes=answer.flushes,
         leaked_states=verdict.leaked_states,
         repaired_states=verdict.repaired_states,
         afterlives=verdict.post_recovery_states,
         outcomes={outcome.value: count for outcome, count in verdict.outcomes.items()},
         seen={
-            **answer.examination.recording.trace.seen,
+            **answer.examination.recording.trace.observed,
             "flushes.unasked": str(answer.unrequested),
             "recordings": str(answer.recordings),
             **({"recordings.held": str(answer.held)} if answer.held else {}),

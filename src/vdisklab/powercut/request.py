@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
-from vdisklab.path.durability import FailureModel, Verdicts
+from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
-from vdisklab.powercut.clients.block_operations import MidRunOperation
-from vdisklab.powercut.clients.boot_sector import bus_refusal
-from vdisklab.powercut.cutting.cuts import TEAR_BYTES, Sampling
+from vdisklab.powercut.client import DEFAULT_WRITES
+from vdisklab.powercut.client_guests import bus_refusal
+from vdisklab.powercut.crash_states import TEAR_BYTES, Sampling
+from vdisklab.powercut.logged_disk import LoggedBy
+from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.recording.logged_disk import LoggedBy
-from vdisklab.powercut.recording.promises import DEFAULT_WRITES
-from vdisklab.powercut.recording.recordings import (
+from vdisklab.powercut.recordings import (
     not_judgeable,
     not_judgeable_under,
     require_judgeable,
@@ -217,7 +217,7 @@ def _matrix(request: PowercutRequest) -> Matrix:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(request.paths)
-    matrix = narrow_to_needs(matrix, request.need, Verdicts(), not_judgeable)
+    matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), not_judgeable)
     for cell in matrix.cells:
         require_judgeable(cell.path)
     return matrix

@@ -23,42 +23,42 @@ from vdisklab.host.mounts import is_held_elsewhere
 from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
 from vdisklab.plan.guest import Accelerator
-from vdisklab.powercut.clients.client_guests import Guests
-from vdisklab.powercut.clients.nbd import RestartingDaemon, nbd_disk, restarting_daemon
-from vdisklab.powercut.clients.reset_disk import (
+from vdisklab.powercut.client import ClientDisk, Load
+from vdisklab.powercut.client_guests import Guests
+from vdisklab.powercut.crash_states import (
+    CrashState,
+    Sampling,
+    Selection,
+    epochs_between,
+    parse_crash_state,
+    select_prefixes,
+    select_states_of_epochs,
+)
+from vdisklab.powercut.examiner import open_examiner
+from vdisklab.powercut.mid_run import (
     ResettableAccess,
     ResettableDisk,
     reset_disk,
     resettable_nbd,
 )
-from vdisklab.powercut.cutting.cuts import (
-    Cut,
-    Sampling,
-    Selection,
-    epochs_between,
-    parse_cut,
-    select_cuts,
-    select_prefixes,
-)
-from vdisklab.powercut.cutting.memory_files import reporting_full_memory, require_memory
-from vdisklab.powercut.judging.examiner import open_examiner
-from vdisklab.powercut.judging.outcomes import JudgedState, RunVerdict, summarise
-from vdisklab.powercut.judging.workers import (
-    STATE_SECONDS,
-    JudgingJob,
-    WorkerPool,
-    open_pool,
-)
-from vdisklab.powercut.recording.promises import ClientDisk, Load
-from vdisklab.powercut.recording.recordings import (
+from vdisklab.powercut.nbd import RestartingDaemon, nbd_disk, restarting_daemon
+from vdisklab.powercut.outcomes import JudgedState, RunVerdict, summarise
+from vdisklab.powercut.rebuild import reporting_full_memory, require_memory
+from vdisklab.powercut.recordings import (
     Access,
     Recording,
     RunSpec,
     make_recording,
     open_recording,
 )
-from vdisklab.powercut.recording.write_log import read_log
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
+from vdisklab.powercut.workers import (
+    STATE_SECONDS,
+    JudgingJob,
+    WorkerPool,
+    open_pool,
+)
+from vdisklab.powercut.write_log import read_log
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
@@ -151,7 +151,7 @@ class PowerCutSession:
             model,
             possible=selection.possible,
             exhaustive=selection.exhaustive,
-            promises=recording.trace.promises,
+            acknowledged=recording.trace.acknowledged,
         )
         return Examination(recording, states, verdict)
 
@@ -182,7 +182,7 @@ class PowerCutSession:
             FailureModel.GUEST_RESET,
             possible=load.writes + flushes,
             exhaustive=every == load.depth == 1,
-            promises=recording.trace.promises,
+            acknowledged=recording.trace.acknowledged,
         )
         return Examination(recording, tuple(states), verdict)
 
@@ -210,12 +210,12 @@ def select_states(
     trace = recording.trace
     if not model.disk_reorders:
         return select_prefixes(entries, trace.begin, trace.end, sampling, torn=model.tears)
-    return select_cuts(
+    return select_states_of_epochs(
         epochs_between(entries, trace.begin, trace.end, trace.stops), entries, sampling
     )
 
 
-def make_jobs(cuts: Sequence[Cut], post_recovery_states: int) -> list[JudgingJob]:
+def make_jobs(cuts: Sequence[CrashState], post_recovery_states: int) -> list[JudgingJob]:
     """A job for each cut; `post_recovery_states` of them, evenly spread, with post-recovery
     writes."""
     every = max(1, len(cuts) // post_recovery_states) if post_recovery_states else 0
@@ -265,7 +265,7 @@ def _memory_bytes() -> int:
     return size
 
 
-def split_case(case: str) -> tuple[str, Cut]:
+def split_case(case: str) -> tuple[str, CrashState]:
     """The verdict's id and the cut of a case such as `3f2a9c01/12-3f`. Raises PowercutError."""
     name, slash, cut = case.partition("/")
     if not slash or not name.isalnum():
@@ -273,7 +273,7 @@ def split_case(case: str) -> tuple[str, Cut]:
             f"{case!r} is not a case",
             hint="copy it from the column `case`: 3f2a9c01/12-3f, or 3f2a9c01/@61",
         )
-    return name, parse_cut(cut)
+    return name, parse_crash_state(cut)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class PowerCut:
     `survives` is None when nothing was promised. `possible` counts the states that the disk model
     allows, `states` the judged ones; `exhaustive` when these are all. `flushes` reached the disk
     while the client wrote; in `afterlives` states QEMU wrote again after the recovery. Equal
-    `fingerprint`s mean the same test, on any machine. Verdicts from one recording share its
+    `fingerprint`s mean the same test, on any machine. CrashVerdicts from one recording share its
     `wall_seconds` in equal parts.
     """
 

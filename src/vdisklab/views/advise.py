@@ -9,7 +9,7 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, disks_by_action
 from vdisklab.answers.disks import DiskGroup
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, Keeping
+from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import FileVolume
 from vdisklab.sanitise import sanitise_line
@@ -87,7 +87,7 @@ def _best_other(entry: DiskAdvice) -> str:
 
 
 def _why_change(entry: DiskAdvice) -> str:
-    tested = entry.then is not None and entry.then.keeping is Keeping.KEPT_IN_TEST
+    tested = entry.then is not None and entry.then.kind is DurabilityKind.KEPT_IN_TEST
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
@@ -102,7 +102,7 @@ def _why_change(entry: DiskAdvice) -> str:
 def _equally_tested(entry: DiskAdvice) -> bool:
     """True unless only the present path's power cuts were tested."""
     now, then = entry.now, entry.then
-    return now is not None and then is not None and now.keeping is then.keeping
+    return now is not None and then is not None and now.kind is then.kind
 
 
 def _names(entry: DiskAdvice) -> Iterator[str]:

@@ -9,7 +9,7 @@ from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import HostDisk, Verdicts
+from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
 from vdisklab.platforms.configured_disk import (
     AioConflict,
@@ -187,7 +187,7 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
 def _offer(instead: DiskPath | None) -> str:
     if instead is None:
         return "No path meets all these needs."
-    reason = lack(instead, DURABLE, Verdicts())
+    reason = lack(instead, DURABLE, CrashVerdicts())
     but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
     return f"The nearest path that meets all needs: {instead}{but}."
 

@@ -9,13 +9,13 @@ from vdisklab import numbers
 from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import (
-    Cuts,
+    CrashStates,
+    CrashVerdicts,
     Durability,
+    DurabilityKind,
     HostDisk,
-    Keeping,
-    PathVerdict,
+    PathCrashes,
     PowerCutOutcome,
-    Verdicts,
     known_durability,
 )
 from vdisklab.path.segments import Bus
@@ -42,13 +42,13 @@ _VERBS = {
 def power_cut_word(durability: Durability) -> str:
     """What a power cut does to a path, in two words: as tested here, otherwise by rule."""
     outcome = durability.outcome
-    match durability.keeping:
-        case Keeping.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
+    match durability.kind:
+        case DurabilityKind.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
             return "loses data"
-        case Keeping.LOST_IN_TEST if outcome is not PowerCutOutcome.LOST_FLUSHED:
+        case DurabilityKind.LOST_IN_TEST if outcome is not PowerCutOutcome.LOST_FLUSHED:
             return "LOST DATA"  # a path that needs no flush lost data without one
         case _:
-            return "too few" if outcome is None and durability.cuts.judged else _WORDS[outcome]
+            return "too few" if outcome is None and durability.states.judged else _WORDS[outcome]
 
 
 def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
@@ -58,52 +58,57 @@ def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
     return power_cut_word(durability)
 
 
-def power_cut_of(cell: MeasuredCell, verdicts: Verdicts) -> str:
+def power_cut_of(cell: MeasuredCell, verdicts: CrashVerdicts) -> str:
     """The same from the verdicts."""
     return power_cut_text(cell, known_durability(cell, verdicts))
 
 
-def keeping_of(cell: MeasuredCell, verdicts: Verdicts) -> Keeping | None:
+def durability_kind_of(cell: MeasuredCell, verdicts: CrashVerdicts) -> DurabilityKind | None:
     """What happens to flushed data, for documents; None on the host and for a free name."""
     known = known_durability(cell, verdicts)
-    return None if known is None else known.keeping
+    return None if known is None else known.kind
 
 
-def power_cut_fields(verdict: PathVerdict | None) -> dict[str, Any]:
+def power_cut_fields(verdict: PathCrashes | None) -> dict[str, Any]:
     """The fields `power_cut`, `power_cut_states` and `power_cut_broken` of a row."""
-    verdict = verdict or PathVerdict("")
-    cuts = verdict.flushed + verdict.unflushed
+    verdict = verdict or PathCrashes("")
+    states = verdict.flushed + verdict.unflushed
     return {
         "power_cut": PowerCutOutcome.of(verdict),
-        "power_cut_states": cuts.judged or None,
-        "power_cut_broken": cuts.broken if cuts.judged else None,
+        "power_cut_states": states.judged or None,
+        "power_cut_broken": states.lost if states.judged else None,
     }
 
 
 def durability_sentence(path: str, durability: Durability) -> str:
     """What a power cut does to a path: as tested here, otherwise by rule."""
-    condition = "even without a flush" if durability.flush_free else "once the guest has flushed it"
+    condition = (
+        "even without a flush" if durability.flush_free else "once the guest has flushed them"
+    )
     should = "what the guest has flushed should survive a power cut; the rest may be lost"
     if durability.flush_free:
+        condition = "even without a flush"
         should = "what the guest has written should survive a power cut, even without a flush"
-    cuts, above = durability.cuts, durability.disk.above
-    match durability.keeping:
-        case Keeping.LOST_BY_CONSTRUCTION:
+    states, above = durability.states, durability.disk.above
+    match durability.kind:
+        case DurabilityKind.LOST_BY_CONSTRUCTION:
             return f"{path} loses {_loss(durability)}."
-        case Keeping.LOST_IN_TEST:
+        case DurabilityKind.LOST_IN_TEST:
             answer = f"{path} lost {_loss(durability)}."
-        case Keeping.KEPT_IN_TEST:
-            answer = f"{path} kept all that was promised in {_extent(cuts)}{above}: {condition}."
-        case Keeping.NOT_TESTED:
-            few = cuts.judged
+        case DurabilityKind.KEPT_IN_TEST:
+            answer = (
+                f"{path} kept all acknowledged writes in {_extent(states)}{above}: {condition}."
+            )
+        case DurabilityKind.NOT_TESTED:
+            few = states.judged
             options = f"{_client_options(path)}{_model_option(durability.disk)}"
-            tested = f"Tested in {few} cuts, which is too few" if few else "Not tested"
+            tested = f"Tested in {few} power cuts, which is too few" if few else "Not tested"
             answer = (
                 f"{path} {_rule(durability)}, so {should}. {tested}: "
                 f"`vdisklab powercut {path}{options}` simulates the cut."
             )
         case _:
-            assert_never(durability.keeping)
+            assert_never(durability.kind)
     return " ".join([answer, *_unflushed(durability)])
 
 
@@ -133,7 +138,7 @@ def disk_note(disk: HostDisk) -> Iterator[str]:
         )
 
 
-def loss_sentences(cells: Iterable[MeasuredCell], verdicts: Verdicts) -> tuple[str, ...]:
+def loss_sentences(cells: Iterable[MeasuredCell], verdicts: CrashVerdicts) -> tuple[str, ...]:
     """Which of these cells lose flushed data in a power cut: a sentence for each reason."""
     cells = tuple(cells)
     return losses({cell: known_durability(cell, verdicts) for cell in cells}, cells)
@@ -146,9 +151,9 @@ def losses(
     paths: dict[tuple[bool, str], dict[str, None]] = {}
     for cell in cells:
         kept, path = known.get(cell), cell.path
-        if kept is None or path is None or not path.is_guest_storage or kept.keeping.acceptable:
+        if kept is None or path is None or not path.is_guest_storage or kept.kind.acceptable:
             continue
-        by_rule = kept.keeping is Keeping.LOST_BY_CONSTRUCTION
+        by_rule = kept.kind is DurabilityKind.LOST_BY_CONSTRUCTION
         paths.setdefault((by_rule, _loss(kept)), {})[cell.name] = None
     return tuple(
         f"{named(tuple(names))} {_VERBS[by_rule, len(names) > 1]} {loss}."
@@ -158,35 +163,35 @@ def losses(
 
 def _loss(durability: Durability) -> str:
     """What a path loses and why, if it is known to lose data."""
-    cuts, above = durability.cuts, durability.disk.above
-    if durability.keeping is Keeping.LOST_BY_CONSTRUCTION:
+    states, above = durability.states, durability.disk.above
+    if durability.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
         return f"flushed data in a power cut{above}: {durability.reason}"
-    return f"promised data in {cuts.broken} of {cuts.judged} power cuts{above}"
+    return f"acknowledged writes in {states.lost} of {states.judged} power cuts{above}"
 
 
-def _extent(cuts: Cuts) -> str:
-    """How many cuts, and the bound on the loss rate (rule of three), unless all were judged."""
-    if cuts.all_judged:
-        return f"all {cuts.judged} power cuts that were possible in its run"
-    return f"{cuts.judged} power cuts (at most {cuts.most_losing:.1%} of all lose data, 95 %)"
+def _extent(states: CrashStates) -> str:
+    """How many states, and the bound on the loss rate (rule of three), unless all were judged."""
+    if states.all_judged:
+        return f"all {states.judged} power cuts that were possible in its run"
+    return f"{states.judged} power cuts (at most {states.most_losing:.1%} of all lose data, 95 %)"
 
 
 def _unflushed(durability: Durability) -> Iterator[str]:
     """What a guest that never flushes loses, if it was tested but did not decide."""
-    cuts = durability.tested.unflushed if durability.tested is not None else Cuts()
-    if durability.flush_free or cuts.kept is None:
+    states = durability.tested.unflushed if durability.tested is not None else CrashStates()
+    if durability.flush_free or states.kept is None:
         return
-    if cuts.kept:
-        yield f"Unflushed data were kept, too, in {cuts.judged} power cuts."
+    if states.kept:
+        yield f"Unflushed data were kept, too, in {states.judged} power cuts."
     else:
-        yield f"Unflushed data were lost in {cuts.broken} of {cuts.judged} power cuts."
+        yield f"Unflushed data were lost in {states.lost} of {states.judged} power cuts."
 
 
 def basis_sentence(recommendation: Recommendation) -> Iterator[str]:
     """Whether power cuts or rules decided durability; empty if no need asks for it."""
     if any(need.goes_by_power_cuts for need in recommendation.needs):
         durabilities = recommendation.durability.values()
-        tested = sum(durability.keeping is Keeping.KEPT_IN_TEST for durability in durabilities)
+        tested = sum(durability.kind is DurabilityKind.KEPT_IN_TEST for durability in durabilities)
         yield basis(tested, len(durabilities))
 
 

@@ -307,10 +307,10 @@ EXPLANATIONS = (
         "power cut",
         "rank, audit, powercut, recommend",
         "power_cut_states power_cut_broken flushed_states flushed_broken unflushed_states "
-        "unflushed_broken states losses promises possible afterlives leaked_states "
+        "unflushed_broken states losses acknowledged possible post_recovery_states leaked_states "
         "repaired_states wall_seconds",
         "States of the disk that a cut may leave: all possible ones, or a sample. A state is "
-        "broken if anything promised is lost. A test without a broken state is not a proof: after "
+        "lost if an acknowledged write is. A test without a broken state is not a proof: after "
         "n states at most 3/n of all may lose data (95 %), and fewer than 20 give no verdict.",
         "docs/powercut.md",
     ),

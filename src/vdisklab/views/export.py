@@ -12,5 +12,5 @@ def notes(answer: ExportAnswer) -> Iterator[str]:
     """What the platform cannot express, what must be set elsewhere, and a loss of flushed data."""
     yield from map(str, answer.configuration.gaps)
     yield from answer.configuration.requirements
-    if not answer.durability.keeping.acceptable:
+    if not answer.durability.kind.acceptable:
         yield durability_sentence(str(answer.path), answer.durability)

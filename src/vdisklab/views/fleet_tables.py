@@ -184,7 +184,7 @@ def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
     against = {pair.b: pair for pair in answer.over}
     own = FleetAlternative(
         rank=ranks.get(answer.cell), path=answer.cell, ratio=1.0, ratio_low=None, ratio_high=None,
-        worse_on=None, hosts=None, power_cut=answer.durability[answer.cell].keeping,
+        worse_on=None, hosts=None, power_cut=answer.durability[answer.cell].kind,
     )  # fmt: skip
     return [
         own,
@@ -196,7 +196,7 @@ def _alternatives(answer: FleetRecommendation) -> list[FleetAlternative]:
                 path=cell,
                 worse_on=pair.a_better_on,
                 hosts=len(pair.hosts),
-                power_cut=answer.durability[cell].keeping,
+                power_cut=answer.durability[cell].kind,
             )
             for cell, pair in against.items()
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vdisklab.answers.powercut import CrashVerdict, PowercutAnswer
-from vdisklab.path.durability import Cuts, FailureModel
+from vdisklab.path.durability import CrashStates, FailureModel
 from vdisklab.results.power_cut import DISK_LOG, ReplayedState, outcome_words
 from vdisklab.units import counted, named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
@@ -97,7 +97,7 @@ def _notes(answer: PowercutAnswer) -> Iterator[str]:
     if sampled:
         yield (
             "Where a sample of n states survived, at most 3/n of all states lose (95 %, rule of "
-            f"three): here {Cuts(min(sampled)).most_losing:.2%} or less."
+            f"three): here {CrashStates(min(sampled)).most_losing:.2%} or less."
         )
     for model in FailureModel:
         if any(row.model == model for row in rows):

@@ -140,6 +140,6 @@ def _alternative(answer: RecommendationAnswer, cell: MeasuredCell, rank: str | N
         low={key: summary.low for key, summary in summaries.items() if summary.low is not None},
         high={key: summary.high for key, summary in summaries.items() if summary.high is not None},
         ratio=answer.ratios[cell].ratio if cell in answer.ratios else None,
-        power_cut=durability.keeping,
+        power_cut=durability.kind,
         flush_free=durability.flush_free,
     )

@@ -52,9 +52,9 @@ def _safety(recommendation: Recommendation, default: MeasuredCell) -> str:
     """The safety of the recommended cell, compared with that of QEMU's default."""
     new = recommendation.durability[recommendation.cell]
     old = recommendation.durability.get(default)  # None: it does not qualify, so it loses data
-    if not new.keeping.acceptable:
-        return "as unsafe" if old is None or not old.keeping.acceptable else "but not safe"
-    safer = old is None or not old.keeping.acceptable or new.flush_free > old.flush_free
+    if not new.kind.acceptable:
+        return "as unsafe" if old is None or not old.kind.acceptable else "but not safe"
+    safer = old is None or not old.kind.acceptable or new.flush_free > old.flush_free
     return "safer" if safer else "as safe"
 
 

@@ -32,7 +32,7 @@ VICTIM = """
     from vdisklab.host.command import LocalHost
     from vdisklab.host.ledger import open_ledger
     from vdisklab.path.disk_path import parse_path
-    from vdisklab.powercut.recording.recordings import RunSpec, _recorded_stack
+    from vdisklab.powercut.recordings import RunSpec, _recorded_stack
     from vdisklab.storage.site import open_site
     _turn_signals_into_interrupts()
     path, work = parse_path(sys.argv[1]), Path(sys.argv[2])

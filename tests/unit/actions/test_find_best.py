@@ -26,7 +26,7 @@ from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Cuts, PathVerdict, Verdicts
+from vdisklab.path.durability import CrashStates, CrashVerdicts, PathCrashes
 from vdisklab.path.needs import parse_need, with_default
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.build import build_plan
@@ -301,7 +301,7 @@ def test_a_budget_below_one_round_works_and_one_below_two_runs_is_refused(
 def test_a_search_needs_paths_that_a_guest_can_use(plan: CampaignPlan) -> None:
     asked = dataclasses.replace(plan, cells=plan.cells[:1])
     with pytest.raises(PlanError, match="compares guests' paths, and none is given"):
-        search().narrow(asked, Verdicts(), silent)
+        search().narrow(asked, CrashVerdicts(), silent)
 
 
 def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(
@@ -320,31 +320,34 @@ def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
     matrix = Matrix(plan.cells, plan.dropped)
-    kept = narrow_to_needs(matrix, [parse_need("cache=none")], Verdicts())
+    kept = narrow_to_needs(matrix, [parse_need("cache=none")], CrashVerdicts())
     assert [cell.label for cell in kept.cells] == ["host", "raw/none"]
     assert {one.path for one in kept.dropped} >= {"raw/writeback", "qcow2/directsync"}
     null = Cell(parse_path("null"), PageCache.BYPASSED)  # a ceiling to compare with
     assert (
-        null in narrow_to_needs(Matrix((*plan.cells, null), ()), with_default(()), Verdicts()).cells
+        null
+        in narrow_to_needs(Matrix((*plan.cells, null), ()), with_default(()), CrashVerdicts()).cells
     )
     with pytest.raises(PlanError, match="no path meets format=vdi"):
-        narrow_to_needs(matrix, [parse_need("format=vdi")], Verdicts())
+        narrow_to_needs(matrix, [parse_need("format=vdi")], CrashVerdicts())
 
 
 def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> None:
     needs = [parse_need("durable")]
-    verdicts = Verdicts(
+    verdicts = CrashVerdicts(
         {
-            "raw/none": PathVerdict("raw/none", Cuts(60, 2)),
-            "qcow2/directsync": PathVerdict("qcow2/directsync", Cuts(60)),
+            "raw/none": PathCrashes("raw/none", CrashStates(60, 2)),
+            "qcow2/directsync": PathCrashes("qcow2/directsync", CrashStates(60)),
         }
     )
     matrix = Matrix(plan.cells, plan.dropped)
     kept = narrow_to_needs(matrix, needs, verdicts)
-    assert "raw/none" in {cell.label for cell in narrow_to_needs(matrix, needs, Verdicts()).cells}
+    assert "raw/none" in {
+        cell.label for cell in narrow_to_needs(matrix, needs, CrashVerdicts()).cells
+    }
     assert "raw/none" not in {cell.label for cell in kept.cells}
     (dropped,) = [one for one in kept.dropped if one.path == "raw/none"]
-    assert "lost promised data in 2 of 60 power cuts" in dropped.reason
+    assert "lost acknowledged writes in 2 of 60 power cuts" in dropped.reason
     left = dataclasses.replace(plan, cells=kept.cells)
     assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)
 

@@ -22,7 +22,7 @@ from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_sc
 from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
 from vdisklab.answers.loading import find_measure
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.views.wording import reach_sentence
 
@@ -67,7 +67,7 @@ def test_zeros_are_compared_and_have_an_interval_of_their_step() -> None:
 
 def test_zeros_are_recommended() -> None:
     data = observed({STALL: np.array([ALWAYS, NEVER])})
-    answer = recommend_path(data, STALL, (), Verdicts())
+    answer = recommend_path(data, STALL, (), CrashVerdicts())
     # Names that are no disk path are no candidates, so this is the ranking's part only.
     assert answer is None or answer.cell == cell("c01")
 
@@ -146,7 +146,7 @@ def test_computed_measures_have_the_resolution_of_their_parts() -> None:
     names = ["raw/none", "qcow2/none"]
     numbers = {(name, round, STALL): 0.0 for name in names for round in range(3)}
     data = add_mix(labelled(numbers), cell("raw/none"), {STALL: 1.0})
-    answer = recommend_path(data, MIX, (), Verdicts())
+    answer = recommend_path(data, MIX, (), CrashVerdicts())
     assert answer is not None
     assert len(answer.ties) == 2
     (ratio,) = (one for one in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])

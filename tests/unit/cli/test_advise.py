@@ -127,8 +127,8 @@ def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     document = advised(capsys, guest(tmp_path, "raw/unsafe"))
     (group,) = document["advice"]
     assert group["for_safety"]
-    assert group["now"]["keeping"] == "lost-by-construction"
-    assert group["then"]["keeping"] == "not-tested"
+    assert group["now"]["kind"] == "lost-by-construction"
+    assert group["then"]["kind"] == "not-tested"
     assert group["gain"]["ratio"] < 0.7
     assert "it passes flushes on (untested), at -4" in " ".join(document["sentences"])
 

@@ -249,9 +249,9 @@ def test_the_audit_reads_the_verdicts(
     assert disk["power_cut"]["tested"] is None
     store.add_power_cuts([replace(CUT_LOST, path=disk["path"])])
     (disk,) = answer(capsys, "audit", str(file))["disks"]
-    assert disk["power_cut"]["keeping"] == "lost-in-test"
+    assert disk["power_cut"]["kind"] == "lost-in-test"
     assert main(["audit", str(file)]) == 0
-    assert "lost promised data in 10 of 100" in " ".join(capsys.readouterr().out.split())
+    assert "lost acknowledged writes in 10 of 100" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_libvirt_that_does_not_answer_ends_in_a_sentence(

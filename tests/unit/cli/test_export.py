@@ -73,7 +73,7 @@ def test_power_cuts_of_this_machine_decide(
     words = ["export", "ext4/raw/none", "--to", "qemu", "--db", database]
     assert main([*words, "--need", "durable"]) == PlanError.exit_code
     err = capsys.readouterr().err
-    assert "it lost promised data in 9 of 681 power cuts" in err
+    assert "it lost acknowledged writes in 9 of 681 power cuts" in err
     assert "hint: the nearest path that meets all needs: ext4/raw/directsync\n" in err
     assert main(words) == 0
 

@@ -111,7 +111,7 @@ def test_all_hosts_rank_together(fleet: Database, capsys: pytest.CaptureFixture[
     assert {entry["fact"] for entry in over["facts"]} == {"cpu"}
     assert [len(entry["hosts"]) for entry in over["classes"]] == [6, 3]
     assert over["outliers"]["unchecked"] == ["kvm6", "kvm7", "kvm8"]
-    assert warm["power_cut"]["keeping"] == "not-tested"
+    assert warm["power_cut"]["kind"] == "not-tested"
     assert warm["from_page_cache"] == ["read"]
 
 

@@ -13,7 +13,7 @@ from vdisklab.actions.find_best import make_search
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import Need, NeedKind, meets, parse_need
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.plan.build import build_plan
@@ -48,7 +48,7 @@ def searched(need: Need, directory: Path) -> set[str]:
     assert search is not None
     request = Request(paths=("host", *PATHS), directory=directory)
     plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
-    cells = search.narrow(plan, Verdicts(), silent).cells
+    cells = search.narrow(plan, CrashVerdicts(), silent).cells
     return {str(cell.path) for cell in cells if cell.path.is_guest_storage}
 
 
@@ -64,7 +64,7 @@ def test_run_and_powercut_take_the_paths_that_meet_it(
     verb: Callable[[Need, Path], set[str]], word: str, tmp_path: Path
 ) -> None:
     need = parse_need(word)
-    met = {path for path in PATHS if meets(parse_path(path), need, Verdicts())}
+    met = {path for path in PATHS if meets(parse_path(path), need, CrashVerdicts())}
     if met:
         assert verb(need, tmp_path) == met
         return
@@ -82,7 +82,7 @@ def test_recommend_names_a_path_that_meets_it_or_says_that_none_does(
         out, err = capsys.readouterr()
         if status == 0:
             path = parse_path(json.loads(out)["path"])
-            assert meets(path, parse_need(word), Verdicts()), word
+            assert meets(path, parse_need(word), CrashVerdicts()), word
         else:
             assert status == PlanError.exit_code
             assert err.startswith("error: none of the ")
@@ -101,7 +101,7 @@ def test_audit_answers_it_for_a_disk(
     (disk,) = json.loads(capsys.readouterr().out)["disks"]
     assert [need["need"] for need in disk["needs"]] == WORDS
     for need in disk["needs"]:
-        decided = meets(path, parse_need(need["need"]), Verdicts())
+        decided = meets(path, parse_need(need["need"]), CrashVerdicts())
         assert need["met"] == decided or need["met"] is None
         assert decided or need["reason"]
 
@@ -110,7 +110,7 @@ def test_export_refuses_a_path_that_does_not_meet_it(
     database: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for word in WORDS:
-        met = meets(parse_path("ext4/qcow2/none"), parse_need(word), Verdicts())
+        met = meets(parse_path("ext4/qcow2/none"), parse_need(word), CrashVerdicts())
         words = ["export", "ext4/qcow2/none", "--need", word, "--db", database.url]
         assert main(words) == (0 if met else PlanError.exit_code)
         said = capsys.readouterr().err

@@ -14,11 +14,11 @@ from vdisklab.answers.loading import stored_verdicts, verdicts_of
 from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
-    Cuts,
+    CrashStates,
+    CrashVerdicts,
+    DurabilityKind,
     HostDisk,
-    Keeping,
-    PathVerdict,
-    Verdicts,
+    PathCrashes,
     durability,
 )
 from vdisklab.results.power_cut import MODEL
@@ -38,7 +38,7 @@ def test_power_cuts_of_this_machine_decide(
 ) -> None:
     store.add_power_cuts([CUT_KEPT])
     found = answer(capsys, "recommend", "--need", "durable")
-    assert "raw/none kept all that was promised in all 100 power cuts" in " ".join(
+    assert "raw/none kept all acknowledged writes in all 100 power cuts" in " ".join(
         found["sentences"]
     )
     store.add_power_cuts([CUT_LOST])
@@ -50,29 +50,29 @@ def test_power_cuts_of_this_machine_decide(
 def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
     never = replace(CUT_LOST, client="never")
     found = verdicts_of([never])
-    assert durability(parse_path("raw/none"), found).keeping is Keeping.NOT_TESTED
+    assert durability(parse_path("raw/none"), found).kind is DurabilityKind.NOT_TESTED
     found = verdicts_of([replace(never, path="raw/directsync")])
-    assert durability(parse_path("raw/directsync"), found).cuts.broken == 10
+    assert durability(parse_path("raw/directsync"), found).states.lost == 10
     failed = replace(CUT_LOST, failure="no room", survives=None)
-    assert verdicts_of([failed]) == Verdicts()
+    assert verdicts_of([failed]) == CrashVerdicts()
 
 
 def test_a_database_that_does_not_sync_its_commit_says_nothing_about_a_path() -> None:
     lost = replace(CUT_LOST, client="sqlite-delete", access="guest")
-    assert verdicts_of([lost]) == Verdicts()
-    assert verdicts_of([replace(lost, client="sqlite-extra")]) != Verdicts()
+    assert verdicts_of([lost]) == CrashVerdicts()
+    assert verdicts_of([replace(lost, client="sqlite-extra")]) != CrashVerdicts()
 
 
 def test_a_directory_is_tested_with_a_database_in_a_guest() -> None:
     path = "ext4/virtiofs:cache=none"
-    said = durability_sentence(path, durability(parse_path(path), Verdicts()))
+    said = durability_sentence(path, durability(parse_path(path), CrashVerdicts()))
     assert f"`vdisklab powercut {path} --access guest --client sqlite-extra` simulates" in said
 
 
 def test_a_verdict_under_another_model_says_nothing_about_a_power_cut() -> None:
     spared = replace(CUT_KEPT, settings={**CUT_KEPT.settings, MODEL: "plp"})
     assert (spared.model, CUT_KEPT.model) == ("plp", "power")
-    assert verdicts_of([spared]) == Verdicts()
+    assert verdicts_of([spared]) == CrashVerdicts()
 
 
 def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_above_any() -> None:
@@ -88,7 +88,7 @@ def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_abo
         found = verdicts_of(cuts, HostDisk.PLP).get(path)
         assert (found and found.flushed.judged) == counted
     broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
-    assert broken.keeping is Keeping.LOST_IN_TEST
+    assert broken.kind is DurabilityKind.LOST_IN_TEST
     assert "power cuts above a disk with power-loss protection" in durability_sentence(path, broken)
 
 
@@ -97,9 +97,9 @@ def test_what_a_dead_host_loses_above_a_disk_with_protection_is_lost_above_any(m
     lost = replace(CUT_LOST, settings={**CUT_LOST.settings, MODEL: model})
     for disk in HostDisk:
         found = durability(parse_path(lost.path), verdicts_of([lost], disk))
-        assert found.keeping is Keeping.LOST_IN_TEST
+        assert found.kind is DurabilityKind.LOST_IN_TEST
     killed = replace(CUT_LOST, settings={**CUT_LOST.settings, MODEL: "qemu-killed"})
-    assert verdicts_of([killed]) == Verdicts()
+    assert verdicts_of([killed]) == CrashVerdicts()
 
 
 def test_recommend_knows_what_zfs_fuse_cuts_short(
@@ -132,7 +132,7 @@ def test_every_answer_says_which_disk_it_assumes(
 
 def test_what_the_block_layer_kept_is_not_what_a_forgetful_device_keeps() -> None:
     alone = replace(CUT_KEPT, path="ext4/raw/none/nvme", access="nbd")
-    assert verdicts_of([alone]) == Verdicts()
+    assert verdicts_of([alone]) == CrashVerdicts()
     for told in (
         replace(alone, access="guest"),
         replace(alone, path="ext4/raw/none/nvme:write_cache=off"),
@@ -146,8 +146,8 @@ def test_a_verdict_holds_for_its_kernel_and_qemu_only(store: Database) -> None:
     store.add_power_cuts([CUT_KEPT, replace(CUT_LOST, host=older)])
     with store.open() as results:
         now, before = stored_verdicts(results, CAMPAIGN.host), stored_verdicts(results, older)
-    assert now.by_path["raw/none"].flushed == Cuts(100, 0, all_judged=True)
-    assert before.by_path["raw/none"].flushed == Cuts(100, 10, all_judged=True)
+    assert now.by_path["raw/none"].flushed == CrashStates(100, 0, all_judged=True)
+    assert before.by_path["raw/none"].flushed == CrashStates(100, 10, all_judged=True)
 
 
 def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
@@ -172,9 +172,9 @@ def test_the_ranking_tells_what_power_cuts_found_and_nothing_else(
     assert sum("untested" in line for line in lines) == 3
     assert sum("LOST FLUSHED" in line for line in lines) == 1
     assert sum("loses data" in line for line in lines) == 1
-    assert cells["raw/unsafe"]["keeping"] == "lost-by-construction"
+    assert cells["raw/unsafe"]["kind"] == "lost-by-construction"
     assert cells["host"] is None
-    assert cells["raw/none"]["keeping"] == "kept-in-test"
+    assert cells["raw/none"]["kind"] == "kept-in-test"
 
 
 @pytest.mark.parametrize(
@@ -250,40 +250,42 @@ def test_a_tie_names_what_its_unsafe_paths_lose(
 @pytest.mark.parametrize(
     ("flushed", "unflushed", "word"),
     [
-        (Cuts(), Cuts(), "untested"),
-        (Cuts(19), Cuts(), "too few"),
-        (Cuts(19, 0, all_judged=True), Cuts(), "kept flushed"),
-        (Cuts(19), Cuts(1, 1), "lost unflushed"),
-        (Cuts(60), Cuts(), "kept flushed"),
-        (Cuts(60), Cuts(60, 1), "kept flushed"),
-        (Cuts(60), Cuts(60), "kept all"),
-        (Cuts(), Cuts(60), "kept unflushed"),
-        (Cuts(), Cuts(60, 1), "lost unflushed"),
-        (Cuts(60, 1), Cuts(60), "LOST FLUSHED"),
-        (Cuts(60, 1), Cuts(), "LOST FLUSHED"),
+        (CrashStates(), CrashStates(), "untested"),
+        (CrashStates(19), CrashStates(), "too few"),
+        (CrashStates(19, 0, all_judged=True), CrashStates(), "kept flushed"),
+        (CrashStates(19), CrashStates(1, 1), "lost unflushed"),
+        (CrashStates(60), CrashStates(), "kept flushed"),
+        (CrashStates(60), CrashStates(60, 1), "kept flushed"),
+        (CrashStates(60), CrashStates(60), "kept all"),
+        (CrashStates(), CrashStates(60), "kept unflushed"),
+        (CrashStates(), CrashStates(60, 1), "lost unflushed"),
+        (CrashStates(60, 1), CrashStates(60), "LOST FLUSHED"),
+        (CrashStates(60, 1), CrashStates(), "LOST FLUSHED"),
     ],
 )
-def test_every_verdict_has_its_word(flushed: Cuts, unflushed: Cuts, word: str) -> None:
-    verdicts = Verdicts({"raw/none": PathVerdict("raw/none", flushed, unflushed)})
+def test_every_verdict_has_its_word(
+    flushed: CrashStates, unflushed: CrashStates, word: str
+) -> None:
+    verdicts = CrashVerdicts({"raw/none": PathCrashes("raw/none", flushed, unflushed)})
     assert power_cut_word(durability(parse_path("raw/none"), verdicts)) == word
 
 
 @pytest.mark.parametrize(
     ("path", "flushed", "unflushed", "word"),
     [
-        ("raw/unsafe", Cuts(), Cuts(), "loses data"),
-        ("raw/unsafe", Cuts(60), Cuts(60), "loses data"),
-        ("raw/unsafe", Cuts(60, 1), Cuts(), "LOST FLUSHED"),
-        ("raw/none/nvme", Cuts(), Cuts(), "loses data"),
-        ("tmpfs/raw/none", Cuts(), Cuts(), "loses data"),
-        ("raw/directsync", Cuts(), Cuts(60, 1), "LOST DATA"),
-        ("raw/directsync", Cuts(60), Cuts(60), "kept all"),
+        ("raw/unsafe", CrashStates(), CrashStates(), "loses data"),
+        ("raw/unsafe", CrashStates(60), CrashStates(60), "loses data"),
+        ("raw/unsafe", CrashStates(60, 1), CrashStates(), "LOST FLUSHED"),
+        ("raw/none/nvme", CrashStates(), CrashStates(), "loses data"),
+        ("tmpfs/raw/none", CrashStates(), CrashStates(), "loses data"),
+        ("raw/directsync", CrashStates(), CrashStates(60, 1), "LOST DATA"),
+        ("raw/directsync", CrashStates(60), CrashStates(60), "kept all"),
     ],
 )
-def test_a_rule_or_a_broken_promise_has_its_word(
-    path: str, flushed: Cuts, unflushed: Cuts, word: str
+def test_a_rule_or_a_lost_write_has_its_word(
+    path: str, flushed: CrashStates, unflushed: CrashStates, word: str
 ) -> None:
-    verdicts = Verdicts({path: PathVerdict(path, flushed, unflushed)})
+    verdicts = CrashVerdicts({path: PathCrashes(path, flushed, unflushed)})
     assert power_cut_word(durability(parse_path(path), verdicts)) == word
 
 

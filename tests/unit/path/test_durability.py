@@ -6,11 +6,11 @@ import pytest
 
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import (
-    Cuts,
+    CrashStates,
+    CrashVerdicts,
+    DurabilityKind,
     HostDisk,
-    Keeping,
-    PathVerdict,
-    Verdicts,
+    PathCrashes,
     durability,
     forgets_fua,
 )
@@ -34,50 +34,54 @@ from vdisklab.views.durability import durability_sentence
 def test_nvme_with_a_write_cache_is_not_durable(path: str, forgets: bool) -> None:
     parsed = parse_path(path)
     assert forgets_fua(parsed) is forgets
-    assert meets(parsed, Need(NeedKind.DURABLE), Verdicts()) is not forgets
+    assert meets(parsed, Need(NeedKind.DURABLE), CrashVerdicts()) is not forgets
 
 
 def test_no_cut_through_another_device_makes_good_for_it() -> None:
     """Verdicts through NBD never see the device; its rule stands."""
     path = parse_path("raw/none/nvme")
-    found = durability(path, Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(60, 0))}))
-    assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
+    found = durability(
+        path, CrashVerdicts({path.canonical: PathCrashes(path.canonical, CrashStates(60, 0))})
+    )
+    assert found.kind is DurabilityKind.LOST_BY_CONSTRUCTION
     assert "write_cache=off" in (found.reason or "")
 
 
 def test_few_power_cuts_tell_nothing_unless_they_lose_or_are_all() -> None:
     path = parse_path("raw/none")
     for cuts, keeping in (
-        (Cuts(19), Keeping.NOT_TESTED),
-        (Cuts(20), Keeping.KEPT_IN_TEST),
-        (Cuts(7, 0, all_judged=True), Keeping.KEPT_IN_TEST),
-        (Cuts(1, 1), Keeping.LOST_IN_TEST),
+        (CrashStates(19), DurabilityKind.NOT_TESTED),
+        (CrashStates(20), DurabilityKind.KEPT_IN_TEST),
+        (CrashStates(7, 0, all_judged=True), DurabilityKind.KEPT_IN_TEST),
+        (CrashStates(1, 1), DurabilityKind.LOST_IN_TEST),
     ):
         assert (
-            durability(path, Verdicts({path.canonical: PathVerdict("raw/none", cuts)})).keeping
+            durability(path, CrashVerdicts({path.canonical: PathCrashes("raw/none", cuts)})).kind
             is keeping
         )
-    few = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(3))}))
-    assert "Tested in 3 cuts, which is too few" in durability_sentence("raw/none", few)
-    enough = durability(path, Verdicts({path.canonical: PathVerdict("raw/none", Cuts(60))}))
+    few = durability(path, CrashVerdicts({path.canonical: PathCrashes("raw/none", CrashStates(3))}))
+    assert "Tested in 3 power cuts, which is too few" in durability_sentence("raw/none", few)
+    enough = durability(
+        path, CrashVerdicts({path.canonical: PathCrashes("raw/none", CrashStates(60))})
+    )
     assert "at most 5.0% of all lose data, 95 %" in durability_sentence("raw/none", enough)
 
 
 def test_a_sum_of_cuts_is_whole_when_its_parts_are() -> None:
-    every, some = Cuts(5, 0, all_judged=True), Cuts(5)
-    assert (Cuts() + every).all_judged
+    every, some = CrashStates(5, 0, all_judged=True), CrashStates(5)
+    assert (CrashStates() + every).all_judged
     assert (every + every).all_judged
     assert not (every + some).all_judged
-    assert (every.most_losing, some.most_losing, Cuts().most_losing) == (0.0, 0.6, 1.0)
+    assert (every.most_losing, some.most_losing, CrashStates().most_losing) == (0.0, 0.6, 1.0)
 
 
 def test_a_verdict_of_power_cuts_counts() -> None:
     path = parse_path("ext4/raw/none")
-    lost = Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(100, 3))})
-    kept = Verdicts({path.canonical: PathVerdict(path.canonical, Cuts(100, 0))})
-    assert durability(path, Verdicts()).keeping is Keeping.NOT_TESTED
-    assert durability(path, lost).keeping is Keeping.LOST_IN_TEST
-    assert durability(path, kept).keeping is Keeping.KEPT_IN_TEST
+    lost = CrashVerdicts({path.canonical: PathCrashes(path.canonical, CrashStates(100, 3))})
+    kept = CrashVerdicts({path.canonical: PathCrashes(path.canonical, CrashStates(100, 0))})
+    assert durability(path, CrashVerdicts()).kind is DurabilityKind.NOT_TESTED
+    assert durability(path, lost).kind is DurabilityKind.LOST_IN_TEST
+    assert durability(path, kept).kind is DurabilityKind.KEPT_IN_TEST
     assert not meets(path, parse_need("durable"), lost)
 
 
@@ -86,12 +90,12 @@ def test_a_verdict_of_power_cuts_counts() -> None:
              "raw/unsafe"]
 )  # fmt: skip
 def test_what_drops_flushes_is_known_without_a_test(text: str) -> None:
-    found = durability(parse_path(text), Verdicts())
-    assert found.keeping is Keeping.LOST_BY_CONSTRUCTION
+    found = durability(parse_path(text), CrashVerdicts())
+    assert found.kind is DurabilityKind.LOST_BY_CONSTRUCTION
     assert found.reason
 
 
-_PLP = Verdicts(disk=HostDisk.PLP)
+_PLP = CrashVerdicts(disk=HostDisk.PLP)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +125,9 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
     known = durability(path, _PLP)
     assert known.flush_free is flush_free
     assert meets(path, parse_need("no-flush-safe"), _PLP) is flush_free
-    assert not durability(path, Verdicts()).flush_free
+    assert not durability(path, CrashVerdicts()).flush_free
     if flush_free:
-        assert known.keeping is Keeping.NOT_TESTED
+        assert known.kind is DurabilityKind.NOT_TESTED
         sentence = durability_sentence(text, known)
         assert "writes in place to a disk that keeps what it completed" in sentence
         assert sentence.endswith("--model plp` simulates the cut.")
@@ -143,8 +147,8 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
 def test_a_disk_that_keeps_its_cache_does_not_replace_flushes_above_it(
     text: str, kept: bool
 ) -> None:
-    assert durability(parse_path(text), _PLP).keeping.acceptable is kept
-    assert not durability(parse_path(text), Verdicts()).keeping.acceptable
+    assert durability(parse_path(text), _PLP).kind.acceptable is kept
+    assert not durability(parse_path(text), CrashVerdicts()).kind.acceptable
 
 
 @pytest.mark.parametrize(
@@ -164,10 +168,13 @@ def test_a_disk_that_keeps_its_cache_does_not_replace_flushes_above_it(
 )
 def test_what_zfs_fuse_cuts_short_is_not_durable_there(path: str, cut: bool) -> None:
     parsed = parse_path(path)
-    kept = {parsed.canonical: PathVerdict(parsed.canonical, Cuts(60, 0))}
+    kept = {parsed.canonical: PathCrashes(parsed.canonical, CrashStates(60, 0))}
     for disk in HostDisk:
-        there = durability(parsed, Verdicts(kept, disk, zfs_fuse=True))
-        assert (there.keeping is Keeping.LOST_BY_CONSTRUCTION) is cut
+        there = durability(parsed, CrashVerdicts(kept, disk, zfs_fuse=True))
+        assert (there.kind is DurabilityKind.LOST_BY_CONSTRUCTION) is cut
         assert ("the kernel's ZFS does not" in (there.reason or "")) is cut
-        assert meets(parsed, Need(NeedKind.DURABLE), Verdicts(disk=disk, zfs_fuse=True)) is not cut
-        assert durability(parsed, Verdicts(kept, disk)).keeping is Keeping.KEPT_IN_TEST
+        assert (
+            meets(parsed, Need(NeedKind.DURABLE), CrashVerdicts(disk=disk, zfs_fuse=True))
+            is not cut
+        )
+        assert durability(parsed, CrashVerdicts(kept, disk)).kind is DurabilityKind.KEPT_IN_TEST

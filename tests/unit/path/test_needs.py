@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.path.made import configurable_paths
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import Cuts, PathVerdict, Verdicts, durability
+from vdisklab.path.durability import CrashStates, CrashVerdicts, PathCrashes, durability
 from vdisklab.path.needs import (
     NEED_WORDS,
     Need,
@@ -87,7 +87,7 @@ needs = st.sampled_from(
     ],
 )
 def test_needs(need: str, path: str, met: bool) -> None:
-    assert meets(parse_path(path), parse_need(need), Verdicts()) is met
+    assert meets(parse_path(path), parse_need(need), CrashVerdicts()) is met
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_needs(need: str, path: str, met: bool) -> None:
     ],
 )
 def test_a_path_says_what_it_lacks(need: str, path: str, reason: str) -> None:
-    assert reason in (lack(parse_path(path), parse_need(need), Verdicts()) or "")
+    assert reason in (lack(parse_path(path), parse_need(need), CrashVerdicts()) or "")
 
 
 @pytest.mark.parametrize(
@@ -141,11 +141,11 @@ def test_unknown_layers_leave_needs_open(need: str, path: str, open_: bool) -> N
 def test_power_cuts_decide_where_there_are_any() -> None:
     path = parse_path("ext4/raw/directsync")
     for verdict in (
-        PathVerdict(str(path), flushed=Cuts(40, 3)),
-        PathVerdict(str(path), unflushed=Cuts(40, 3)),
+        PathCrashes(str(path), flushed=CrashStates(40, 3)),
+        PathCrashes(str(path), unflushed=CrashStates(40, 3)),
     ):
-        reason = lack(path, parse_need("no-flush-safe"), Verdicts({str(path): verdict}))
-        assert reason == "it lost promised data in 3 of 40 power cuts"
+        reason = lack(path, parse_need("no-flush-safe"), CrashVerdicts({str(path): verdict}))
+        assert reason == "it lost acknowledged writes in 3 of 40 power cuts"
 
 
 @pytest.mark.parametrize(
@@ -199,20 +199,20 @@ def test_a_need_is_read_back_as_it_is_written(need: Need) -> None:
 def test_the_nearest_path_meets_the_need_and_is_the_path_itself_if_that_does(
     path: DiskPath, need: Need
 ) -> None:
-    near = nearest(path, [need], Verdicts())
+    near = nearest(path, [need], CrashVerdicts())
     assert near is not None
-    assert meets(near, need, Verdicts())
+    assert meets(near, need, CrashVerdicts())
     assert impossible(near) is None
-    if meets(path, need, Verdicts()):
+    if meets(path, need, CrashVerdicts()):
         assert near == path
 
 
 @given(configurable_paths)
 def test_durable_is_what_durability_calls_acceptable(path: DiskPath) -> None:
-    known = durability(path, Verdicts())
-    assert meets(path, Need(NeedKind.DURABLE), Verdicts()) is known.keeping.acceptable
-    assert meets(path, Need(NeedKind.NO_FLUSH_SAFE), Verdicts()) is (
-        known.keeping.acceptable and known.flush_free
+    known = durability(path, CrashVerdicts())
+    assert meets(path, Need(NeedKind.DURABLE), CrashVerdicts()) is known.kind.acceptable
+    assert meets(path, Need(NeedKind.NO_FLUSH_SAFE), CrashVerdicts()) is (
+        known.kind.acceptable and known.flush_free
     )
 
 
@@ -230,7 +230,7 @@ def test_durable_is_what_durability_calls_acceptable(path: DiskPath) -> None:
     ],
 )
 def test_the_nearest_path_changes_little(path: str, need: str, near: str) -> None:
-    assert str(nearest(parse_path(path), [parse_need(need)], Verdicts())) == near
+    assert str(nearest(parse_path(path), [parse_need(need)], CrashVerdicts())) == near
 
 
 def test_examples_and_contradictions() -> None:
@@ -242,4 +242,4 @@ def test_examples_and_contradictions() -> None:
     both = parse_needs(["durable", "bus=nvme"])
     example = example_of(both)
     assert example is not None
-    assert unmet(example, both, Verdicts()) == {}
+    assert unmet(example, both, CrashVerdicts()) == {}

@@ -8,7 +8,7 @@ import pytest
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
-from vdisklab.path.durability import Verdicts
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.path.neighbours import neighbours
 from vdisklab.path.platforms import NEW_GUEST_DISKS, PLATFORMS, Platform, parse_platform
@@ -59,7 +59,7 @@ def test_neighbours_differ_keep_flushed_data_and_can_exist(text: str) -> None:
     assert len(set(others)) == len(others) >= 2
     for other in others:
         assert impossible(other) is None
-        assert meets(other, DURABLE, Verdicts())
+        assert meets(other, DURABLE, CrashVerdicts())
         assert path.offers_write_cache or not other.offers_write_cache
 
 

@@ -12,7 +12,7 @@ from vdisklab.answers.compare import PublishedAnswer
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report_contents import Contents
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Keeping, PathVerdict, durability
+from vdisklab.path.durability import DurabilityKind, PathCrashes, durability
 from vdisklab.results.model import Better
 from vdisklab.views.charts.bars import answer_cell, bar_figures
 from vdisklab.views.charts.curves import density_figures, sweep_figures
@@ -65,11 +65,11 @@ _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 def _safety_of(path: DiskPath, contents: Contents) -> str:
     """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
     verdict = durability(path, contents.verdicts)
-    tested = verdict.tested or PathVerdict("")
+    tested = verdict.tested or PathCrashes("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
-    if flushed is False or verdict.keeping is Keeping.LOST_IN_TEST:
+    if flushed is False or verdict.kind is DurabilityKind.LOST_IN_TEST:
         return _LOST
-    if not verdict.keeping.acceptable:
+    if not verdict.kind.acceptable:
         return _LOSES
     if flushed and unflushed:
         return _KEPT_ALL

@@ -16,7 +16,7 @@ from vdisklab.views.documents.rankings import (
     Count,
     MeasuredUnder,
     Number,
-    PathKeeping,
+    PathDurability,
     Positive,
     Probability,
 )
@@ -202,7 +202,7 @@ class FleetAlternative:
     ratio_high: Annotated[Positive, At("ratio.high")]
     worse_on: Annotated[int | None, "hosts on which the recommended one is better"]
     hosts: Annotated[int | None, "hosts that have both"]
-    power_cut: PathKeeping
+    power_cut: PathDurability
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

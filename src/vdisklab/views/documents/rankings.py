@@ -14,7 +14,7 @@ from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.path.durability import HostDisk, Keeping, PowerCutOutcome
+from vdisklab.path.durability import DurabilityKind, HostDisk, PowerCutOutcome
 from vdisklab.results.model import Better
 from vdisklab.views.documents.conversion import (
     At,
@@ -65,8 +65,8 @@ PowerCutAnswer = Annotated[
     "states without judging all",
 ]
 
-PathKeeping = Annotated[
-    Keeping | None,
+PathDurability = Annotated[
+    DurabilityKind | None,
     "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
 ]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.summary import IntervalMethod
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import Keeping
+from vdisklab.path.durability import DurabilityKind
 from vdisklab.path.needs import Need
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import PageCache
@@ -20,7 +20,7 @@ from vdisklab.views.documents.rankings import (
     ClaimsDocument,
     MeasuredUnder,
     Number,
-    PathKeeping,
+    PathDurability,
 )
 
 
@@ -34,7 +34,7 @@ class Alternative:
     low: Annotated[Mapping[str, float], "lower end of the median's 95 % interval, by measure"]
     high: Annotated[Mapping[str, float], "upper end, by measure"]
     ratio: Annotated[Number, "how many times as good as the first; null for those not shown"]
-    power_cut: Keeping
+    power_cut: DurabilityKind
     flush_free: Annotated[bool, "true when data are safe without a flush"]
 
 
@@ -115,7 +115,7 @@ class ReportValue:
     rounds: int
     rank_best: int | None
     rank_worst: int | None
-    keeping: PathKeeping
+    keeping: PathDurability
     from_page_cache: bool
     emulation: bool
     emulated_host: bool

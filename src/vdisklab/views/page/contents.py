@@ -23,7 +23,7 @@ from vdisklab.views.claim_results import claims_counts, stated, verdict_text
 from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.documents.reports import ReportValue
-from vdisklab.views.durability import keeping_of
+from vdisklab.views.durability import durability_kind_of
 from vdisklab.views.layout import Table
 
 
@@ -154,7 +154,7 @@ def long_table(contents: Contents) -> Table[ReportValue]:
     """Every median with its interval, one per row: the form for CSV and Parquet."""
     ranked = {row.cell: row for row in contents.ranking.rows}
     rows = []
-    keeping = {cell: keeping_of(cell, contents.verdicts) for cell in contents.measured}
+    keeping = {cell: durability_kind_of(cell, contents.verdicts) for cell in contents.measured}
     for key, summaries in contents.summaries.items():
         for cell, summary in summaries.items():
             row = ranked.get(cell)

@@ -1,1 +1,0 @@
-"""The clients that write to a disk: over NBD, in a guest, as a database, through the BIOS."""

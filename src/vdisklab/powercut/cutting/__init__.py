@@ -1,1 +1,0 @@
-"""Builds the disks that a power cut could leave behind."""

@@ -1,0 +1,467 @@
+"""Recordings: builds the stack on a logged disk, lets a client write, and keeps log and trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vdisklab.errors import PlanError, PowercutError
+from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
+from vdisklab.guest.qemu.daemons import StorageDaemon
+from vdisklab.host.ledger import Kind
+from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
+from vdisklab.path.backing import in_memory, size_for
+from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.durability import FailureModel
+from vdisklab.path.rules import Impossible
+from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.powercut.client import (
+    FILLED,
+    NO_FILESYSTEM,
+    SHARED,
+    ClientDisk,
+    Images,
+    ImageSwitch,
+    Load,
+    Trace,
+    run_client,
+    trace_from_json,
+    trace_to_json,
+)
+from vdisklab.powercut.disk_server import HONEST, Lies
+from vdisklab.powercut.logged_disk import (
+    LoggedBy,
+    LoggedDisk,
+    logged_disk,
+    logged_file,
+    mapped_disk,
+    resolve_marks,
+)
+from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
+from vdisklab.powercut.rebuild import STATE_NAME, stored_ranges
+from vdisklab.powercut.recovery import POOL, RECOVERIES
+from vdisklab.powercut.sectors import make_sectors
+from vdisklab.powercut.write_log import open_tail, read_log
+from vdisklab.storage.filesystem import wanted_mount_options
+from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.image_commands import create_command
+from vdisklab.storage.site import Site
+from vdisklab.storage.stack import HOST_LAYERS
+from vdisklab.storage.targets import Directory, Target, shared_directory
+from vdisklab.storage.zfs import DATASET
+from vdisklab.units import MIB, SECTOR
+
+IMAGE_BYTES = 8 * MIB
+LOG_NAME, TRACE_NAME, KEY_NAME = "writes.log", "trace.json", "image.key"
+
+_COPY_BYTES = MIB // 2
+"""FUSE splits a longer write from memory that is not page-aligned within a sector."""
+_SOURCE_SECTORS = 2048
+
+Access = Callable[[Disk], AbstractContextManager[ClientDisk]]
+"""Opens the disk for a client: over NBD, in a guest, from a boot sector."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recorded run: a directory on this machine with the log and the trace."""
+
+    directory: Path
+    trace: Trace
+
+    @property
+    def log(self) -> Path:
+        """The log of writes."""
+        return self.directory / LOG_NAME
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Files that no log holds: images of the chain below without a file system, and a key."""
+        images = self.trace.backing if self.trace.filesystem == NO_FILESYSTEM else ()
+        return (*images, *((KEY_NAME,) if self.trace.encrypted else ()))
+
+    def remove(self) -> None:
+        """Deletes the directory."""
+        shutil.rmtree(self.directory)
+
+    def copy_to(self, directory: Path) -> None:
+        """Copies the recording to a new directory, without filling the log's holes.
+
+        Raises PowercutError if the copy cannot be written, and removes the part written so far.
+        """
+        try:
+            directory.mkdir(parents=True)
+            for name in (LOG_NAME, *self.beside):
+                _copy_sparse(self.directory / name, directory / name)
+            shutil.copyfile(self.directory / TRACE_NAME, directory / TRACE_NAME)
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise PowercutError(
+                f"the recording cannot be kept for --replay: {error.strerror}",
+                hint=f"free some space in {directory.parent}, and judge again with --new",
+            ) from error
+
+
+def _copy_sparse(source: Path, target: Path, mode: str = "xb") -> None:
+    with source.open("rb") as reading, target.open(mode) as writing:
+        os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
+        for begin, end in stored_ranges(reading.fileno()):
+            for at in range(begin, end, _COPY_BYTES):
+                data = os.pread(reading.fileno(), min(_COPY_BYTES, end - at), at)
+                write_whole(writing.fileno(), [data], at)
+
+
+def open_recording(directory: Path) -> Recording:
+    """Opens a kept recording. Raises PowercutError if it does not exist or is damaged."""
+    try:
+        content = (directory / TRACE_NAME).read_bytes()
+    except OSError as error:
+        raise PowercutError(
+            f"{directory} holds no recording: {error.strerror}",
+            hint="name a case as `vdisklab powercut` printed it; recordings of losses lie "
+            "below powercut/ in the state directory",
+        ) from error
+    return Recording(directory, trace_from_json(content))
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What to record: the path, the client's load, and how the disk is logged.
+
+    `host_survives`: the image itself is logged, instead of the disk below the host's file system.
+    """
+
+    path: DiskPath
+    load: Load
+    access: str = "nbd"
+    size: int = IMAGE_BYTES
+    lies: Lies = HONEST
+    direct_io: bool = True
+    logged_by: LoggedBy = LoggedBy.FUSE
+    host_survives: bool = False
+    during: MidRunOperation | None = None
+
+
+def make_recording(
+    site: Site, spec: RunSpec, access: Access, directory: Path, daemon: StorageDaemon
+) -> Recording:
+    """Records one run into the new `directory`. The stack is removed before it returns.
+
+    `daemon` is the QEMU that `access` uses; `spec.during` is done through its monitor.
+    """
+    directory.mkdir()
+    log = directory / LOG_NAME
+    record = _recorded_file if spec.host_survives else _recorded_stack
+    with record(site, spec, directory.name, log) as stack:
+        if stack.image.key_file is not None:
+            shutil.copy(stack.image.key_file, directory / KEY_NAME)
+        marks = stack.disk.marks
+        disk_spec = _guest_disk(spec, stack.image, directory.name)
+        operation = (
+            None if spec.during is None else RunningOperation(spec.during, daemon, disk_spec)
+        )
+        with (
+            open_tail(log) if marks is None else nullcontext(marks) as tail,
+            access(disk_spec) as disk,
+        ):
+            begin = tail.position()
+            run = run_client(disk, tail, spec.load, spec.size // SECTOR, operation)
+            end = tail.position()
+            observed = {**stack.observed, **disk.observed}
+        trace = Trace(
+            path=spec.path.canonical,
+            client=spec.load.kind,
+            access=spec.access,
+            filesystem=stack.filesystem,
+            mount_options=stack.mount_options,
+            image=stack.image_name,
+            backing=tuple(file.name for file in stack.image.backing),
+            data_file=None if stack.image.data_file is None else stack.image.data_file.name,
+            encrypted=stack.image.key_file is not None,
+            image_format=stack.image.format,
+            image_size=spec.size,
+            disk_size=stack.disk.size,
+            filled=stack.filled,
+            begin=begin,
+            end=end,
+            writes=run.writes,
+            observed=observed,
+            flushes=run.flushes,
+            switch=_switch(stack, operation, run.finished),
+        )
+    if marks is not None:
+        trace = resolve_marks(trace, read_log(log))
+    (directory / TRACE_NAME).write_text(trace_to_json(trace))
+    return Recording(directory, trace)
+
+
+def without_switch(recording: Recording) -> Recording:
+    """The same recording, as if the guest's configuration had changed only after the run."""
+    switch = recording.trace.switch
+    late = None if switch is None else replace(switch, position=recording.trace.end)
+    trace = replace(recording.trace, switch=late)
+    (recording.directory / TRACE_NAME).write_text(trace_to_json(trace))
+    return Recording(recording.directory, trace)
+
+
+def _switch(
+    stack: _RecordedStack, operation: RunningOperation | None, finished: int | None
+) -> ImageSwitch | None:
+    if operation is None or finished is None:
+        return None
+    root = Path(stack.image_name).parent
+    image, *below = (str(root / file.name) for file in operation.files_after)
+    return ImageSwitch(finished, Images(image, tuple(below)), operation.size_after)
+
+
+def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
+    return Disk(
+        serial=name[-20:],
+        size=spec.size,
+        source=image.node(),
+        driver=image.format,
+        cache=spec.path.cache,
+        attachment=spec.path.attachment,
+        parts=ImageParts(
+            backing=tuple(map(str, image.backing)),
+            data_file=None if image.data_file is None else str(image.data_file),
+            key_file=None if image.key_file is None else str(image.key_file),
+            format_options=format_options(spec.path.image),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedStack:
+    """The stack while a client writes; `pool` is the name of a ZFS pool.
+
+    `image_name` is relative to the root of the file system, as it will be after a recovery.
+    """
+
+    disk: LoggedDisk
+    image: ImageFile
+    image_name: str
+    filled: bool
+    filesystem: str
+    mount_options: tuple[str, ...] = ()
+    pool: str | None = None
+
+    @property
+    def observed(self) -> dict[str, str]:
+        pool = {} if self.pool is None else {POOL: self.pool}
+        return {**self.image.properties, **pool}
+
+
+def require_judgeable(path: DiskPath) -> tuple[Layer, Image | None]:
+    """The path's only file system and its image; None for a directory. Raises PlanError for other
+    paths.
+    """
+    refusal = not_judgeable(path)
+    if refusal is not None:
+        raise PlanError(f"{path} {refusal.reason}", hint=refusal.instead)
+    return path.layers[0], path.image
+
+
+def not_judgeable(path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged, as what follows its name; None if it can."""
+    if path.on_host:
+        return Impossible(
+            "has no guest disk, so no write is acknowledged to a guest",
+            "write a path with a format",
+        )
+    if not path.layers:
+        return Impossible(
+            "has no host layer, so there is no place for the logged disk",
+            f"add a file system: ext4/{path}",
+        )
+    if path.attachment.guests is not None:
+        return Impossible(
+            "names several guests, and a power cut is judged for one", "leave out guests"
+        )
+    return _unknown_recovery(path) or _unknown_image(path)
+
+
+def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged under a model, as what follows its name; None if it can."""
+    if model.spares_the_host and path.image is not None and path.image.has_data_file:
+        return Impossible(
+            f"cannot be judged under {model}: only one file is logged, and the data is in another",
+            "leave out data_file",
+        )
+    if model.spares_the_host and path.shares_directory:
+        return Impossible(
+            f"cannot be judged under {model}: only one file is logged, and it is a directory",
+            f"leave out --model {model}",
+        )
+    return not_judgeable(path)
+
+
+def _unknown_recovery(path: DiskPath) -> Impossible | None:
+    (layer, *above) = path.layers
+    filesystems = ", ".join(RECOVERIES)
+    if in_memory(path.layers):
+        return Impossible(
+            "is in memory: nothing is left after a power cut, so nothing can be judged",
+            f"write one of {filesystems} instead of {layer.kind}",
+        )
+    if above or layer.kind not in RECOVERIES:
+        unknown = layer if layer.kind not in RECOVERIES else above[0]
+        return Impossible(
+            f"cannot be judged: vdisklab does not know how {unknown} recovers after a power cut",
+            f"write one of {filesystems} as the only host layer",
+        )
+    if layer.option("raid") not in (None, "single"):
+        return Impossible(
+            f"cannot be judged: only one disk is logged, but {layer} uses several",
+            "leave out raid",
+        )
+    return None
+
+
+def _unknown_image(path: DiskPath) -> Impossible | None:
+    if path.shares_directory:
+        return None
+    if path.image is None or not path.image.format.is_file:
+        return Impossible(
+            "has no image on its host layer, so no data survives",
+            f"name a format: {path.stack}/raw/{path.cache}",
+        )
+    if path.image.compressed:
+        return Impossible(
+            "cannot be judged: the judge does not read compressed clusters", "leave out compression"
+        )
+    return None
+
+
+@contextmanager
+def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
+    """The path's host side with its image, all of it durable when the context opens."""
+    layer, image = require_judgeable(spec.path)
+    sizes = 3 if spec.during is MidRunOperation.RESIZE else 2
+    capacity = size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
+    with (
+        _disk_to_record(site, spec, name, capacity, log) as disk,
+        HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
+        _data(site, target, image, size=spec.size) as file,
+    ):
+        _make_durable(file, target.path)
+        pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
+        if pool is None:
+            freeze_and_thaw(target.path)
+        else:
+            _sync_pool(site, pool)
+        yield _RecordedStack(
+            disk,
+            file,
+            image_name=str(file.path.relative_to(target.path)),
+            filled=image is not None and not image.is_thin,
+            filesystem=layer.kind.value,
+            mount_options=() if pool else wanted_mount_options(layer),
+            pool=pool,
+        )
+
+
+@contextmanager
+def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[_RecordedStack]:
+    """The path's image as the logged file: no file system is below it that could lose anything.
+
+    The file has all its size at the start. QEMU's qcow2 driver allocates clusters by reference
+    counts, not by the length of the file (docs/interop/qcow2.txt).
+    """
+    _, image = require_judgeable(spec.path)
+    assert image is not None  # noqa: S101 - not_judgeable_under refuses a directory
+    place = Directory(site.directory)
+    with _image(site, place, image, size=spec.size, name=name) as made:
+        for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
+            os.link(below, log.parent / below.name)
+        is_raw = image.format is ImageFormat.RAW
+        size = made.path.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
+        with logged_file(site, name, size, lies=spec.lies, log=log) as file:
+            _copy_sparse(made.path, file.path, "r+b")
+            yield _RecordedStack(
+                file,
+                replace(made, path=file.path),
+                image_name=STATE_NAME,
+                filled=not image.is_thin,
+                filesystem=NO_FILESYSTEM,
+            )
+
+
+def _disk_to_record(
+    site: Site, spec: RunSpec, name: str, size: int, log: Path
+) -> AbstractContextManager[LoggedDisk]:
+    if spec.logged_by is LoggedBy.FUSE:
+        return logged_disk(site, name, size, lies=spec.lies, direct_io=spec.direct_io, log=log)
+    if spec.lies != HONEST:
+        raise PlanError(
+            f"{spec.logged_by} cannot drop flushes", hint="log the controls through FUSE"
+        )
+    return mapped_disk(site, name, size, log)
+
+
+def _write_source(file: Path, size: int) -> None:
+    """Writes the initial content of full images: sectors of version `FILLED`."""
+    with file.open("xb") as sink:
+        for first in range(0, size // SECTOR, _SOURCE_SECTORS):
+            count = min(_SOURCE_SECTORS, size // SECTOR - first)
+            sink.write(make_sectors(first, count, FILLED))
+
+
+def _sync_pool(site: Site, pool: str) -> None:
+    """Makes a pool write its transaction group, by a snapshot, which waits for it.
+
+    zfs-fuse 0.7.0 lost a new, empty file after its fsync had returned.
+    """
+    snapshot = f"{pool}/{DATASET}@made"
+    for verb in ("snapshot", "destroy"):
+        site.host.run("zfs", verb, snapshot)
+
+
+@contextmanager
+def _data(site: Site, target: Target, image: Image | None, *, size: int) -> Iterator[ImageFile]:
+    """The path's image, or the directory that its guest mounts."""
+    if image is not None:
+        with _image(site, target, image, size=size, name="disk") as made:
+            yield made
+        return
+    with shared_directory(site, target, "disk") as shared:
+        yield ImageFile(shared, shared.path, SHARED, size, {}, ())
+
+
+@contextmanager
+def _image(
+    site: Site, target: Target, image: Image, *, size: int, name: str
+) -> Iterator[ImageFile]:
+    """The path's image, filled unless it is thin; of a chain, empty overlays above a base, as just
+    after a snapshot.
+
+    Each overlay names the image below without a directory, so that it is found after a recovery.
+    """
+    source = None if image.is_thin else site.directory / f"{name}.source"
+    if source is not None:
+        _write_source(source, size)
+    with ExitStack() as files:
+        base = image_file(site, target, image.base, size=size, name=name, source=source)
+        made = files.enter_context(base)
+        if source is not None:
+            source.unlink()
+        chain = [made.path]
+        for number in range(1, image.backing + 1):
+            file = target.path / f"{name}-{number}.{image.format}"
+            files.enter_context(site.tracked(Kind.FILE, file))
+            site.run(*create_command(image, file, size, below=Path(chain[0].name)))
+            chain.insert(0, file)
+        yield replace(made, path=chain[0], backing=tuple(chain[1:]))
+
+
+def _make_durable(image: ImageFile, directory: Path) -> None:
+    """Syncs a new image and its name: `qemu-img create` alone may lose the file."""
+    data = () if image.data_file is None else (image.data_file,)
+    for path in (image.path, *image.backing, *data, directory):
+        with opened(path, os.O_RDONLY) as descriptor:
+            os.fsync(descriptor)
+    sync_filesystem(directory)
