@@ -29,6 +29,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "published": ("compare", "--published", "debatty-2024"),
     "pareto": ("rank", "--pareto", "read/write/latency_p99/cpu"),
     "table": ("table",),
+    "campaigns": ("runs",),
+    "runs": ("runs", "c0ffee"),
+    "show": ("show", "010001"),
     "rank by latency": ("rank", "--metric", "randread-4k-q1/read/latency_p99"),
 }
 

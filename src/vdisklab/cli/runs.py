@@ -9,19 +9,15 @@ import typer
 
 from vdisklab.actions.corrections import delete_stored, find_stored, rename_stored
 from vdisklab.answers.loading import open_results
+from vdisklab.answers.runs import answer_campaigns, answer_runs
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOption, Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
-from vdisklab.views.stored_runs import (
-    campaigns_document,
-    campaigns_table,
-    runs_document,
-    runs_table,
-)
+from vdisklab.views import runs as view
 
 PANEL = VerbPanel.STORED
 
@@ -85,12 +81,12 @@ def runs(
             print(sanitise(rename_stored(results, find_stored(results, name), new)))
         elif campaign is None:
             stored = results.campaigns()
-            campaigns = campaigns_table(stored, results.outlines([item.id for item in stored]))
-            emit(form, [campaigns], lambda: campaigns_document(campaigns), Named.of(db))
+            campaigns = answer_campaigns(stored, results.outlines([one.id for one in stored]))
+            print_answer(campaigns, view.campaign_tables(campaigns), form, Named.of(db))
         else:
             chosen = results.campaign(campaign)
-            table = runs_table(chosen, results.outlines([chosen.id]))
-            emit(form, [table], lambda: runs_document(table), Named.of(db))
+            answer = answer_runs(chosen, results.outlines([chosen.id]))
+            print_answer(answer, view.tables(answer), form, Named.of(db))
 
 
 def _delete(results: Store, name: str, *, yes: bool) -> None:

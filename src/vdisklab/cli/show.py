@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.loading import open_results
+from vdisklab.answers.show import answer_run
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOption, Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
-from vdisklab.views.stored_runs import run_document, run_tables, samples_table
+from vdisklab.views.show import tables
 
 PANEL = VerbPanel.STORED
 
@@ -35,9 +36,8 @@ def show(
       vdisklab show 3f2a --raw --format json
     """
     with open_results(db) as results:
-        stored = results.run(run)
-    tables = [samples_table(stored)] if form is Format.CSV else list(run_tables(stored))
-    emit(form, tables, lambda: run_document(stored, raw=raw), Named.of(db))
-    if raw and form is Format.TABLE:
-        for measurement in stored.measurements:
-            sys.stdout.write(f"\n# {sanitise(measurement.name)}\n{sanitise(measurement.raw)}\n")
+        answer = answer_run(results.run(run), raw=raw)
+    print_answer(answer, tables(answer), form, Named.of(db), why=True)
+    if form is Format.TABLE:
+        for one in answer.measurements if raw else ():
+            sys.stdout.write(f"\n# {sanitise(one.name)}\n{sanitise(one.raw or '')}\n")

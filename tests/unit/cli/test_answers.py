@@ -223,7 +223,7 @@ def test_compare_as_json_and_csv(database: Database) -> None:
 def test_show_as_json_csv_and_raw(database: Database) -> None:
     found = document(call("show", "0104", "--format", "json"), "run")
     assert found["checks"][0]["confirmed"] is True
-    assert "raw" not in found["measurements"][0]
+    assert found["measurements"][0]["raw"] is None
     found = document(call("show", "0104", "--format", "json", "--raw"), "run")
     assert "fio-3.33" in found["measurements"][0]["raw"]
     assert "fio-3.33" in call("show", "0104", "--raw")

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from tests.unit.analysis.made import labelled
 from tests.unit.results.test_power_cut import KEPT, LOST
-from tests.unit.views.test_stored_runs import MEMBERS
+from tests.unit.views.test_show import MEMBERS, group_answer
 from tests.unit.views.test_table import answered
 from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
@@ -34,6 +34,7 @@ from vdisklab.documents import document as document_of
 from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views import powercut as powercut_view
+from vdisklab.views import show as show_view
 from vdisklab.views import table as table_view
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
@@ -44,7 +45,6 @@ from vdisklab.views.host_tables import (
     status_table,
 )
 from vdisklab.views.layout import Table
-from vdisklab.views.stored_runs import group_table
 from vdisklab.views.terminal import show
 
 CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
@@ -310,7 +310,9 @@ def test_installations_and_boots_at_every_width() -> None:
 def test_guests_and_members_of_a_fleet_at_every_width() -> None:
     load = HostLoad(cpu=0.513, steal=0.017, device=0.94, queue=3.2, thread="IO", thread_cpu=0.71)
     group = GuestGroup(5.25, MEMBERS, load)
-    require_whole([group_table("oltp-and-log", group)], to_json(group))
+    answer = group_answer(group, "oltp-and-log")
+    tables = [one for one in show_view.tables(answer) if one.title.startswith("Guests of")]
+    require_whole(tables, document_of(answer))
     names = [f"kvm{number}.some-rack.example.org" for number in (7, 12)]
     entries = [
         MemberEntry(

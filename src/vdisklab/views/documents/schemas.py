@@ -14,7 +14,6 @@ from vdisklab.views.documents import fleets, rankings, records, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
-    "campaigns": records.CampaignsDocument,
     "claims": rankings.ClaimsDocument,
     "doctor": records.DoctorDocument,
     "fleet-claims": fleets.FleetClaimsDocument,
@@ -28,8 +27,6 @@ DOCUMENTS: Mapping[str, type] = {
     "profiles": records.ProfilesDocument,
     "recommend": reports.RecommendDocument,
     "report": reports.ReportDocument,
-    "run": records.RunDocument,
-    "runs": records.RunsDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

@@ -60,7 +60,7 @@ OTHERWISE = {
 
 NOT_YET = {
     "advise", "audit", "claims", "compare", "doctor", "export", "method", "plan", "profiles",
-    "recommend", "report", "runs", "show",
+    "recommend", "report",
 }  # fmt: skip
 """The verbs whose answer and view have other names still."""
 

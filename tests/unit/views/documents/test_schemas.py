@@ -21,9 +21,6 @@ NAMES = sorted(DOCUMENTS)
 WORDS: dict[str, tuple[str, ...]] = {
     "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
     "claims": ("claims",),
-    "runs": ("runs", "c0ffee"),
-    "campaigns": ("runs",),
-    "run": ("show", "010001"),
     "method": ("method",),
     "profiles": ("profiles",),
     "profile": ("profiles", "hdtune"),

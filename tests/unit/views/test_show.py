@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.unit.analysis.made import campaign_runs
 from vdisklab import numbers
+from vdisklab.answers.show import ShowAnswer, answer_run
 from vdisklab.results.model import Evidence, GuestGroup, HostLoad, Member
-from vdisklab.views.stored_runs import group_table
+from vdisklab.views.layout import Table
+from vdisklab.views.show import tables
 
 MEMBERS = (
     Member(1, 0.0, 500.0, 0.001, 0.001, 0.002, 0.01, None, 2500),
@@ -14,9 +17,22 @@ MEMBERS = (
 )
 
 
+def group_answer(group: GuestGroup, name: str = "m") -> ShowAnswer:
+    """The answer about a run of several guests."""
+    run = next(iter(campaign_runs()))
+    measured = replace(run.measurements[0], name=name, group=group)
+    return answer_run(replace(run, measurements=(measured,)), raw=False)
+
+
+def group_table(group: GuestGroup) -> Table[Member]:
+    """Its table of guests."""
+    found = [one for one in tables(group_answer(group)) if one.title.startswith("Guests of")]
+    return found[0]
+
+
 def test_each_guest_has_a_row() -> None:
     load = HostLoad(cpu=0.5, steal=0.01, device=0.9, queue=3.0, thread="IO", thread_cpu=0.7)
-    table = group_table("m", GuestGroup(5.0, MEMBERS, load))
+    table = group_table(GuestGroup(5.0, MEMBERS, load))
     first, second = ([column.show(row) for column in table.columns] for row in table.rows)
     assert first[0:2] == ["1", "+0.00 s"]
     assert first[-2:] == ["2500", numbers.MISSING]
@@ -27,13 +43,13 @@ def test_each_guest_has_a_row() -> None:
 
 
 def test_unknown_loads_are_left_out() -> None:
-    assert len(group_table("m", GuestGroup(5.0, MEMBERS)).notes) == 1
-    unnamed = group_table("m", GuestGroup(5.0, MEMBERS, HostLoad(thread_cpu=0.7)))
+    assert len(group_table(GuestGroup(5.0, MEMBERS)).notes) == 1
+    unnamed = group_table(GuestGroup(5.0, MEMBERS, HostLoad(thread_cpu=0.7)))
     assert len(unnamed.notes) == 1
 
 
 def test_a_closed_load_is_said() -> None:
-    closed, first = group_table("m", GuestGroup(5.0, MEMBERS[:1])).notes[0], MEMBERS[0]
+    closed, first = group_table(GuestGroup(5.0, MEMBERS[:1])).notes[0], MEMBERS[0]
     assert closed.startswith("the load was closed")
     is_open = GuestGroup(5.0, (replace(first, offered=2500), first))
-    assert "closed" not in " ".join(group_table("m", is_open).notes)
+    assert "closed" not in " ".join(group_table(is_open).notes)

@@ -1,0 +1,107 @@
+"""`runs`: the stored campaigns, and the runs of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from vdisklab.documents import HIDDEN, Answer
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.results.model import Campaign, Failure, Origin, RanUnder
+from vdisklab.results.outlines import RunOutline
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCampaign:
+    """One stored campaign."""
+
+    campaign: Annotated[str, "its id"]
+    started: datetime
+    hostname: str
+    label: str
+    cells: int
+    rounds: int
+    measured: Annotated[int, "runs"]
+    failed: Annotated[int, "runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignsAnswer(Answer):
+    """`vdisklab runs`: the stored campaigns."""
+
+    FORMAT = "vdisklab.campaigns/2"
+
+    campaigns: tuple[StoredCampaign, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One run of a campaign."""
+
+    run: Annotated[str, "its id"]
+    cell: MeasuredCell
+    round: int
+    started: datetime
+    accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
+    emulated: Annotated[bool, "true if the host itself is emulated"]
+    ran_under: Annotated[RanUnder | None, HIDDEN]
+    origin: Origin
+    failure: Annotated[Failure | None, "null for a run with numbers"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunsAnswer(Answer):
+    """`vdisklab runs CAMPAIGN`: its runs in the order in which they were measured."""
+
+    FORMAT = "vdisklab.runs/2"
+
+    campaign: Campaign
+    runs: tuple[StoredRun, ...]
+
+
+def answer_campaigns(
+    campaigns: Sequence[Campaign], outlines: Iterable[RunOutline]
+) -> CampaignsAnswer:
+    """The campaigns in the order given."""
+    runs_of: dict[str, list[RunOutline]] = {campaign.id: [] for campaign in campaigns}
+    for run in outlines:
+        runs_of[run.campaign].append(run)
+    return CampaignsAnswer(
+        tuple(
+            StoredCampaign(
+                campaign=campaign.id,
+                started=campaign.started,
+                hostname=campaign.host.hostname,
+                label=campaign.label,
+                cells=len({run.measured_cell for run in runs}),
+                rounds=len({run.round for run in runs}),
+                measured=sum(run.failure is None for run in runs),
+                failed=sum(run.failure is not None for run in runs),
+            )
+            for campaign, runs in zip(campaigns, runs_of.values(), strict=True)
+        )
+    )
+
+
+def answer_runs(campaign: Campaign, outlines: Iterable[RunOutline]) -> RunsAnswer:
+    """The runs of a campaign."""
+    ordered = sorted(outlines, key=lambda run: (run.started, run.id))
+    return RunsAnswer(
+        campaign,
+        tuple(
+            StoredRun(
+                run=run.id,
+                cell=run.measured_cell,
+                round=run.round,
+                started=run.started,
+                accelerator=run.accelerator,
+                emulated=run.emulated,
+                ran_under=run.ran_under,
+                origin=run.origin,
+                failure=run.failure,
+            )
+            for run in ordered
+        ),
+    )

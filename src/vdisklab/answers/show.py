@@ -1,0 +1,171 @@
+"""`show`: everything that is stored about one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.recorded import evidence_diagnostics
+from vdisklab.analysis.guest_groups import jain
+from vdisklab.analysis.sums import sums_of, times_of
+from vdisklab.documents import HIDDEN, Answer
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
+from vdisklab.results.model import (
+    METRICS,
+    Direction,
+    Evidence,
+    Failure,
+    GuestGroup,
+    Measurement,
+    Origin,
+    RanUnder,
+    Run,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCheck:
+    """A property that was set and read back."""
+
+    name: str
+    requested: Annotated[str | None, "null when the state is only recorded"]
+    observed: str
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSample:
+    """One number that a program reported."""
+
+    run: str
+    measurement: str
+    direction: Direction
+    metric: str
+    value: float
+    unit: Annotated[str, "empty for a metric that a newer version stored"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMeasurement:
+    """One measurement of a run."""
+
+    name: str
+    program: str
+    command: str
+    started: datetime
+    wall_seconds: float | None
+    measured_seconds: float | None
+    samples: tuple[ShownSample, ...]
+    evidence: Evidence
+    host_cpu_seconds_per_operation: float | None
+    group: Annotated[GuestGroup | None, "the guests, if several ran at once"]
+    fairness: Annotated[float | None, "Jain's index of these guests' IOPS"]
+    raw: Annotated[str | None, "what the program printed, with `--raw`"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowAnswer(Answer):
+    """`vdisklab show RUN`: the run as it is stored."""
+
+    FORMAT = "vdisklab.run/2"
+
+    id: str
+    campaign: str
+    cell: MeasuredCell
+    path: str
+    page_cache: PageCache
+    round: int
+    position: Annotated[int, "position in the round"]
+    origin: Origin
+    started: datetime
+    wall_seconds: Annotated[float | None, "null for an imported run"]
+    accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
+    emulated: Annotated[bool, "true if the host itself is emulated"]
+    ran_under: Annotated[RanUnder | None, HIDDEN]
+    caveats: Caveats
+    medium: Annotated[str | None, "the device under the image"]
+    checks: tuple[ShownCheck, ...]
+    commands: tuple[str, ...]
+    measurements: tuple[ShownMeasurement, ...]
+    failure: Failure | None
+    findings: Annotated[tuple[Diagnostic, ...], "what limits the numbers"]
+
+
+def answer_run(run: Run, *, raw: bool) -> ShowAnswer:
+    """The run; with `raw` also what the programs printed."""
+    return ShowAnswer(
+        id=run.id,
+        campaign=run.campaign,
+        cell=run.measured_cell,
+        path=run.path,
+        page_cache=run.page_cache,
+        round=run.round,
+        position=run.position,
+        origin=run.origin,
+        started=run.started,
+        wall_seconds=run.wall_seconds,
+        accelerator=run.accelerator,
+        emulated=run.emulated,
+        ran_under=run.ran_under,
+        caveats=caveats_of((run,)),
+        medium=run.medium,
+        checks=tuple(
+            ShownCheck(check.name, check.requested, check.observed, check.confirmed)
+            for check in run.checks
+        ),
+        commands=run.commands,
+        measurements=tuple(shown_measurement(run.id, one, raw=raw) for one in run.measurements),
+        failure=run.failure,
+        findings=_findings(run),
+    )
+
+
+def shown_measurement(run: str, measured: Measurement, *, raw: bool = False) -> ShownMeasurement:
+    """A measurement of the run with this id."""
+    group = measured.group
+    return ShownMeasurement(
+        name=measured.name,
+        program=measured.program,
+        command=measured.command,
+        started=measured.started,
+        wall_seconds=measured.wall_seconds,
+        measured_seconds=measured.measured_seconds,
+        samples=tuple(
+            ShownSample(
+                run, measured.name, sample.direction, sample.metric, sample.value,
+                METRICS[sample.metric].unit if sample.metric in METRICS else "",
+            )
+            for sample in measured.samples
+        ),
+        evidence=measured.evidence,
+        host_cpu_seconds_per_operation=_cpu_per_operation(measured.evidence),
+        group=group,
+        fairness=None if group is None else jain([member.iops for member in group.members]),
+        raw=measured.raw if raw else None,
+    )  # fmt: skip
+
+
+def _findings(run: Run) -> tuple[Diagnostic, ...]:
+    if run.failure is not None:
+        return ()
+    reported = {(one.name, sample.direction) for one in run.measurements for sample in one.samples}
+    cells = {run.cell: run.measured_cell}
+    return evidence_diagnostics(sums_of(run), times_of(run), cells, reported, None)
+
+
+def _cpu_per_operation(evidence: Evidence) -> float | None:
+    """Host CPU seconds for each read, write and flush.
+
+    Operations are counted by QEMU, or by the program itself where no guest took part. None where
+    the CPU time or the operations are not known.
+    """
+    counted = evidence.qemu or evidence.guest
+    if counted is None or evidence.host_cpu_seconds is None:
+        return None
+    flushes = counted.flush_operations or 0
+    operations = counted.read_operations + counted.write_operations + flushes
+    return evidence.host_cpu_seconds / operations if operations else None

@@ -1,0 +1,50 @@
+"""The answers of `runs` as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vdisklab.answers.runs import CampaignsAnswer, RunsAnswer, StoredCampaign, StoredRun
+from vdisklab.results.model import Origin
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[StoredCampaign]]:
+    """One row per campaign."""
+    columns: tuple[Column[StoredCampaign], ...] = (
+        Column("campaign", lambda row: row.campaign),
+        Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
+        Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
+        Column("label", lambda row: row.label, folds=WORDS),
+        Column("cells", lambda row: str(row.cells), right=True, spare=1),
+        Column("rounds", lambda row: str(row.rounds), right=True, spare=1),
+        Column("measured", lambda row: str(row.measured), right=True),
+        Column("failed", lambda row: str(row.failed), right=True),
+    )
+    none = "No campaign has been measured yet: `vdisklab run PATHS…`"
+    title = "Campaigns" if answer.campaigns else none
+    yield Table(title, columns, answer.campaigns, kind=StoredCampaign)
+
+
+def tables(answer: RunsAnswer) -> Iterator[Table[StoredRun]]:
+    """One row per run."""
+    columns: tuple[Column[StoredRun], ...] = (
+        Column("run", lambda row: row.run),
+        Column("cell", lambda row: row.cell.label, folds=NAMES),
+        Column("round", lambda row: str(row.round), right=True),
+        Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M:%S}", spare=2),
+        Column("by", _measured_by, spare=1),
+        Column("outcome", _outcome, folds=WORDS),
+    )
+    title = f"Runs of campaign {answer.campaign.id} {answer.campaign.label}".strip()
+    yield Table(title, columns, answer.runs, kind=StoredRun)
+
+
+def _measured_by(row: StoredRun) -> str:
+    """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
+    words = (row.ran_under or "", "in the lab" if row.origin is Origin.LAB else "")
+    return ", ".join(word for word in words if word)
+
+
+def _outcome(row: StoredRun) -> str:
+    return f"failed: {row.failure.sentence}" if row.failure else "measured"
