@@ -27,6 +27,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "rank": ("rank",),
     "compare": ("compare", "raw/none", "host"),
     "published": ("compare", "--published", "debatty-2024"),
+    "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
     "pareto": ("rank", "--pareto", "read/write/latency_p99/cpu"),
     "table": ("table",),
     "campaigns": ("runs",),

@@ -27,7 +27,7 @@ from vdisklab.analysis.search import (
     next_cells,
     search_state,
 )
-from vdisklab.answers.advice import DEFAULT_METRIC, SCORES
+from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES
 from vdisklab.answers.loading import find_measure
 from vdisklab.campaign.estimate import boot_seconds, run_seconds
 from vdisklab.campaign.runner import Choose, TimeLimit

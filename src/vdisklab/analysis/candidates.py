@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.rank_intervals import Ranking, rank
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, durability
@@ -22,39 +24,39 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a need costs: the best cell without that need, and how many times as good it is.
-
-    `without` is the recommended cell itself if the need costs nothing.
-    """
+    """What a need costs."""
 
     need: Need
-    without: MeasuredCell
-    ratio: Ratio | None
+    without: Annotated[
+        MeasuredCell, "the best cell without this need; the recommended one if it costs nothing"
+    ]
+    ratio: Annotated[Ratio | None, "ratio of that cell to the recommended one"]
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """`cell` is the one to use: the best, or the simplest of `ties`, which may all be the best.
+    """Which path to use, of those that meet all needs."""
 
-    `ties` is empty if the best is known; otherwise it begins with the leader by value. `ranking`
-    has only qualifying cells. `excluded` counts, for each need, the paths that it rules out.
-    `default` is the measured cell with QEMU's default cache mode that is most similar to the
-    recommended path; `safe` is the one to use of those that keep flushed data, if `cell` does not.
-    """
-
-    measure: MeasureKey
+    measure: Annotated[MeasureKey, "the measure that decided"]
     needs: tuple[Need, ...]
-    considered: int
-    excluded: Mapping[Need, int]
-    ranking: Ranking
-    cell: MeasuredCell
-    ties: tuple[MeasuredCell, ...]
+    considered: Annotated[int, "paths that were measured"]
+    excluded: Annotated[Mapping[Need, int], "need: paths that it rules out"]
+    ranking: Annotated[Ranking, "of the paths that meet all needs"]
+    cell: Annotated[MeasuredCell, "the one to use: the best, or the simplest of the ties"]
+    ties: Annotated[
+        tuple[MeasuredCell, ...],
+        "the cells that may all be the best, the leader first; empty if the best is known",
+    ]
     prices: tuple[Price, ...]
-    default: MeasuredCell | None
-    over_default: Ratio | None
-    safe: MeasuredCell | None
-    over_safe: Ratio | None
-    durability: Mapping[MeasuredCell, Durability]
+    default: Annotated[
+        MeasuredCell | None, "the most similar measured cell with QEMU's default cache mode"
+    ]
+    over_default: Annotated[Ratio | None, "ratio of the recommended cell to that default"]
+    safe: Annotated[
+        MeasuredCell | None, "what to use to keep flushed data; null if the recommended cell does"
+    ]
+    over_safe: Annotated[Ratio | None, "ratio of the recommended cell to that one"]
+    durability: Annotated[Mapping[MeasuredCell, Durability], HIDDEN]
 
 
 def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:

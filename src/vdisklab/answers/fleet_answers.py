@@ -15,11 +15,11 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.answers.advice import none_meets, weighted
 from vdisklab.answers.claim_answers import evaluate_claims, status
 from vdisklab.answers.compare import match_cells
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import load_chosen
+from vdisklab.answers.recommend import none_meets, weighted
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -111,7 +111,7 @@ def answer_fleet_recommendation(
     fleet: HostsAnalysis, needs: tuple[Need, ...], weights: str | None = None
 ) -> FleetRecommendation:
     """The path for all hosts that meets all needs. Raises PlanError if there is none."""
-    observations, measure, _ = weighted(fleet.scored, weights)
+    observations, measure, _ = weighted(fleet, weights)
     numbers = fleet.numbers(measure, observations)
     paths = candidates(numbers.means.cells)
     verdicts = fleet.verdicts

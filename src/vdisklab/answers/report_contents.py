@@ -13,9 +13,7 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import (
     FailedCell,
-    dropped_by_search,
     failed_cells,
-    ranking_diagnostics,
 )
 from vdisklab.analysis.diagnostics.recorded import (
     FROM_CACHE_BELOW,
@@ -25,7 +23,6 @@ from vdisklab.analysis.diagnostics.recorded import (
     host_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
 from vdisklab.analysis.published import builtin_publications
@@ -33,13 +30,7 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import MEAN, RoleSet, Score, Scored
 from vdisklab.analysis.summary import Summaries, Summary, summarise
-from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series, relative_sums
-from vdisklab.answers.advice import (
-    RecommendationAnswer,
-    missing_scores,
-    recommendation_of,
-    value_diagnostics,
-)
+from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.claim_answers import (
     ClaimsAnswer,
@@ -58,6 +49,7 @@ from vdisklab.answers.loading import (
     stored_verdicts,
 )
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
+from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -95,7 +87,7 @@ class Contents:
     ranking: Ranking
     ratios: Mapping[MeasuredCell, Ratio]
     summaries: Mapping[MeasureKey, Summaries]
-    recommendation: RecommendationAnswer | None
+    recommendation: RecommendAnswer | None
     why_none: str
     relative_sums: Mapping[MeasuredCell, RelativeSums]
     cached: Mapping[MeasuredCell, tuple[str, ...]]
@@ -152,7 +144,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
     with ThreadPoolExecutor(1) as pool:
         # The database aggregates in a thread while this one computes, without the database: one
         # connection does for both.
-        summing = pool.submit(results.sums, loaded.ids)
+        summing = pool.submit(lambda: analysis.sums)
         baseline, base_findings = baseline_of(loaded)
         scored = analysis.scored
         observations = scored.observations
@@ -160,12 +152,11 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         ranking = rank_cells(observations, measure)
         summaries = {key: summarise(observations, key) for key in _scores_first(scored)}
     sums, cells = summing.result(), loaded.cells
-    worked = relative_sums(sums, cells)
     searched = next((one.id for one in campaigns if searched_capacity(one.plan)), None)
     density = None if searched is None else density_of(results, searched)
     answer, why_none = None, ""
     if density is None:
-        answer, why_none = _recommendation(results, loaded, worked, disk)
+        answer, why_none = _recommendation(analysis)
     caveats, examples = loaded.caveats, results.examples(loaded.ids)
     cached = from_page_cache(sums, cells)
     contents = Contents(
@@ -181,7 +172,7 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
         summaries=summaries,
         recommendation=answer,
         why_none=why_none,
-        relative_sums=worked,
+        relative_sums=analysis.relative_sums,
         cached=cached,
         examples={cells[example.cell]: example for example in examples},
         failed=failed_cells(loaded.outlines),
@@ -189,9 +180,9 @@ def gather(results: Store, names: list[str] | None, disk: HostDisk | None = None
             *caveats.findings,
             *base_findings,
             *_evidence_diagnostics(results, loaded, examples, sums),
-            *value_diagnostics(observations, _checked_measures(scored, measure), measure, cached),
-            *ranking_diagnostics(ranking, MIN_ROUNDS, dropped_by_search(loaded.outlines)),
-            *(() if base_findings or measure.name != "score" else missing_scores(scored, measure)),
+            *analysis.value_findings(_checked_measures(scored, measure), measure, cached),
+            *analysis.ranking_findings(ranking),
+            *(() if base_findings or measure.name != "score" else analysis.missing_scores(measure)),
         ),
         claims=evaluate_claims(loaded, builtin_claims()),
         published=all_published(loaded, builtin_publications()),
@@ -266,15 +257,10 @@ def _time_series(
     return tuple(sorted(drawn, key=lambda drawn_run: (cells.index(drawn_run.cell), drawn_run.run)))
 
 
-def _recommendation(
-    results: Store,
-    loaded: Loaded,
-    worked: Mapping[MeasuredCell, RelativeSums],
-    disk: HostDisk | None,
-) -> tuple[RecommendationAnswer | None, str]:
+def _recommendation(analysis: Analysis) -> tuple[RecommendAnswer | None, str]:
     """The recommendation for the default needs, or why there is none."""
     try:
-        return recommendation_of(results, loaded, with_default(()), worked=worked, disk=disk), ""
+        return recommend(analysis, with_default(())), ""
     except PlanError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return None, f"Nothing can be recommended yet: {error}{hint}."

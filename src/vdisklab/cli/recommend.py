@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers import recommend as answers
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.fleet_answers import answer_fleet_recommendation
 from vdisklab.answers.hosts import HostsAnalysis
@@ -19,17 +20,18 @@ from vdisklab.cli.shell.options import (
     Format,
     FormatOption,
     HostsOption,
+    WhyOption,
 )
 from vdisklab.cli.shell.output import emit, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
+from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
 from vdisklab.views.fleet_tables import (
     fleet_recommendation_document,
     fleet_recommendation_table,
 )
-from vdisklab.views.recommendation import recommendation_document, recommendation_table
 
 PANEL = VerbPanel.LEARN
 
@@ -70,6 +72,7 @@ def recommend(
     ] = None,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
+    why: WhyOption = False,
     disk: DiskOption = None,
     db: DbOption = None,
     form: FormatOption = Format.TABLE,
@@ -105,13 +108,9 @@ def recommend(
         )
         return
     with open_results(db) as results:
-        answer = answer_recommendation(results, needs, weights, campaign, disk)
-    emit(
-        form,
-        [recommendation_table(answer)],
-        lambda: recommendation_document(answer),
-        Named.of(db, campaign),
-    )
+        analysis = Analysis.of(results, campaign, disk=disk)
+        answer = answers.recommend(analysis, needs, weights)
+    print_answer(answer, view.tables(answer), form, Named.of(db, campaign), why=why)
 
 
 def _for_guests(

@@ -34,7 +34,7 @@ from vdisklab.plan.settings import Panel
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
-from vdisklab.views.verdict import next_step
+from vdisklab.views.run import next_step
 from vdisklab.views.wording import ranking_after_search, search_effort, search_sentences
 
 PANEL = VerbPanel.MEASURE

@@ -16,7 +16,7 @@ from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure_density
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
-from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import (
     DensityAnswer,
     PathCapacity,
@@ -27,6 +27,7 @@ from vdisklab.answers.density import (
     stored_density,
 )
 from vdisklab.answers.planning import load_profile, possible_plan
+from vdisklab.answers.recommend import recommend
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
@@ -256,7 +257,7 @@ class TestRecommended:
         for guests in numbers:
             store.add_run(a_step(campaign, 1, guests, 0.001))
         with pytest.raises(PlanError, match=sentence) as error:
-            answer_recommendation(store, (), None, None)
+            recommend(Analysis.of(store), ())
         assert error.value.hint
 
     def test_without_a_search(self, store: Store) -> None:

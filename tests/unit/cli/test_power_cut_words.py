@@ -44,7 +44,7 @@ def test_power_cuts_of_this_machine_decide(
     store.add_power_cuts([CUT_LOST])
     found = answer(capsys, "recommend", "--need", "durable")
     assert found["path"] == "qcow2/none"
-    assert found["excluded"] == {"durable": 2}
+    assert found["recommendation"]["excluded"] == {"durable": 2}
 
 
 def test_a_client_that_never_flushes_counts_where_none_is_needed() -> None:
@@ -112,7 +112,7 @@ def test_recommend_knows_what_zfs_fuse_cuts_short(
         database.write(found, campaigns=[replace(CAMPAIGN, host=host)])
         answered = answer(capsys, "recommend", "--need", "durable")
         assert (answered["path"] == fastest) is (zfs != "zfs-fuse")
-        assert answered["excluded"] == {"durable": excluded}
+        assert answered["recommendation"]["excluded"] == {"durable": excluded}
 
 
 def test_every_answer_says_which_disk_it_assumes(

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
-from vdisklab.answers.advice import DEFAULT_METRIC
+from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.options import Format
 from vdisklab.cli.shell.output import print_overview, print_verdict
 from vdisklab.results.store import open_store
-from vdisklab.views.verdict import next_step
+from vdisklab.views.run import next_step
 
 
 def test_only_failed_cells_are_no_ranking_and_no_error(database: Database) -> None:

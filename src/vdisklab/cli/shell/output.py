@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.answers.advice import answer_recommendation
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.recommend import recommend
 from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format
@@ -27,7 +27,7 @@ from vdisklab.results.store import Store
 from vdisklab.views import rank, table
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.layout import Table, as_csv
-from vdisklab.views.recommendation import verdict_table
+from vdisklab.views.recommend import verdict_table
 from vdisklab.views.terminal import show
 
 PIPE_WIDTH = 120
@@ -168,7 +168,7 @@ def print_verdict(
     Returns the recommended path. If there is none, explains it on `messages`.
     """
     try:
-        answer = answer_recommendation(store, with_default(()), None, [campaign], disk)
+        answer = recommend(Analysis.of(store, [campaign], disk=disk), with_default(()))
     except PlanError as error:
         sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
         messages.print(Text(sentence), soft_wrap=True)

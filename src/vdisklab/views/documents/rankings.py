@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.claim_verdicts import ClaimStatus, Void
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.cell import Cell
 from vdisklab.path.durability import DurabilityKind, HostDisk, PowerCutOutcome
 from vdisklab.results.model import Better
 from vdisklab.views.documents.conversion import (
@@ -22,7 +21,6 @@ from vdisklab.views.documents.conversion import (
     DiagnosticEntry,
     Key,
     Limit,
-    copy_fields,
 )
 
 Number = float | None
@@ -69,29 +67,6 @@ PathDurability = Annotated[
     DurabilityKind | None,
     "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestEntry:
-    """Which cells may be the best; the host, the null device and warm caches do not compete."""
-
-    cells: Annotated[tuple[MeasuredCell, ...], "one of them is the best, with 1 - alpha confidence"]
-    competitors: Count
-    runner_up: Annotated[
-        MeasuredCell | None, "the next of `cells`; if there is none, the second by its mean"
-    ]
-    p: Annotated[Probability, "of the lead over the runner-up, adjusted for all competitors"]
-    noise: Annotated[float, "standard deviation of the logarithm of a run's value in its round"]
-    shared: Annotated[float, "share of the noise that cells have in common in a round"]
-    shows: Annotated[Number, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"]
-    rounds_for_10_percent: Annotated[
-        int | None, "rounds that show a lead of 10 %; null above 1,000"
-    ]
-
-    @classmethod
-    def of(cls, best: BestSet) -> Self:
-        """The entry of a set of cells."""
-        return copy_fields(cls, best, rounds_for_10_percent=best.rounds_for(0.1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure, forms
 from vdisklab.units import counted, named
-from vdisklab.views import verdict
+from vdisklab.views import recommend
 from vdisklab.views.claim_results import claims_counts, stated, verdict_text
 from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
@@ -69,7 +69,7 @@ def headline(contents: Contents) -> str:
         return density_headline(contents.density)
     if contents.recommendation is None:
         return "No answer yet"
-    return verdict.headline(contents.recommendation)
+    return recommend.headline(contents.recommendation)
 
 
 def answer_sentences(contents: Contents) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def answer_sentences(contents: Contents) -> tuple[str, ...]:
     if contents.recommendation is None:
         return (contents.why_none,)
     answer = contents.recommendation
-    return (*verdict.verdict_sentences(answer), *verdict.reasons(answer))
+    return (*recommend.verdict_sentences(answer), *recommend.reasons(answer))
 
 
 def first_lines(contents: Contents) -> tuple[tuple[str, str], ...]:
@@ -88,13 +88,13 @@ def first_lines(contents: Contents) -> tuple[tuple[str, str], ...]:
         return density_lines(contents.density)
     if contents.recommendation is None:
         return (("Why", contents.why_none),)
-    return verdict.first_lines(contents.recommendation)
+    return recommend.first_lines(contents.recommendation)
 
 
 def explanation(contents: Contents) -> tuple[str, ...]:
     """What the verdict says beside its first lines, and its reasons."""
     answer = contents.recommendation
-    return () if answer is None else verdict.explanation(answer)
+    return () if answer is None else recommend.explanation(answer)
 
 
 def configurations(contents: Contents) -> tuple[tuple[str, str], ...]:

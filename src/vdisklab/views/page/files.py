@@ -25,7 +25,6 @@ from vdisklab.views.page.contents import (
 )
 from vdisklab.views.page.html import render_page
 from vdisklab.views.page.markdown import to_markdown
-from vdisklab.views.recommendation import recommendation_document
 
 Files = Mapping[str, bytes]
 """File names with their contents: one file, or one for each figure."""
@@ -71,7 +70,7 @@ def report_document(contents: Contents) -> ReportDocument:
         contents,
         headline=headline(contents),
         answer=answer_sentences(contents),
-        recommendation=None if recommendation is None else recommendation_document(recommendation),
+        recommendation=None if recommendation is None else document(recommendation),
         doubts=diagnostic_sentences(contents),
         findings=diagnostic_entries((*contents.findings, *contents.failed)),
         values=tuple(long_table(contents).rows),

@@ -12,8 +12,9 @@ from tests.unit.actions.test_guest_capacity import a_density, a_step
 from vdisklab.analysis.capacity import Capacity
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
-from vdisklab.answers.advice import answer_recommendation
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import DensityAnswer, PathCapacity
+from vdisklab.answers.recommend import recommend
 from vdisklab.answers.report_contents import Contents, gather
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
@@ -69,7 +70,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
     with open_store(f"sqlite:///{tmp_path}/d.sqlite") as store:
         contents = searched(store, runs)
         with pytest.raises(PlanError, match="searched how many guests") as refused:
-            answer_recommendation(store, (), None, None)
+            recommend(Analysis.of(store), ())
     assert refused.value.hint == "`vdisklab recommend --guests N` names the paths that carry N"
     assert headline(contents) == "raw/none carries 2 guests"
     load, limited = first_lines(contents)

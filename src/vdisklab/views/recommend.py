@@ -1,24 +1,41 @@
-"""The recommendation in words: at most five sentences, and the reasons behind them."""
+"""The answer of `recommend` in words and columns.
+
+The verdict has at most five sentences; the reasons behind it are notes.
+"""
 
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from vdisklab import numbers
-from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.candidates import Price, Recommendation
 from vdisklab.analysis.diagnostics.recorded import FROM_CACHE_BELOW
+from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.score import MIX
+from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import RelativeSums
-from vdisklab.answers.advice import RecommendationAnswer
+from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, named
-from vdisklab.views.durability import basis_sentence, durability_sentence, loss_sentences
-from vdisklab.views.wording import chance_sentence, measure_name, tie_advice
+from vdisklab.views.durability import basis_sentence, durability_sentence, losses, power_cut_word
+from vdisklab.views.layout import NAMES, Column, Table
+from vdisklab.views.rank import summary_columns
+from vdisklab.views.wording import (
+    chance_sentence,
+    difference,
+    mean_sentence,
+    measure_name,
+    tie_advice,
+)
+
+SHOWN = 6
+"""Maximum number of listed alternatives."""
 
 MOST_SENTENCES = 5
 """Maximum number of sentences of a verdict."""
@@ -26,11 +43,80 @@ MOST_SENTENCES = 5
 NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
-WANTED_LEAD = 0.1
+_WANTED_LEAD = 0.1
 """The lead for which a tie says how many rounds would show it."""
 
 
-def headline(answer: RecommendationAnswer) -> str:
+def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
+    """The verdict, the first alternatives with their numbers, and the reasons as notes."""
+    columns: tuple[Column[Alternative], ...] = (
+        Column("rank", _rank),
+        Column("path", lambda row: row.cell.label, folds=NAMES),
+        *(column for key in answer.measures for column in _medians(answer, key)),
+        Column(
+            "vs the\nfirst",
+            lambda row: numbers.ratio(None if row.ratio is None else row.ratio.ratio),
+            right=True,
+            spare=1,
+        ),
+        Column("power cut", lambda row: power_cut_word(row.power_cut), spare=1),
+    )
+    chosen = answer.recommendation.cell
+    yield replace(
+        verdict_table(answer),
+        columns=columns,
+        rows=[
+            row for at, row in enumerate(answer.alternatives) if at < SHOWN or row.cell == chosen
+        ],
+        notes=(
+            *answer.caveats.notes,
+            *reasons(answer),
+            *_explained(answer),
+            *map(str, answer.findings),
+        ),
+        kind=Alternative,
+    )
+
+
+def verdict_table(answer: RecommendAnswer) -> Table[Alternative]:
+    """The verdict alone, as `run` prints it at its end."""
+    first, *others = verdict_sentences(answer)
+    return Table(first, (), (), intro=tuple(others))
+
+
+def _rank(row: Alternative) -> str:
+    return numbers.MISSING if row.place is None else numbers.place(row.place.best, row.place.worst)
+
+
+def _medians(answer: RecommendAnswer, key: MeasureKey) -> Sequence[Column[Alternative]]:
+    """The median and its interval, in the scale of the best cell."""
+    with_it = (row.medians[key].median for row in answer.alternatives if key in row.medians)
+    decides = key == answer.recommendation.measure
+    return summary_columns(
+        measure_name(key).removeprefix("weighted "),
+        numbers.scale(next(with_it, None), key.quantity.unit),
+        partial(_median, key),
+        spare=(0 if decides else 1, 2),
+    )
+
+
+def _median(key: MeasureKey, row: Alternative) -> Summary | None:
+    return row.medians.get(key)
+
+
+def _explained(answer: RecommendAnswer) -> Iterator[str]:
+    """Explains the column of the user's own weights."""
+    if MIX in answer.measures:
+        weighted = ", ".join(measure_name(key) for key in answer.measures if key != MIX)
+        yield (
+            "mix: how many times as good as the baseline in the same round, as the geometric mean "
+            f"over the measures of --weights ({weighted}), each by its weight."
+        )
+    if answer.rates:
+        yield mean_sentence(answer.rates, "the baseline")
+
+
+def headline(answer: RecommendAnswer) -> str:
     """`Keep raw/default`, `Change to raw/none: +35 % (12–60) over raw/default, as safe`, or a tie.
 
     What to keep or change is QEMU's default; without it, it is `Use raw/none`.
@@ -58,7 +144,7 @@ def _safety(recommendation: Recommendation, default: MeasuredCell) -> str:
     return "safer" if safer else "as safe"
 
 
-def first_lines(answer: RecommendationAnswer) -> tuple[tuple[str, str], ...]:
+def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
     """Safety, doubt, and what would settle it: at most three subjects with their sentences."""
     recommendation = answer.recommendation
     safety = durability_sentence(answer.path, recommendation.durability[recommendation.cell])
@@ -66,25 +152,25 @@ def first_lines(answer: RecommendationAnswer) -> tuple[tuple[str, str], ...]:
     return (
         ("Safety", safety),
         *((doubt, sentence) for sentence in _rivals(answer)),
-        *(("To settle it", sentence) for sentence in _to_settle(recommendation.ranking.best)),
+        *(("To settle it", sentence) for sentence in _to_settle(answer)),
     )
 
 
-def explanation(answer: RecommendationAnswer) -> tuple[str, ...]:
+def explanation(answer: RecommendAnswer) -> tuple[str, ...]:
     """The rest of the verdict, and the reasons behind it."""
     shown = {sentence for _, sentence in first_lines(answer)}
     sentences = (*verdict_sentences(answer), *reasons(answer))
     return tuple(sentence for sentence in sentences if sentence not in shown)
 
 
-def verdict_sentences(answer: RecommendationAnswer) -> tuple[str, ...]:
+def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
     """What to do, how certain that is, what a power cut does to it, what safety costs, how it
     compares with a new guest's disk, and what would settle it: at most five sentences.
     """
     return _verdict(answer)[:MOST_SENTENCES]
 
 
-def _verdict(answer: RecommendationAnswer) -> tuple[str, ...]:
+def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
     recommendation = answer.recommendation
     durability = recommendation.durability[recommendation.cell]
     return (
@@ -93,11 +179,11 @@ def _verdict(answer: RecommendationAnswer) -> tuple[str, ...]:
         durability_sentence(answer.path, durability),
         *_price_of_safety(recommendation),
         *_over_platforms(answer),
-        *_to_settle(recommendation.ranking.best),
+        *_to_settle(answer),
     )
 
 
-def reasons(answer: RecommendationAnswer) -> Iterator[str]:
+def reasons(answer: RecommendAnswer) -> Iterator[str]:
     """What power cuts decided, the gain over QEMU's default, the needs' prices, and counters."""
     recommendation = answer.recommendation
     yield from _verdict(answer)[MOST_SENTENCES:]
@@ -109,18 +195,7 @@ def reasons(answer: RecommendationAnswer) -> Iterator[str]:
     yield from _why(answer)
 
 
-def next_step(path: str | None, db: str | None, campaign: str | None) -> str:
-    """The commands that show the results of a run and print the configuration of a path.
-
-    `db` and `campaign` are named unless they are the defaults (None).
-    """
-    place = "" if db is None else f" --db {shlex.quote(db)}"
-    chosen = "" if campaign is None else f" --campaign {campaign}"
-    see = f"see it: vdisklab report{chosen}{place}"
-    return see if path is None else f"{see}; paste it: vdisklab export {path}{place}"
-
-
-def _choice(answer: RecommendationAnswer) -> str:
+def _choice(answer: RecommendAnswer) -> str:
     """The rest of the first sentence: of how many it is the best, or what to do in a tie."""
     recommendation = answer.recommendation
     name = measure_name(recommendation.measure)
@@ -134,7 +209,7 @@ def _choice(answer: RecommendationAnswer) -> str:
     return f". It is the best by {name} of {count} paths that qualify, of {considered} measured."
 
 
-def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
+def _rivals(answer: RecommendAnswer) -> Iterator[str]:
     """The ties and their leader, or the runner-up with its ratio."""
     recommendation = answer.recommendation
     if not recommendation.ranking.rows:
@@ -145,22 +220,22 @@ def _rivals(answer: RecommendationAnswer) -> Iterator[str]:
     if ties:
         names = named([cell.name for cell in ties], NAMED)
         lead = answer.lead
-        leads = "" if lead is None else f"; the first is {_times(lead)}"
+        leads = "" if lead is None else f"; the first is {difference(lead)}"
         if lead is not None and lead.low is not None and lead.low > 1:
             leads += ", likely but not proven"
-        losses = loss_sentences((c for c in ties if c != recommendation.cell), answer.verdicts)
+        losses = _losses(answer, [cell for cell in ties if cell != recommendation.cell])
         tied = f"Tied, of {recommendation.considered} measured: {names}{leads}{chance}."
         yield " ".join((tied, *losses))
-    elif len(answer.order) > 1 and answer.order[1] in answer.ratios:
+    elif len(answer.order) > 1:
         runner = answer.order[1]
-        losses = loss_sentences((runner,), answer.verdicts)
-        yield " ".join((f"Runner-up: {runner}, {_times(answer.ratios[runner])}{chance}.", *losses))
+        behind = difference(answer.alternatives[1].ratio or Ratio(0))
+        yield " ".join((f"Runner-up: {runner}, {behind}{chance}.", *_losses(answer, [runner])))
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
     """What durability costs, or how little an unsafe path gains over the best safe one."""
     if recommendation.safe is not None and recommendation.over_safe is not None:
-        gain = _times(recommendation.over_safe)
+        gain = difference(recommendation.over_safe)
         yield (
             f"To keep flushed data, take {recommendation.safe} instead: "
             f"{recommendation.cell} is {gain}."
@@ -170,27 +245,18 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
             yield price_sentence(price, recommendation.cell)
 
 
-def _to_settle(best: BestSet | None) -> Iterator[str]:
-    """The smallest lead that the rounds of a tie can show, and the rounds for a smaller one."""
-    if best is None or best.alone or best.shows is None:
+def _to_settle(answer: RecommendAnswer) -> Iterator[str]:
+    """The smallest lead that the rounds of a tie can show, and the rounds for one of 10 %."""
+    best, shows, rounds = (
+        answer.recommendation.ranking.best, answer.shows, answer.rounds_for_10_percent
+    )  # fmt: skip
+    if best is None or best.alone or shows is None or shows <= _WANTED_LEAD:
         return
-    rounds = best.rounds_for(WANTED_LEAD)
-    again = f" (the same command with `--rounds {rounds}`)"
-    more = f"; {WANTED_LEAD:.0%} needs {rounds} rounds{again}" if rounds else ""
-    if best.shows > WANTED_LEAD:
-        yield (
-            f"At the noise seen here ({math.expm1(best.noise):.0%}), "
-            f"{counted(best.rounds, 'round')} show a lead of {best.shows:.0%} or more{more}."
-        )
-
-
-def _times(ratio: Ratio) -> str:
-    """`×1.20 as good (95 %: 1.10–1.30)`, and whether a difference is shown."""
-    if ratio.low is None or ratio.high is None:
-        return f"{numbers.ratio(ratio.ratio)} as good"
-    interval = numbers.ratio_interval(ratio.low, ratio.high)
-    inconclusive = ", so no difference is shown" if ratio.low <= 1 <= ratio.high else ""
-    return f"{numbers.ratio(ratio.ratio)} as good (95 %: {interval}){inconclusive}"
+    again = f"; 10% needs {rounds} rounds (the same command with `--rounds {rounds}`)"
+    yield (
+        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
+        f"show a lead of {shows:.0%} or more{again if rounds else ''}."
+    )
 
 
 def price_sentence(price: Price, chosen: MeasuredCell) -> str:
@@ -200,7 +266,7 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
         return f"{need}: nothing here."
     if price.ratio is None or price.ratio.ratio is None:
         return f"{need}: not known, as {price.without} was never measured in the same round."
-    return f"{need}: without it the best is {price.without}, {_times(price.ratio)}."
+    return f"{need}: without it the best is {price.without}, {difference(price.ratio)}."
 
 
 def _over_default(recommendation: Recommendation) -> Iterator[str]:
@@ -211,14 +277,14 @@ def _over_default(recommendation: Recommendation) -> Iterator[str]:
         return
     ratio = recommendation.over_default
     if ratio is not None and ratio.ratio is not None:
-        yield f"Compared with QEMU's default ({recommendation.default}) it is {_times(ratio)}."
+        yield f"Compared with QEMU's default ({recommendation.default}) it is {difference(ratio)}."
 
 
-def _over_platforms(answer: RecommendationAnswer) -> Iterator[str]:
+def _over_platforms(answer: RecommendAnswer) -> Iterator[str]:
     """The recommended path against what each platform gives a new guest, in one sentence."""
     compared = [
         f"{platform.full_name} {NEW_GUEST_DISKS[platform].version}: "
-        + ("the same disk" if ratio is None else _times(ratio))
+        + ("the same disk" if ratio is None else difference(ratio))
         for platform, ratio in answer.over_platforms.items()
         if ratio is None or ratio.ratio is not None
     ]
@@ -226,30 +292,25 @@ def _over_platforms(answer: RecommendationAnswer) -> Iterator[str]:
         yield f"Compared with the disk of a new guest in {'; in '.join(compared)}."
 
 
-def _why(answer: RecommendationAnswer) -> Iterator[str]:
-    """Counters that explain the order: the recommended cell against others.
+def _losses(answer: RecommendAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...]:
+    """Which of these cells lose flushed data in a power cut."""
+    return losses(answer.recommendation.durability, cells)
 
-    The others are the runner-up, QEMU's default, and the first cell shown to be worse: tied cells
-    are often similar, so only a worse cell shows the reason.
-    """
-    recommendation = answer.recommendation
-    worse = next((row.cell for row in recommendation.ranking.rows if row.best > 1), None)
-    compared = (*answer.order[1:2], recommendation.default, worse)
-    others = [cell for cell in compared if cell is not None and cell != recommendation.cell]
-    recommended = answer.relative_sums.get(recommendation.cell)
+
+def _why(answer: RecommendAnswer) -> Iterator[str]:
+    """Counters that explain the order: the recommended cell against others."""
+    chosen = answer.recommendation.cell
+    recommended = answer.requests.get(chosen)
     if recommended is None:
         return
     yield from _from_memory(answer.path, recommended)
-    for cell in dict.fromkeys(others):
-        other = answer.relative_sums.get(cell)
-        if other is None:
-            continue
+    for cell, other in answer.requests.items():
         parts = [
             *_cpu(recommended, other),
             *_flushes(recommended, other),
             *_cache(recommended, other),
         ]
-        if parts:
+        if cell != chosen and parts:
             yield f"Compared with {cell}: {'; '.join(parts)}."
 
 

@@ -1,0 +1,318 @@
+"""`recommend`: the path to use, its rivals, and what each need costs."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import numpy as np
+
+from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, recommend_path
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load
+from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.rank_intervals import Ranked
+from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
+from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.analysis.sums import RelativeSums
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.density import searched_capacity
+from vdisklab.answers.loading import first_measure
+from vdisklab.documents import Answer
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
+from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
+from vdisklab.path.needs import Need, example_of, unmet
+from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
+from vdisklab.results.model import Campaign
+from vdisklab.units import counted
+
+_NEXT = 5
+"""How many of the next paths are compared with the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A path that meets all needs."""
+
+    cell: MeasuredCell
+    place: Annotated[Ranked | None, "its rank among these paths; null without one"]
+    medians: Annotated[Mapping[MeasureKey, Summary], "over rounds, with their 95 % intervals"]
+    ratio: Annotated[
+        Ratio | None, "how many times as good as the first; null for it, and far behind it"
+    ]
+    power_cut: Durability
+
+
+@dataclass(frozen=True, slots=True)
+class RecommendAnswer(Answer):
+    """`vdisklab recommend`: the path to use, and why."""
+
+    FORMAT = "vdisklab.recommend/2"
+
+    campaigns: tuple[Campaign, ...]
+    caveats: Caveats
+    path: Annotated[str, "the disk path to use"]
+    recommendation: Recommendation
+    shows: Annotated[
+        float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
+    ]
+    rounds_for_10_percent: Annotated[
+        int | None, "rounds that show a lead of 10 %; null above 1,000"
+    ]
+    lead: Annotated[
+        Ratio | None, "of the leader of a tie to the recommended cell; null if that leads"
+    ]
+    over_platforms: Annotated[
+        Mapping[Platform, Ratio | None],
+        "ratio to a new guest's disk by platform, as far as measured; null for the same path",
+    ]
+    host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]
+    rates: Annotated[
+        tuple[MeasureKey, ...], "the measures whose mean decides, for a profile without the score"
+    ]
+    measures: Annotated[tuple[MeasureKey, ...], "the one that decides, and its parts"]
+    alternatives: Annotated[tuple[Alternative, ...], "best first"]
+    requests: Annotated[
+        Mapping[MeasuredCell, RelativeSums],
+        "what a request cost on the path, and on those that it is compared with",
+    ]
+    findings: tuple[Diagnostic, ...]
+
+    @property
+    def order(self) -> tuple[MeasuredCell, ...]:
+        """The qualified cells, best first."""
+        return tuple(row.cell for row in self.alternatives)
+
+
+def recommend(
+    analysis: Analysis, needs: tuple[Need, ...], weights: str | None = None
+) -> RecommendAnswer:
+    """The best path that meets all needs. Raises PlanError if there is none."""
+    _require_comparable(analysis, weights)
+    if not candidates(analysis.observations.cells):
+        raise _nothing_to_recommend(
+            analysis.observations, needs, analysis.verdicts, Score.OVERALL.key
+        )
+    observations, measure, shown = weighted(analysis, weights)
+    found = recommend_path(observations, measure, needs, analysis.verdicts)
+    if found is None:
+        raise _nothing_to_recommend(observations, needs, analysis.verdicts, measure)
+    best, chosen = found.ranking.best, found.cell
+    leads = bool(found.ties) and found.ties[0] != chosen
+    alternatives = tuple(_alternatives(observations, found, shown))
+    return RecommendAnswer(
+        campaigns=analysis.campaigns,
+        caveats=analysis.caveats,
+        path=chosen.name,
+        recommendation=found,
+        shows=None if best is None else best.shows,
+        rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
+        lead=ratio_of(observations, measure, found.ties[0], chosen) if leads else None,
+        over_platforms=dict(_over_platforms(observations, measure, chosen)),
+        host_disk=analysis.verdicts.disk,
+        rates=analysis.scored.rates if measure == analysis.scored.overall else (),
+        measures=shown,
+        alternatives=alternatives,
+        requests={
+            cell: analysis.relative_sums[cell]
+            for cell in _explaining(found, [row.cell for row in alternatives])
+            if cell in analysis.relative_sums
+        },
+        findings=(
+            *analysis.ranking_findings(found.ranking),
+            *analysis.missing_scores(measure),
+            *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
+            *_grown(analysis, chosen),
+        ),
+    )
+
+
+def _alternatives(
+    observations: Observations, found: Recommendation, shown: Sequence[MeasureKey]
+) -> Iterator[Alternative]:
+    """The paths that meet all needs, best first; without a ranking only the recommended one."""
+    summaries = {key: summarise(observations, key) for key in shown}
+    places = {row.cell: row for row in found.ranking.rows}
+    order = list(places) or [found.cell]
+    for at, cell in enumerate(order):
+        yield Alternative(
+            cell=cell,
+            place=places.get(cell),
+            medians={key: of[cell] for key, of in summaries.items() if cell in of},
+            ratio=ratio_of(observations, found.measure, cell, order[0])
+            if 0 < at <= _NEXT
+            else None,
+            power_cut=found.durability[cell],
+        )
+
+
+def _explaining(found: Recommendation, order: Sequence[MeasuredCell]) -> dict[MeasuredCell, None]:
+    """The recommended cell and those whose counters explain the order.
+
+    They are the runner-up, QEMU's default, and the first cell shown to be worse: tied cells are
+    often similar, so only a worse cell shows the reason.
+    """
+    worse = next((row.cell for row in found.ranking.rows if row.best > 1), None)
+    compared = (found.cell, *order[1:2], found.default, worse)
+    return dict.fromkeys(cell for cell in compared if cell is not None)
+
+
+def _require_comparable(analysis: Analysis, weights: str | None) -> None:
+    """Raises PlanError for rates that are given, and for different numbers of guests."""
+    searched = [one.id for one in analysis.campaigns if searched_capacity(one.plan)]
+    if searched and weights is None:
+        raise PlanError(
+            f"the campaign {searched[0]} searched how many guests each path carries",
+            hint="`vdisklab recommend --guests N` names the paths that carry N",
+        )
+    numbers = numbers_of_guests(analysis.loaded.observations.cells)
+    if len(numbers) > 1:
+        raise PlanError(
+            f"paths were measured in {', '.join(map(str, numbers))} guests at once, and rates of "
+            "different numbers of guests cannot be compared",
+            hint="measure one number of guests, or compare two paths with the same number: "
+            "`vdisklab compare`",
+        )
+    if weights is None and any(has_open_load(one.plan) for one in analysis.campaigns):
+        raise PlanError(
+            "the load was open, so the rates show the load that was set, not what a path can do",
+            hint="weigh a latency, such as --weights randwrite-4k-open/write/latency_p99=1",
+        )
+
+
+def _grown(analysis: Analysis, cell: MeasuredCell) -> Iterator[ThinImage]:
+    """The diagnostic of a cell whose new image grew while it was measured."""
+    image = None if cell.path is None else cell.path.image
+    if image is not None and image.is_thin:
+        for entry in analysis.evidence:
+            if isinstance(entry, ThinImage) and cell in entry.cells:
+                yield entry
+
+
+def _over_platforms(
+    observations: Observations, measure: MeasureKey, chosen: MeasuredCell
+) -> Iterator[tuple[Platform, Ratio | None]]:
+    """The ratio of the chosen cell to each platform's default disk; None if they are the same.
+
+    A default that was measured on several host layers is taken on those of the chosen cell.
+    """
+    paths = candidates(observations.cells)
+    for platform, disk in NEW_GUEST_DISKS.items():
+        default = parse_path(disk.path)
+        alike = [cell for cell, path in paths.items() if replace(path, layers=()) == default]
+        alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
+        for cell in alike[:1]:
+            own = cell == chosen
+            yield platform, None if own else ratio_of(observations, measure, chosen, cell)
+
+
+def weighted(
+    analysis: Analysis, weights: str | None
+) -> tuple[Observations, MeasureKey, tuple[MeasureKey, ...]]:
+    """The observations with the measure that decides, that measure, and those to show."""
+    scored, observations = analysis.scored, analysis.observations
+    if weights is None:
+        if scored.overall is None:
+            raise PlanError(
+                f"{analysis.why_no_score(DEFAULT_METRIC)}, so the deciding measure is unknown",
+                hint=f"name it: --weights {analysis.example_measure}=1"
+                if analysis.baseline in observations.place
+                else f"measure {analysis.baseline} in the same campaign, or rank by one measure: "
+                f"`vdisklab rank --metric {analysis.example_measure}`",
+            )
+        if scored.overall == MEAN:
+            return observations, MEAN, (MEAN,)
+        return observations, Score.OVERALL.key, tuple(score.key for score in Score)
+    chosen = parse_weights(analysis, weights)
+    if analysis.baseline not in observations.cells:
+        raise PlanError(
+            f"weights need the baseline {analysis.baseline}, which was not measured",
+            hint="measure it in the same campaign",
+        )
+    return add_mix(observations, analysis.baseline, chosen), MIX, (MIX, *chosen)
+
+
+def parse_weights(analysis: Analysis, text: str) -> Mapping[MeasureKey, float]:
+    """`read=3,write=1` as measures with weights. Raises PlanError."""
+    weights: dict[MeasureKey, float] = {}
+    for part in text.split(","):
+        name, equals, number = part.strip().rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = -1.0
+        if not equals or not name or not 0 <= weight < math.inf:
+            raise PlanError(f"{part!r} is not a weight", hint="write weights like read=3,write=1")
+        key = analysis.measure(name)
+        weights[key] = weights.get(key, 0.0) + weight
+    if not sum(weights.values()) > 0:
+        raise PlanError("all weights are zero", hint="write weights like read=3,write=1")
+    return {key: weight for key, weight in weights.items() if weight}
+
+
+def _nothing_to_recommend(
+    observations: Observations,
+    needs: tuple[Need, ...],
+    verdicts: CrashVerdicts,
+    measure: MeasureKey,
+) -> PlanError:
+    """Why no path is recommended, and what to do."""
+    paths = candidates(observations.cells)
+    if not paths:
+        name = next((cell.name for cell in observations.cells if cell.path is None), None)
+        free = f"{name!r} is not a disk path: `vdisklab table` shows it; " if name else ""
+        return PlanError(
+            "no path that a guest could use was measured",
+            hint=f"{free}measure some, such as "
+            "`vdisklab run ext4/{raw,qcow2}/{none,writeback}`",
+        )
+    usable = narrowed(observations, paths)
+    rounds = int(usable.rounds_of().max(initial=0))
+    if rounds < MIN_ROUNDS:
+        return PlanError(
+            f"measured in {counted(rounds, 'round')}; a rank needs {MIN_ROUNDS}",
+            hint=f"continue the campaign with --rounds {MIN_ROUNDS} or more",
+        )
+    if not np.isfinite(usable.grid(measure)).any():
+        return PlanError(
+            f"no path has the measure {measure}: a measurement that it is computed from, or the "
+            "baseline, is missing, or the baseline's is zero",
+            hint="see `vdisklab rank`, or name the deciding measure: --weights "
+            f"{shlex.quote(str(first_measure(usable)))}=1",
+        )
+    which = f"no path that meets {_joined(needs)}" if needs else "no path"
+    return none_meets(paths.values(), needs, verdicts) or PlanError(
+        f"{which} has the measure {measure} in {MIN_ROUNDS} rounds",
+        hint="see `vdisklab rank` for the reason",
+    )
+
+
+def _joined(needs: Iterable[Need]) -> str:
+    return " and ".join(map(str, needs))
+
+
+def none_meets(
+    paths: Collection[DiskPath], needs: Sequence[Need], verdicts: CrashVerdicts
+) -> PlanError | None:
+    """The error if none of the measured paths meets all needs; None if one does."""
+    lacking = [set(unmet(path, needs, verdicts)) for path in paths]
+    if set() in lacking:
+        return None
+    example = example_of(needs)
+    decisive = next((need.way_out for need in needs if {need} in lacking), None)
+    if example is None:
+        ways = [f"these needs contradict each other: {decisive or 'leave one out'}"]
+    else:
+        ways = [f"measure a path that qualifies: `vdisklab run {example} host`"]
+        ways[:0] = [] if decisive is None else [decisive]
+    return PlanError(
+        f"none of the {len(paths)} measured paths meets {_joined(needs)}", hint=", or ".join(ways)
+    )
