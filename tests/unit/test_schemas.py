@@ -102,3 +102,18 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401
     elif isinstance(value, list):
         for item in value:
             yield from paths_of(item, path)
+
+
+def test_the_report_is_what_its_schema_says_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "report.json"
+    assert main(["report", "--format", "json", "-o", str(target)]) == 0
+    found = json.loads(target.read_text())
+    assert found.pop("claims")["claims"]
+    schema = closed(SCHEMAS[found["format"]])
+    jsonschema.validate(found, schema)
+    assert found["published"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found, "surprise": 1}, schema)
+    del found["values"][0]["median"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(found, schema)

@@ -6,25 +6,23 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vdisklab.actions.output_file import STDOUT, output_file
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.fleet_report import gather_fleet
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.report_contents import gather
+from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, HostsOption
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, PlanError
 from vdisklab.views.charts.svg import drawing_aside
-from vdisklab.views.page.contents import ReportFormat
 from vdisklab.views.page.fleet_page import render_fleet_page
-
-if TYPE_CHECKING:
-    from vdisklab.views.page.files import Files
+from vdisklab.views.report import Files, ReportFormat, build
 
 PANEL = VerbPanel.LEARN
 
@@ -80,10 +78,8 @@ def report(
             hint="name a directory: --output figures",
         )
     with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
-        contents = gather(results, campaign, disk)
-        from vdisklab.views.page.files import build  # noqa: PLC0415 - takes half a second
-
-        files = build(contents, form, draw)
+        answer = report_on(Analysis.of(results, campaign, disk=disk))
+        files = build(answer, form, draw)
     if not files:
         raise PlanError("no measurement can be drawn as a chart", hint="`vdisklab run PATHS… host`")
     files = _complete(files, form, Named.of(db, campaign))

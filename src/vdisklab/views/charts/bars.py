@@ -10,25 +10,13 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
-from vdisklab.answers.report_contents import Contents
+from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import Bus, CacheMode
 from vdisklab.results.model import Better
+from vdisklab.views.charts import vega
 from vdisklab.views.charts.svg import Palette, Spec
-from vdisklab.views.charts.vega import (
-    AS_GIVEN,
-    INTERVAL,
-    WIDTH,
-    Bar,
-    Figure,
-    faceted,
-    finished,
-    labels,
-    layer,
-    quantitative,
-)
-from vdisklab.views.page.contents import caution_of, described_caution
 
 
 def bars(
@@ -46,22 +34,22 @@ def bars(
         }
         for row in rows
     ]  # fmt: skip
-    names = {"y": labels("label")}
-    value = quantitative("value", title=unit or None, scale={"zero": True})
+    names = {"y": vega.labels("label")}
+    value = vega.quantitative("value", title=unit or None, scale={"zero": True})
     ends = {"thickness": 1.5, "height": 7, "color": palette.ink}
     chart: Spec = {
         "layer": [
-            layer("bar", {"height": 13}, names, {"x": value, "color": AS_GIVEN}),
-            layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names, INTERVAL),
-            layer("tick", ends, names, {"x": quantitative("low")}),
-            layer("tick", ends, names, {"x": quantitative("high")}),
+            vega.layer("bar", {"height": 13}, names, {"x": value, "color": vega.AS_GIVEN}),
+            vega.layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names, vega.INTERVAL),
+            vega.layer("tick", ends, names, {"x": vega.quantitative("low")}),
+            vega.layer("tick", ends, names, {"x": vega.quantitative("high")}),
         ],
-        "width": WIDTH,
+        "width": vega.WIDTH,
         "height": {"step": 20},
     }
     if any(row.group for row in rows):
-        chart = faceted(chart, "group", palette, 12, y=True, x=not shared)
-    return finished(chart, values, palette, caution)
+        chart = vega.faceted(chart, "group", palette, 12, y=True, x=not shared)
+    return vega.finished(chart, values, palette, caution)
 
 
 MOST_BARS = 14
@@ -76,29 +64,29 @@ MOST_GROUPS = 4
 class _Recipe:
     key: str
     title: str
-    rows: Callable[[Contents], tuple[Sequence[Bar], str]]
+    rows: Callable[[ReportAnswer], tuple[Sequence[Bar], str]]
     missing: str
     shared: bool = True  # otherwise each group has its own axis
     of_cells: bool = True  # otherwise the bars are measurements of the baseline
 
-    def cells(self, rows: Sequence[Bar], contents: Contents) -> tuple[str, ...]:
+    def cells(self, rows: Sequence[Bar], report: ReportAnswer) -> tuple[str, ...]:
         """The cells that the bars show."""
-        drawn = [row.label for row in rows] if self.of_cells else [contents.baseline.label]
+        drawn = [row.label for row in rows] if self.of_cells else [report.baseline.label]
         return tuple(dict.fromkeys(drawn))
 
 
-def _bar_figure(recipe: _Recipe, contents: Contents, palette: Palette) -> Figure:
-    rows, unit = recipe.rows(contents)
+def _bar_figure(recipe: _Recipe, report: ReportAnswer, palette: Palette) -> Figure:
+    rows, unit = recipe.rows(report)
     if not rows:
         return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
-    spec = bars(rows, unit, palette, caution=caution_of(contents), shared=recipe.shared)
+    spec = bars(rows, unit, palette, caution=report.caveats.warning, shared=recipe.shared)
     return Figure(
-        recipe.key, recipe.title, _described(recipe.title, rows, unit, contents), spec,
-        cells=recipe.cells(rows, contents), bars=tuple(rows), unit=unit, shared=recipe.shared,
+        recipe.key, recipe.title, _described(recipe.title, rows, unit, report), spec,
+        cells=recipe.cells(rows, report), bars=tuple(rows), unit=unit, shared=recipe.shared,
     )  # fmt: skip
 
 
-def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -> str:
+def _described(title: str, rows: Sequence[Bar], unit: str, report: ReportAnswer) -> str:
     shown = "; ".join(
         f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
         f"{f' {row.unit}' if row.unit else ''}"
@@ -107,7 +95,7 @@ def _described(title: str, rows: Sequence[Bar], unit: str, contents: Contents) -
         for row in rows
     )  # fmt: skip
     place = f", in {unit}" if unit else ""
-    return f"Bar chart, {title}{place}: {shown}.{described_caution(contents)}"
+    return f"Bar chart, {title}{place}: {shown}.{vega.with_caveat(report)}"
 
 
 def _rows(
@@ -141,33 +129,27 @@ def _bar(
     )
 
 
-def answer_cell(contents: Contents) -> MeasuredCell | None:
-    """The recommended cell; None without a recommendation."""
-    answer = contents.recommendation
-    return None if answer is None else answer.recommendation.cell
-
-
-def choice_bars(contents: Contents) -> tuple[Sequence[Bar], str]:
+def choice_bars(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     """The first paths that qualify, with the recommended one and QEMU's default."""
-    answer = contents.recommendation
+    answer = report.recommendation
     if answer is None:
         return [], ""
     recommendation = answer.recommendation
     chosen = (*answer.order[:6], recommendation.cell, recommendation.default)
     cells = dict.fromkeys(cell for cell in chosen if cell is not None)
-    return _ranked_rows(contents, cells)
+    return _ranked_rows(report, cells)
 
 
-def _ranked_rows(contents: Contents, cells: Iterable[MeasuredCell]) -> tuple[Sequence[Bar], str]:
+def _ranked_rows(report: ReportAnswer, cells: Iterable[MeasuredCell]) -> tuple[Sequence[Bar], str]:
     """Bars of some cells in the measure that ranks them."""
-    measure, answer = contents.measure, answer_cell(contents)
-    return _rows(contents.of(measure), cells, measure.quantity.unit, answer=answer)
+    measure, answer = report.measure, report.answer
+    return _rows(report.of(measure), cells, measure.quantity.unit, answer=answer)
 
 
-def measured_quantities(contents: Contents) -> list[MeasureKey]:
+def measured_quantities(report: ReportAnswer) -> list[MeasureKey]:
     """One measure of each measurement: IOPS of random ones, bandwidth of the others."""
     named: dict[str, list[MeasureKey]] = {}
-    for key in contents.summaries:
+    for key in report.summaries:
         if key.metric in ("iops", "bandwidth"):
             named.setdefault(key.name, []).append(key)
     wanted = {name: "iops" if name.startswith("rand") else "bandwidth" for name in named}
@@ -177,14 +159,14 @@ def measured_quantities(contents: Contents) -> list[MeasureKey]:
     ]
 
 
-def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
+def _baseline(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     """The host in each measurement, sequential ones first; no bars if the baseline is a guest's."""
-    if contents.baseline.path is not None and not contents.baseline.on_host:
+    if report.baseline.path is not None and not report.baseline.on_host:
         return (), ""
     measured = [
-        (key, contents.summaries[key][contents.baseline])
-        for key in measured_quantities(contents)
-        if contents.baseline in contents.summaries[key]
+        (key, report.summaries[key][report.baseline])
+        for key in measured_quantities(report)
+        if report.baseline in report.summaries[key]
     ]
     groups = {"bandwidth": "Sequential and others", "iops": "Random"}
     shown: list[Bar] = []
@@ -200,29 +182,29 @@ def _baseline(contents: Contents) -> tuple[Sequence[Bar], str]:
     return shown, ""
 
 
-def _alike(contents: Contents, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
+def _alike(report: ReportAnswer, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
     """The usable cells with one `key`, which omits what may differ: the answer's, else the most."""
     groups: dict[object, list[MeasuredCell]] = {}
-    for cell, path in candidates(contents.of(contents.measure)).items():
+    for cell, path in candidates(report.of(report.measure)).items():
         groups.setdefault(key(path), []).append(cell)
-    answer = answer_cell(contents)
+    answer = report.answer
     several = [cells for cells in groups.values() if len(cells) > 1]
     return max(several, key=lambda cells: (answer in cells, len(cells)), default=[])
 
 
-def _cache_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
-    cells = _alike(contents, lambda path: (path.layers, path.image, path.attachment))
-    return _ranked_rows(contents, cells)
+def _cache_methods(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    cells = _alike(report, lambda path: (path.layers, path.image, path.attachment))
+    return _ranked_rows(report, cells)
 
 
-def _storage_methods(contents: Contents) -> tuple[Sequence[Bar], str]:
-    cells = _alike(contents, lambda path: (path.cache, path.attachment))
-    return _ranked_rows(contents, cells)
+def _storage_methods(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    cells = _alike(report, lambda path: (path.cache, path.attachment))
+    return _ranked_rows(report, cells)
 
 
-def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
+def _buses(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     """IDE and the other buses, with all else equal: for the fastest stores on IDE."""
-    overall = contents.of(contents.measure)
+    overall = report.of(report.measure)
     groups: dict[tuple[object, ...], list[MeasuredCell]] = {}
     ide: dict[tuple[object, ...], float] = {}
     paths = candidates(overall)
@@ -233,9 +215,9 @@ def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
             ide[key] = max(ide.get(key, 0.0), overall[cell].median)
     chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
     top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
-    scale = numbers.scale(top, contents.measure.quantity.unit)
+    scale = numbers.scale(top, report.measure.quantity.unit)
     shown = [
-        _bar(overall[cell], scale, answer_cell(contents), str(replace(paths[cell],
+        _bar(overall[cell], scale, report.answer, str(replace(paths[cell],
              attachment=Attachment())))
         for key in chosen
         for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
@@ -243,25 +225,25 @@ def _buses(contents: Contents) -> tuple[Sequence[Bar], str]:
     return shown, scale.suffix.strip()
 
 
-def _top(score: Score) -> Callable[[Contents], tuple[Sequence[Bar], str]]:
-    def rows(contents: Contents) -> tuple[Sequence[Bar], str]:
-        summaries = contents.of(score.key)
-        return _rows(summaries, candidates(summaries), "B/s", answer=answer_cell(contents), most=8)
+def _top(score: Score) -> Callable[[ReportAnswer], tuple[Sequence[Bar], str]]:
+    def rows(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+        summaries = report.of(score.key)
+        return _rows(summaries, candidates(summaries), "B/s", answer=report.answer, most=8)
 
     return rows
 
 
-def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
+def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     """The answer and the host, for each measurement."""
-    answer = answer_cell(contents)
+    answer = report.answer
     if answer is None:
         return [], "B/s"
     shown: list[Bar] = []
-    for key in measured_quantities(contents):
-        summaries = contents.summaries[key]
-        if answer not in summaries or contents.baseline not in summaries:
+    for key in measured_quantities(report):
+        summaries = report.summaries[key]
+        if answer not in summaries or report.baseline not in summaries:
             continue
-        pair = summaries[answer], summaries[contents.baseline]
+        pair = summaries[answer], summaries[report.baseline]
         top = max(summary.median for summary in pair)
         scale = numbers.scale(top, key.quantity.unit)
         unit = scale.suffix.strip()
@@ -269,16 +251,16 @@ def _guest_and_host(contents: Contents) -> tuple[Sequence[Bar], str]:
     return shown, ""
 
 
-def _thin(contents: Contents) -> tuple[Sequence[Bar], str]:
+def _thin(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
     """Images that differ only in their preallocation."""
     groups: dict[object, list[MeasuredCell]] = {}
-    for cell, path in candidates(contents.of(contents.measure)).items():
+    for cell, path in candidates(report.of(report.measure)).items():
         if path.image is not None:
             options = tuple(o for o in path.image.options if o[0] != "preallocation")
             key = (path.layers, path.image.format, options, path.cache, path.attachment)
             groups.setdefault(key, []).append(cell)
     cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
-    return _ranked_rows(contents, cells)
+    return _ranked_rows(report, cells)
 
 
 _BARS = (
@@ -302,6 +284,6 @@ _BARS = (
 )  # fmt: skip
 
 
-def bar_figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+def bar_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     """The bar charts in the order of the articles."""
-    return tuple(_bar_figure(recipe, contents, palette) for recipe in _BARS)
+    return tuple(_bar_figure(recipe, report, palette) for recipe in _BARS)

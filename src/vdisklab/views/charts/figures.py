@@ -10,49 +10,39 @@ from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.pareto import Standing
 from vdisklab.answers.compare import PublishedAnswer
 from vdisklab.answers.pareto import ParetoCell
-from vdisklab.answers.report_contents import Contents
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import DurabilityKind, PathCrashes, durability
+from vdisklab.answers.report import Bar, Figure, ReportAnswer
+from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
 from vdisklab.results.model import Better
-from vdisklab.views.charts.bars import answer_cell, bar_figures
-from vdisklab.views.charts.curves import density_figures, sweep_figures
-from vdisklab.views.charts.lines import latency_figure, time_series_figure
-from vdisklab.views.charts.svg import Palette, Spec
-from vdisklab.views.charts.vega import (
-    AS_GIVEN,
-    INTERVAL,
-    WIDTH,
-    Bar,
-    Figure,
-    faceted,
-    finished,
-    labels,
-    layer,
-    nominal,
-    quantitative,
+from vdisklab.views.charts import vega
+from vdisklab.views.charts.bars import bar_figures
+from vdisklab.views.charts.lines import (
+    density_figures,
+    latency_figure,
+    sweep_figures,
+    time_series_figure,
 )
+from vdisklab.views.charts.svg import Palette, Spec
 from vdisklab.views.compare import compared_rows
-from vdisklab.views.page.contents import caution_of
 
 MOST_POINTS = 300
 """Maximum number of points; those on the front are always drawn."""
 
 
-def figures(contents: Contents, palette: Palette) -> tuple[Figure, ...]:
+def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     """All figures in the order of the articles; one without numbers names the command to run.
 
     A search of how many guests each path carries has only its own.
     """
-    if contents.density is not None:
-        return density_figures(contents, palette)
+    if report.density is not None:
+        return density_figures(report, palette)
     return (
-        *bar_figures(contents, palette),
-        _safety(contents, palette),
-        trade_offs_figure(contents, palette),
-        time_series_figure(contents, palette),
-        latency_figure(contents, palette),
-        *sweep_figures(contents, palette),
-        published_figure(contents, palette),
+        *bar_figures(report, palette),
+        _safety(report, palette),
+        trade_offs_figure(report, palette),
+        time_series_figure(report, palette),
+        latency_figure(report, palette),
+        *sweep_figures(report, palette),
+        published_figure(report, palette),
     )
 
 
@@ -62,9 +52,8 @@ _LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
 _SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
 
 
-def _safety_of(path: DiskPath, contents: Contents) -> str:
+def _safety_of(verdict: Durability) -> str:
     """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
-    verdict = durability(path, contents.verdicts)
     tested = verdict.tested or PathCrashes("")
     flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
     if flushed is False or verdict.kind is DurabilityKind.LOST_IN_TEST:
@@ -78,30 +67,27 @@ def _safety_of(path: DiskPath, contents: Contents) -> str:
     return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
 
 
-def _safety(contents: Contents, palette: Palette) -> Figure:
+def _safety(report: ReportAnswer, palette: Palette) -> Figure:
     """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
 
     The answer is added to the front: it is chosen by differences within rounds, and may tie.
     """
     title = "Speed against safety"
-    overall = contents.of(contents.measure)
+    overall = report.of(report.measure)
     paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
-    if not paths or contents.measure.quantity.better is Better.LOWER:
+    if not paths or report.measure.quantity.better is Better.LOWER:
         return Figure("safety", title, "", missing="vdisklab run PATHS… host")
-    scale = numbers.scale(
-        max(overall[cell].median for cell in paths), contents.measure.quantity.unit
-    )
-    placed = [
-        (cell, _safety_of(path, contents), overall[cell].median) for cell, path in paths.items()
-    ]
+    scale = numbers.scale(max(overall[cell].median for cell in paths), report.measure.quantity.unit)
+    known = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
+    placed = [(cell, _safety_of(known[cell]), overall[cell].median) for cell in paths]
     best_so_far = 0.0
     front = set()
     for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
         if value > best_so_far:
             front.add(cell)
             best_so_far = value
-    if contents.recommendation is not None:
-        front.add(contents.recommendation.recommendation.cell)
+    if report.answer is not None:
+        front.add(report.answer)
     placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
     points = [
         Point(cell.label, safety, value / scale.factor, cell in front)
@@ -112,14 +98,13 @@ def _safety(contents: Contents, palette: Palette) -> Figure:
         f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front
     )
     unit = scale.suffix.strip()
-    spec = plane(points, order, unit, palette, caution=caution_of(contents))
+    spec = plane(points, order, unit, palette, caution=report.caveats.warning)
     what = "The answer, and the paths that no other beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {values}."
     note = "The answer, and the paths that no other beats in both speed and safety (by medians)."
     cells = tuple(sorted(cell.label for cell in front))
-    answer = answer_cell(contents)
     rows = tuple(
-        Bar(point.label, point.value, None, None, point.safety, point.label == str(answer))
+        Bar(point.label, point.value, None, None, point.safety, point.label == str(report.answer))
         for name in order
         for point in points
         if point.front and point.safety == name
@@ -150,20 +135,20 @@ def plane(
         for point in sorted(points, key=lambda point: point.front)  # the front is drawn last
     ]  # fmt: skip
     place = {
-        "x": quantitative("value", title=unit, scale={"zero": True}),
-        "y": labels("safety", sort=list(order), scale={"domain": list(order)}),
-        "color": AS_GIVEN,
+        "x": vega.quantitative("value", title=unit, scale={"zero": True}),
+        "y": vega.labels("safety", sort=list(order), scale={"domain": list(order)}),
+        "color": vega.AS_GIVEN,
     }
     words = {"align": "right", "dy": -11, "fontSize": 11}
     chart: Spec = {
         "layer": [
-            layer("circle", {"size": 70, "opacity": 0.85}, place),
-            layer("text", words, place, {"text": nominal("label")}),
+            vega.layer("circle", {"size": 70, "opacity": 0.85}, place),
+            vega.layer("text", words, place, {"text": vega.nominal("label")}),
         ],
-        "width": WIDTH,
+        "width": vega.WIDTH,
         "height": {"step": 44},
     }
-    return finished(chart, values, palette, caution)
+    return vega.finished(chart, values, palette, caution)
 
 
 _MOST_PATHS = 12
@@ -173,12 +158,12 @@ _LONGEST = 1.5
 """Where its axis ends: longer intervals are cut, or one of them would make all bars tiny."""
 
 
-def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
+def trade_offs_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """For each measure, the share of the best that a path reaches, with its interval.
 
     The front is orange; a path that may be beaten is pale, and its name says so.
     """
-    answer = contents.trade_offs
+    answer = report.trade_offs
     if answer is None:
         return Figure("trade-offs", "Best trade-offs", "", missing="vdisklab run PATHS… host")
     shown = [one for one in answer.cells if one.standing is not Standing.BEATEN][:_MOST_PATHS]
@@ -194,21 +179,25 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         for name, of in one.shares.items()
         if of.share is not None
     ]  # fmt: skip
-    names_of_rows = {"y": labels("measure", sort=list(answer.measures))}
+    names_of_rows = {"y": vega.labels("measure", sort=list(answer.measures))}
     shares = {
-        "x": quantitative("share", title="share of the best", scale={"zero": True}),
-        "color": AS_GIVEN,
-        "opacity": quantitative("opacity", scale=None),
+        "x": vega.quantitative("share", title="share of the best", scale={"zero": True}),
+        "color": vega.AS_GIVEN,
+        "opacity": vega.quantitative("opacity", scale=None),
     }
     chart: Spec = {
         "layer": [
-            layer("bar", {"size": 9}, names_of_rows, shares),
-            layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names_of_rows, INTERVAL),
+            vega.layer("bar", {"size": 9}, names_of_rows, shares),
+            vega.layer(
+                "rule", {"strokeWidth": 1.5, "color": palette.ink}, names_of_rows, vega.INTERVAL
+            ),
         ],
-        "width": WIDTH - 120,
+        "width": vega.WIDTH - 120,
         "height": {"step": 14},
     }
-    spec = finished(faceted(chart, "panel", palette, 8), values, palette, caution_of(contents))
+    spec = vega.finished(
+        vega.faceted(chart, "panel", palette, 8), values, palette, report.caveats.warning
+    )
     names = ", ".join(answer.measures)
     described = "; ".join(_described(one) for one in shown)
     hidden = len(answer.cells) - len(shown)
@@ -221,7 +210,7 @@ def trade_offs_figure(contents: Contents, palette: Palette) -> Figure:
         f"{f' Not drawn: {hidden} more.' if hidden else ''}",
         cells=tuple(one.cell.label for one in shown),
         bars=tuple(
-            Bar(name, of.share, of.low, of.high, _named(one), one.cell == answer_cell(contents))
+            Bar(name, of.share, of.low, of.high, _named(one), one.cell == report.answer)
             for one in shown
             for name, of in one.shares.items()
             if of.share is not None
@@ -277,37 +266,41 @@ def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: st
     colours = {"domain": who, "range": [palette.bar, palette.highlight]}
     legend = {"title": None, "orient": "bottom", "columns": 2}
     shapes = {"domain": who, "range": ["circle", "diamond"]}
-    place = {"y": labels("label"), "color": nominal("who", scale=colours, legend=legend)}
+    place = {"y": vega.labels("label"), "color": vega.nominal("who", scale=colours, legend=legend)}
     title = "times the baseline of the same machine"
-    ratio = quantitative("ratio", title=title, scale={"type": "log"}, axis={"tickCount": 6})
+    ratio = vega.quantitative("ratio", title=title, scale={"type": "log"}, axis={"tickCount": 6})
     chart: Spec = {
         "layer": [
-            layer("rule", {"strokeWidth": 1.5}, place, INTERVAL, only="datum.low !== null"),
-            layer(
+            vega.layer(
+                "rule", {"strokeWidth": 1.5}, place, vega.INTERVAL, only="datum.low !== null"
+            ),
+            vega.layer(
                 "point",
                 {"size": 70, "filled": True, "opacity": 1},
                 place,
-                {"x": ratio, "shape": nominal("who", scale=shapes)},
+                {"x": ratio, "shape": vega.nominal("who", scale=shapes)},
             ),
         ],
-        "width": WIDTH - 120,
+        "width": vega.WIDTH - 120,
         "height": {"step": 20},
     }
-    return finished(faceted(chart, "panel", palette, 12, y=True), values, palette, caution)
+    return vega.finished(
+        vega.faceted(chart, "panel", palette, 12, y=True), values, palette, caution
+    )
 
 
 MOST_ROWS = 12
 """Maximum number of a series' values in a chart; its table has all."""
 
 
-def published_figure(contents: Contents, palette: Palette) -> Figure:
+def published_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """Published ratios as diamonds, measured ones as dots with intervals; a panel per series."""
     title = "Published numbers and yours"
-    rows = [row for answer in contents.published for row in _rows(answer)]
+    rows = [row for answer in report.published for row in _rows(answer)]
     if not rows:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
         return Figure("published", title, "", missing=missing)
-    caution = caution_of(contents)
+    caution = report.caveats.warning
     spec = ratio_chart(rows, palette, caution=f"here {caution}" if caution else None)
     values = "; ".join(
         f"{row.panel}, {row.label}: published {numbers.ratio(row.published)}, "
@@ -317,7 +310,7 @@ def published_figure(contents: Contents, palette: Palette) -> Figure:
     warning = f" Here {caution}." if caution else ""
     cells = tuple(
         dict.fromkeys(
-            row.cell.label for answer in contents.published for row in compared_rows(answer)
+            row.cell.label for answer in report.published for row in compared_rows(answer)
         )
     )
     return Figure(

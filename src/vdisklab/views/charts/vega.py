@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from vdisklab import numbers
+from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.sanitise import sanitise_line
 from vdisklab.views.charts.svg import Palette, Spec, converter
 
@@ -63,6 +63,12 @@ INTERVAL: Encoding = {"x": quantitative("low"), "x2": {"field": "high"}}
 """The channels of a line for an interval."""
 
 
+def with_caveat(report: ReportAnswer) -> str:
+    """The warning as the end of a chart's description; empty if no caveat applies."""
+    warning = report.caveats.warning
+    return "" if warning is None else f" {warning}."
+
+
 def faceted(spec: Spec, field: str, palette: Palette, spacing: int, **independent: bool) -> Spec:
     """The chart once for each name in `field`, one below the other, with the name above it.
 
@@ -111,30 +117,6 @@ def finished(
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure. Without a `spec` it is not drawn, and `missing` is the command that would
-    measure it.
-
-    `alt` describes its content for people who cannot see it, `note` explains what the axes do
-    not show. `cells` are the drawn cells: their diagnostics are listed below the figure. A figure
-    of `bars` in `unit` is a list of rows in the page; all groups have one scale if `shared`,
-    which ends at `longest`.
-    """
-
-    key: str
-    title: str
-    alt: str
-    spec: Spec | None = None
-    missing: str | None = None
-    note: str = ""
-    cells: tuple[str, ...] = ()
-    bars: tuple[Bar, ...] = ()
-    unit: str = ""
-    shared: bool = True
-    longest: float = math.inf
-
-
 def to_svg(spec: Spec) -> str:
     """The chart as an SVG document."""
     drawn: str = converter().vegalite_to_svg(harmless(spec))
@@ -157,22 +139,6 @@ def harmless(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, dict):
         return {key: harmless(item) for key, item in value.items()}
     return [harmless(item) for item in value] if isinstance(value, list) else value
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One value with its interval, in the unit that the chart's axis names.
-
-    `unit` is the unit of its group, if the groups of a chart show different quantities.
-    """
-
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-    group: str = ""
-    highlight: bool = False
-    unit: str = ""
 
 
 def page_rows(

@@ -25,7 +25,6 @@ DOCUMENTS: Mapping[str, type] = {
     "plan": records.PlanDocument,
     "profile": records.ProfileDocument,
     "profiles": records.ProfilesDocument,
-    "report": reports.ReportDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

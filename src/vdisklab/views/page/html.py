@@ -24,19 +24,20 @@ from markupsafe import Markup, escape
 
 from vdisklab import __version__, numbers
 from vdisklab.analysis.observations import Floats, MeasureKey
+from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums
-from vdisklab.answers.report_contents import Contents
+from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.outlines import Example
 from vdisklab.sanitise import sanitise
-from vdisklab.views.charts.bars import answer_cell, choice_bars
+from vdisklab.views.charts.bars import choice_bars
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
-from vdisklab.views.charts.vega import Figure, harmless, page_rows
-from vdisklab.views.durability import power_cut_of
-from vdisklab.views.page.contents import (
-    caution_of,
+from vdisklab.views.charts.vega import harmless, page_rows
+from vdisklab.views.durability import power_cut_text
+from vdisklab.views.rank import rank_text
+from vdisklab.views.report import (
     claim_rows,
     claims_title,
     configurations,
@@ -65,14 +66,14 @@ _UNBROKEN = re.compile(
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 
 
-def render_page(contents: Contents, draw: Draw = draw_here) -> str:
+def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
     """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
-    shown = figures(contents, CSS)
+    shown = figures(report, CSS)
     drawable = can_draw()
     specs = [harmless(figure.spec) for figure in shown if _is_drawn(figure)]
     drawn = draw(specs) if drawable else list
     style, script = _file("page.css"), _file("page.js")
-    answer = contents.recommendation
+    answer = report.recommendation
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["harmless"] = lambda text: sanitise(str(text))
     environment.filters["unbroken"] = _unbroken
@@ -84,58 +85,60 @@ def render_page(contents: Contents, draw: Draw = draw_here) -> str:
         policy=_policy(style, script),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        question=question(contents),
-        headline=headline(contents),
-        caution=caution_of(contents),
-        lines=first_lines(contents),
-        explanation=explanation(contents),
+        question=question(report),
+        headline=headline(report),
+        caution=report.caveats.warning,
+        lines=first_lines(report),
+        explanation=explanation(report),
         path=str(answer.path) if answer else "",
         tied=bool(answer and answer.recommendation.ties),
-        advice=_tie_advice(contents),
-        configurations=configurations(contents),
-        choice=_choice(contents),
-        diagnostics=diagnostic_sentences(contents),
-        claims=claim_rows(contents),
-        claims_title=claims_title(contents),
-        unmeasured=unmeasured_claims(contents),
-        published=published_parts(contents),
-        rows=_first_rows(contents),
-        measures=[_measure(key) for key in contents.summaries],
-        cells=len(contents.order),
-        rounds=contents.rounds,
-        chosen=str(contents.measure),
-        chosen_name=_measure(contents.measure)["name"],
-        data=_json(_core(contents)),
-        more=_packed(_more(contents)),
-        details=_packed(_compact(_details(contents)).encode()),
-        campaigns=[_campaign(campaign) for campaign in contents.campaigns],
-        alpha=contents.ranking.alpha,
-        separated=contents.ranking.separated,
-        comparisons=contents.ranking.comparisons,
-        baseline=contents.baseline.label,
-        roles=contents.roles.title if contents.roles else None,
-        rates=mean_sentence(contents.rates, contents.baseline.label) if contents.rates else None,
-        figures=_figures(contents, shown, drawn()),
+        advice=_tie_advice(report),
+        configurations=configurations(report),
+        choice=_choice(report),
+        diagnostics=diagnostic_sentences(report),
+        claims=claim_rows(report),
+        claims_title=claims_title(report),
+        unmeasured=unmeasured_claims(report),
+        published=published_parts(report),
+        rows=_first_rows(report),
+        measures=[_measure(key) for key in report.summaries],
+        cells=len(report.ranked.cells),
+        rounds=report.ranked.rounds,
+        chosen=str(report.measure),
+        chosen_name=_measure(report.measure)["name"],
+        data=_json(_core(report)),
+        more=_packed(_more(report)),
+        details=_packed(_compact(_details(report)).encode()),
+        campaigns=[_campaign(campaign) for campaign in report.ranked.campaigns],
+        alpha=report.ranked.ranking.alpha,
+        separated=report.ranked.ranking.separated,
+        comparisons=report.ranked.ranking.comparisons,
+        baseline=report.baseline.label,
+        roles=report.ranked.roles.title if report.ranked.roles else None,
+        rates=mean_sentence(report.ranked.rates, report.baseline.label)
+        if report.ranked.rates
+        else None,
+        figures=_figures(report, shown, drawn()),
         charts_hint=None if drawable or not specs else CHARTS_HINT,
     )
 
 
-def _tie_advice(contents: Contents) -> str:
+def _tie_advice(report: ReportAnswer) -> str:
     """What to do when several paths tie; empty without an answer."""
-    answer = contents.recommendation
+    answer = report.recommendation
     if answer is None:
         return ""
     ties = [f"`{cell.name}`" for cell in answer.recommendation.ties]
     return tie_advice(f"`{answer.path}`", ties)
 
 
-def _choice(contents: Contents) -> dict[str, Any] | None:
+def _choice(report: ReportAnswer) -> dict[str, Any] | None:
     """The figure of the first screen: the paths that qualify, with the answer and the default."""
-    bars, unit = choice_bars(contents)
+    bars, unit = choice_bars(report)
     if not bars:
         return None
-    over = "" if unit else f" ({contents.baseline} is ×1)"
-    title = f"The choice, by {measure_name(contents.measure)}{over}"
+    over = "" if unit else f" ({report.baseline} is ×1)"
+    title = f"The choice, by {measure_name(report.measure)}{over}"
     described = "; ".join(f"{bar.label}: {numbers.digits(bar.value)} {unit}" for bar in bars)
     rows = page_rows(bars, unit, shared=True)
     return {"title": title, "alt": sanitise(f"Bar chart, {title}: {described}."), "rows": rows}
@@ -213,9 +216,9 @@ def _packed(content: bytes) -> str:
 
 
 def _figures(
-    contents: Contents, shown: Sequence[Figure], drawn: Sequence[str]
+    report: ReportAnswer, shown: Sequence[Figure], drawn: Sequence[str]
 ) -> list[dict[str, Any]]:
-    diagnostics, charts = diagnostics_by_cell(contents), iter(drawn)
+    diagnostics, charts = diagnostics_by_cell(report), iter(drawn)
     return [
         {
             "key": figure.key,
@@ -272,42 +275,33 @@ def _segments(cell: MeasuredCell) -> list[str]:
     ]
 
 
-def _core(contents: Contents) -> dict[str, Any]:
+def _core(report: ReportAnswer) -> dict[str, Any]:
     """The data of the table at first sight: cells, ranks, and the ranked values."""
-    ranked = {row.cell: row for row in contents.ranking.rows}
-    order, measured, rows = contents.order, contents.measured, _rows(contents)
-    answer = contents.recommendation
+    measured, places = report.measured, _places(report)
     words: dict[str, int] = {}
     return {
-        "measures": [_measure(key) for key in contents.summaries],
-        "ranked": str(contents.measure),
-        "baseline": contents.baseline.label,
-        "answer": None if answer is None else answer.recommendation.cell.label,
+        "measures": [_measure(key) for key in report.summaries],
+        "ranked": str(report.measure),
+        "baseline": report.baseline.label,
+        "answer": None if report.answer is None else report.answer.label,
         "cells": [
             {
-                "p": cell.name,
-                "s": cell.known_page_cache or numbers.MISSING,
-                "g": [words.setdefault(segment, len(words)) for segment in _segments(cell)],
-                "r": [ranked[cell].best, ranked[cell].worst] if cell in ranked else None,
-                "n": ranked[cell].rounds if cell in ranked else measured[cell],
-                "x": _ratio(contents, cell),
-                "m": list(contents.cached.get(cell, ())),
-                "k": words.setdefault(power_cut_of(cell, contents.verdicts), len(words)),
+                "p": row.cell.name,
+                "s": row.cell.known_page_cache or numbers.MISSING,
+                "g": [words.setdefault(segment, len(words)) for segment in _segments(row.cell)],
+                "r": [row.place.best, row.place.worst] if isinstance(row.place, Ranked) else None,
+                "n": row.place.rounds if isinstance(row.place, Ranked) else measured[row.cell],
+                "x": None if row.ratio.ratio is None else float(f"{row.ratio.ratio:.5g}"),
+                "m": list(report.cached.get(row.cell, ())),
+                "k": words.setdefault(power_cut_text(row.cell, row.power_cut), len(words)),
             }
-            for cell in order
+            for row in report.ranked.cells
         ],
         "words": list(words),
         "values": [
-            _shortened(column[rows]) for column in _columns(contents.summaries[contents.measure])
+            _shortened(column[places]) for column in _columns(report.summaries[report.measure])
         ],
     }
-
-
-def _ratio(contents: Contents, cell: MeasuredCell) -> float | None:
-    if cell == contents.baseline:
-        return 1.0
-    ratio = contents.ratios.get(cell)
-    return None if ratio is None or ratio.ratio is None else float(f"{ratio.ratio:.5g}")
 
 
 def _columns(summaries: Summaries) -> tuple[Floats, Floats, Floats]:
@@ -315,10 +309,10 @@ def _columns(summaries: Summaries) -> tuple[Floats, Floats, Floats]:
     return summaries.median, summaries.low, summaries.high
 
 
-def _rows(contents: Contents) -> list[int]:
+def _places(report: ReportAnswer) -> list[int]:
     """The index of each cell of the table in the arrays of the summaries, which are alike."""
-    place = contents.summaries[contents.measure].place
-    return [place[cell] for cell in contents.order]
+    place = report.summaries[report.measure].place
+    return [place[row.cell] for row in report.ranked.cells]
 
 
 def _shortened(values: Floats) -> list[float | None]:
@@ -328,29 +322,29 @@ def _shortened(values: Floats) -> list[float | None]:
     return shortened
 
 
-def _more(contents: Contents) -> bytes:
+def _more(report: ReportAnswer) -> bytes:
     """The columns of the measures that the table does not show at first, as 32-bit floats.
 
     Only 17 of the 24 significant bits are kept, about five digits: zeros compress well.
     """
-    rows = _rows(contents)
+    places = _places(report)
     columns = [
-        column[rows]
-        for key, summaries in contents.summaries.items()
-        if key != contents.measure
+        column[places]
+        for key, summaries in report.summaries.items()
+        if key != report.measure
         for column in _columns(summaries)
     ]
     bits = np.concatenate(columns or [np.empty(0)]).astype("<f4").view("<u4")
     return ((bits + 0x40) & 0xFFFF_FF80).astype("<u4").tobytes()
 
 
-def _details(contents: Contents) -> dict[str, Any]:
+def _details(report: ReportAnswer) -> dict[str, Any]:
     """One run of each cell: facts, checks, commands and diagnostics."""
-    diagnostics = diagnostics_by_cell(contents)
+    diagnostics = diagnostics_by_cell(report)
     return {
         cell.label: {
             "diagnostics": list(map(sanitise, diagnostics.get(cell.label, ()))),
-            "facts": _facts(contents.examples.get(cell), contents.relative_sums.get(cell)),
+            "facts": _facts(report.examples.get(cell), report.relative_sums.get(cell)),
             "checks": [list(check) for check in example.checks] if example else [],
             "commands": [sanitise(command) for command in example.commands] if example else [],
             "measured": [
@@ -361,8 +355,8 @@ def _details(contents: Contents) -> dict[str, Any]:
             if example
             else [],
         }
-        for cell in contents.order
-        for example in [contents.examples.get(cell)]
+        for cell in (row.cell for row in report.ranked.cells)
+        for example in [report.examples.get(cell)]
     }
 
 
@@ -392,28 +386,26 @@ def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[
     return facts
 
 
-def _first_rows(contents: Contents) -> list[dict[str, str]]:
-    ranked = {row.cell: row for row in contents.ranking.rows}
-    summaries, measured = contents.of(contents.measure), contents.measured
-    unit = contents.measure.quantity.unit
+def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
+    summaries, unit = report.of(report.measure), report.measure.quantity.unit
     rows = []
-    for cell in contents.order[:FIRST_PAGE]:
-        row, summary = ranked.get(cell), summaries.get(cell)
+    for row in report.ranked.cells[:FIRST_PAGE]:
+        summary = summaries.get(row.cell)
         scale = numbers.scale(summary.median if summary else None, unit)
         rows.append(
             {
-                "rank": numbers.place(row.best, row.worst) if row else numbers.MISSING,
-                "path": cell.name,
-                "answer": "answer" if cell == answer_cell(contents) else "",
-                "state": cell.known_page_cache or numbers.MISSING,
+                "rank": rank_text(row),
+                "path": row.cell.name,
+                "answer": "answer" if row.cell == report.answer else "",
+                "state": row.cell.known_page_cache or numbers.MISSING,
                 "value": scale.with_unit(summary.median if summary else None),
                 "interval": scale.interval(summary.low, summary.high)
                 if summary
                 else numbers.MISSING,
-                "ratio": numbers.ratio(_ratio(contents, cell)),
-                "ram": "RAM" if contents.cached.get(cell) else "",
-                "power_cut": power_cut_of(cell, contents.verdicts),
-                "rounds": str(measured[cell]),
+                "ratio": numbers.ratio(row.ratio.ratio),
+                "ram": "RAM" if row.cell in report.cached else "",
+                "power_cut": power_cut_text(row.cell, row.power_cut),
+                "rounds": str(report.measured[row.cell]),
             }
         )
     return rows

@@ -15,24 +15,24 @@ from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterio
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.recommend import recommend
-from vdisklab.answers.report_contents import Contents, gather
+from vdisklab.answers.report import ReportAnswer, report_on
 from vdisklab.errors import PlanError
 from vdisklab.results.store import Store, open_store
-from vdisklab.views.charts.curves import density_figures
 from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.lines import density_figures
 from vdisklab.views.charts.svg import CSS
 from vdisklab.views.density import density_headline, density_lines
-from vdisklab.views.page.contents import first_lines, headline
 from vdisklab.views.page.html import render_page
+from vdisklab.views.report import first_lines, headline
 
 
-def searched(store: Store, runs: Iterable[tuple[int, int, float]]) -> Contents:
+def searched(store: Store, runs: Iterable[tuple[int, int, float]]) -> ReportAnswer:
     """The report's contents for runs of (round, guests, p99)."""
     campaign = a_density()
     store.add_campaign(campaign)
     for round, guests, p99 in runs:
         store.add_run(a_step(campaign, round, guests, p99))
-    return gather(store, None)
+    return report_on(Analysis.of(store))
 
 
 def test_each_run_is_drawn_with_the_limit(tmp_path: Path) -> None:

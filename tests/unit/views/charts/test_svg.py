@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.views.large import shapely
-from vdisklab.answers.report_contents import gather
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.report import report_on
 from vdisklab.errors import HostError
 from vdisklab.host.waiting import wait_until
 from vdisklab.views.charts.figures import figures
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 def some_specs() -> list[Spec]:
     with shapely() as store:
-        specs = (figure.spec for figure in figures(gather(store, None), CSS))
+        specs = (figure.spec for figure in figures(report_on(Analysis.of(store)), CSS))
     return [spec for spec in specs if spec is not None][:3]
 
 

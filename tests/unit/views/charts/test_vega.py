@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vdisklab.views.charts.vega import Bar, page_rows
+from vdisklab.answers.report import Bar
+from vdisklab.views.charts.vega import page_rows
 
 
 def test_a_long_interval_is_cut_so_that_bars_can_be_compared() -> None:

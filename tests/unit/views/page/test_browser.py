@@ -18,7 +18,8 @@ from tests.unit.views.large import hostile, renamed, shapely, shapely_runs
 from vdisklab import numbers
 from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.answers.report_contents import gather
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.report import report_on
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.store import open_store
@@ -69,7 +70,7 @@ def watch(browser: Browser, file: Path) -> Watched:
 @functools.cache
 def made(kind: str) -> str:
     with hostile() if kind == "hostile" else shapely() as store:
-        return render_page(gather(store, None))
+        return render_page(report_on(Analysis.of(store)))
 
 
 @pytest.fixture
@@ -125,7 +126,9 @@ def test_another_metric_brings_its_own_unit_and_order(watched: Watched) -> None:
     assert column(page, 2)[0] in ("qcow2/unsafe", "raw/unsafe", "raw/unsafe/nvme",
                                   "qcow2/unsafe/nvme")  # fmt: skip
     with shapely() as store:
-        found = gather(store, None).of(MeasureKey.parse("randread-4k-q1/read/latency_p99"))
+        found = report_on(Analysis.of(store)).of(
+            MeasureKey.parse("randread-4k-q1/read/latency_p99")
+        )
     rows = zip(column(page, 2), column(page, 3), strict=True)
     shown = [found[MeasuredCell(path, PageCache(state))] for path, state in rows]
     assert [each.median for each in shown] == sorted(each.median for each in shown)
@@ -141,7 +144,7 @@ def test_what_few_cells_have_is_a_dash_in_the_others(browser: Browser, tmp_path:
     others = [run for run in runs if run.path != "raw/none"]
     file = tmp_path / "report.html"
     with stored([*others, *renamed(some, "rare")]) as store:
-        file.write_text(render_page(gather(store, None)), encoding="utf-8")
+        file.write_text(render_page(report_on(Analysis.of(store))), encoding="utf-8")
     seen = watch(browser, file)
     seen.page.select_option("#metric", "rare/read/iops")
     seen.page.wait_for_function(
@@ -298,7 +301,7 @@ def pictured(place: Path) -> str:
     database = str(place / "pictured.sqlite")
     import_campaigns(database, [IMAGES / "campaign.json.gz"])
     with open_store(database) as store:
-        return render_page(gather(store, None))
+        return render_page(report_on(Analysis.of(store)))
 
 
 def test_screenshots_for_the_readme(browser: Browser, tmp_path: Path) -> None:

@@ -21,35 +21,36 @@ from tests.unit.stored import Database, stored
 from tests.unit.views.large import EVIL, hostile, renamed, shapely, shapely_runs
 from vdisklab.analysis.diagnostics.ranked import FailedCell
 from vdisklab.analysis.score import NoScore
-from vdisklab.answers.report_contents import Contents, gather
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.report import ReportAnswer, report_on
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
-from vdisklab.views.charts.curves import sweep_figures
 from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.lines import sweep_figures
 from vdisklab.views.charts.svg import CSS, drawing_aside, for_page
 from vdisklab.views.charts.vega import to_svg
-from vdisklab.views.page.contents import (
+from vdisklab.views.page.html import render_page
+from vdisklab.views.report import (
     ReportFormat,
     answer_sentences,
+    build,
     diagnostic_sentences,
     diagnostics_by_cell,
 )
-from vdisklab.views.page.files import build
-from vdisklab.views.page.html import render_page
 
 
 @pytest.fixture(scope="module")
-def contents() -> Contents:
+def contents() -> ReportAnswer:
     with shapely() as store:
-        return gather(store, None)
+        return report_on(Analysis.of(store))
 
 
 @pytest.fixture(scope="module")
-def poisoned() -> Contents:
+def poisoned() -> ReportAnswer:
     with hostile() as store:
-        return gather(store, None)
+        return report_on(Analysis.of(store))
 
 
 class Tags(HTMLParser):
@@ -64,7 +65,7 @@ class Tags(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Contents) -> None:
+def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: ReportAnswer) -> None:
     found = {figure.key: figure for figure in figures(contents, CSS)}
     assert list(found) == [
         "baseline", "cache-methods", "storage-methods", "ide", "top-read", "top-write",
@@ -78,15 +79,15 @@ def test_every_figure_of_the_articles_is_there_or_says_what_to_do(contents: Cont
             assert len(figure.alt) > 40, figure.key
 
 
-def test_a_guest_as_baseline_is_not_drawn_as_the_host_itself(contents: Contents) -> None:
+def test_a_guest_as_baseline_is_not_drawn_as_the_host_itself(contents: ReportAnswer) -> None:
     guests = [each for each in contents.summaries[contents.measure] if not each.on_host]
-    of_a_guest = replace(contents, baseline=guests[0])
+    of_a_guest = replace(contents, ranked=replace(contents.ranked, baseline=guests[0]))
     (figure,) = [each for each in figures(of_a_guest, CSS) if each.key == "baseline"]
     assert figure.spec is None
     assert figure.missing is not None
 
 
-def test_stalls_are_marked_and_told(contents: Contents) -> None:
+def test_stalls_are_marked_and_told(contents: ReportAnswer) -> None:
     (figure,) = [each for each in figures(contents, CSS) if each.key == "over-time"]
     assert figure.spec is not None
     rows = [row for data in figure.spec["datasets"].values() for row in data] if (
@@ -99,7 +100,7 @@ def test_stalls_are_marked_and_told(contents: Contents) -> None:
     assert "1 stalled second in 5 runs" in figure.alt
 
 
-def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> None:
+def test_rest_seen_from_outside_is_not_called_a_stall(contents: ReportAnswer) -> None:
     outside = tuple(replace(each, direction=Direction.NONE) for each in contents.bandwidth_series)
     (figure,) = [
         each
@@ -112,14 +113,14 @@ def test_rest_seen_from_outside_is_not_called_a_stall(contents: Contents) -> Non
     assert "has no marks" in (figure.note or "")
 
 
-def test_without_series_the_figure_says_what_to_do(contents: Contents) -> None:
+def test_without_series_the_figure_says_what_to_do(contents: ReportAnswer) -> None:
     bare = replace(contents, bandwidth_series=())
     (figure,) = [each for each in figures(bare, CSS) if each.key == "over-time"]
     assert figure.spec is None
     assert "vdisklab run" in (figure.missing or "")
 
 
-def test_claims_and_published_numbers_stand_in_the_page(contents: Contents) -> None:
+def test_claims_and_published_numbers_stand_in_the_page(contents: ReportAnswer) -> None:
     page = render_page(contents)
     assert "checked with your numbers" in page
     assert "verdict-inconclusive" in page or "verdict-holds" in page or "verdict-fails" in page
@@ -133,21 +134,21 @@ def test_diagnostics_are_shown_with_their_numbers() -> None:
         for run in shapely_runs()
     ]
     with stored(runs) as store:
-        found = gather(store, None)
+        found = report_on(Analysis.of(store))
     assert any(isinstance(each, NoScore) for each in found.findings)
     page = render_page(found)
     assert "qcow2/unsafe (cold): no weighted overall, as it lacks" in html.unescape(page)
     assert diagnostics_by_cell(found)["qcow2/unsafe (cold)"]
 
 
-def test_very_many_findings_of_a_kind_are_counted(contents: Contents) -> None:
+def test_very_many_findings_of_a_kind_are_counted(contents: ReportAnswer) -> None:
     many = tuple(FailedCell(cell(f"raw/none/{n}"), 1, "guest", "it failed") for n in range(1000))
-    said = diagnostic_sentences(replace(contents, failed=many))
+    said = diagnostic_sentences(replace(contents, findings=many))
     assert len([each for each in said if "it failed" in each]) < 10
     assert any("994 more" in each for each in said)
 
 
-def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: Contents) -> None:
+def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: ReportAnswer) -> None:
     (figure,) = [each for each in figures(contents, CSS) if each.key == "ide"]
     svg = for_page(to_svg(figure.spec or {}), "ide", figure.alt)
     root = fromstring(svg)
@@ -157,7 +158,7 @@ def test_a_figure_tells_its_numbers_to_who_cannot_see_it(contents: Contents) -> 
     assert "var(--bar)" in svg
 
 
-def test_the_page_refers_to_nothing_outside(contents: Contents) -> None:
+def test_the_page_refers_to_nothing_outside(contents: ReportAnswer) -> None:
     page = render_page(contents)
     for tag, attributes in Tags(page).found:
         assert tag not in ("link", "img", "iframe", "object", "embed", "base"), tag
@@ -170,7 +171,7 @@ def test_the_page_refers_to_nothing_outside(contents: Contents) -> None:
 
 
 def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
-    contents: Contents, monkeypatch: pytest.MonkeyPatch
+    contents: ReportAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = (("Doubt", "the first is ×1.28 as good (95 %: 0.788–2.08), by `at 95 %`"),)
     monkeypatch.setattr("vdisklab.views.page.html.first_lines", lambda _: lines)
@@ -185,7 +186,7 @@ def test_no_line_of_the_first_screen_begins_with_a_percent_sign(
 
 
 def test_a_page_of_poisoned_texts_has_the_same_elements(
-    contents: Contents, poisoned: Contents
+    contents: ReportAnswer, poisoned: ReportAnswer
 ) -> None:
     page = render_page(poisoned)
     tags = {tag for tag, _ in Tags(page).found}
@@ -217,12 +218,12 @@ def test_a_chart_of_poisoned_names_only_draws(text: str) -> None:
 
 def test_csv_runs_no_formula() -> None:
     with stored(renamed(list(shapely_runs(3)), "=HYPERLINK(1)")) as store:
-        text = build(gather(store, None), ReportFormat.CSV)["report.csv"].decode()
+        text = build(report_on(Analysis.of(store)), ReportFormat.CSV)["report.csv"].decode()
     assert "'=HYPERLINK(1)/read/iops" in text
     assert not re.search(r"(^|,)=", text, re.MULTILINE)
 
 
-def test_markdown_makes_no_elements(poisoned: Contents) -> None:
+def test_markdown_makes_no_elements(poisoned: ReportAnswer) -> None:
     text = build(poisoned, ReportFormat.MARKDOWN)["report.md"].decode()
     assert "<script" not in text
     assert "<img" not in text
@@ -233,18 +234,18 @@ def test_markdown_makes_no_elements(poisoned: Contents) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
-def test_json_and_parquet_hold_every_median(contents: Contents) -> None:
+def test_json_and_parquet_hold_every_median(contents: ReportAnswer) -> None:
     found = json.loads(build(contents, ReportFormat.JSON)["report.json"])
     table = parquet.read_table(io.BytesIO(build(contents, ReportFormat.PARQUET)["report.parquet"]))
     count = sum(map(len, contents.summaries.values()))
     assert table.num_rows == len(found["values"]) == count
     first = table.slice(0, 1).to_pylist()[0]
     assert first == {key: found["values"][0][key] for key in first}
-    headline = found["headline"]
+    headline = found["sentences"][0]
     assert headline.startswith("No winner") or headline == found["recommendation"]["path"]
 
 
-def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
+def test_pictures_are_made_for_what_was_measured(contents: ReportAnswer) -> None:
     svg = build(contents, ReportFormat.SVG)
     assert "ide.svg" in svg
     assert "over-time.svg" in svg
@@ -252,7 +253,7 @@ def test_pictures_are_made_for_what_was_measured(contents: Contents) -> None:
 
 
 def test_without_the_program_for_charts_the_page_has_all_but_drawings(
-    contents: Contents, monkeypatch: pytest.MonkeyPatch
+    contents: ReportAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with drawing_aside() as draw:
@@ -269,7 +270,7 @@ def test_without_the_program_for_charts_the_page_has_all_but_drawings(
 
 
 def test_without_pyarrow_only_parquet_is_refused(
-    contents: Contents, monkeypatch: pytest.MonkeyPatch
+    contents: ReportAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(HostError, match="pyarrow, which is not installed"):
@@ -317,7 +318,7 @@ def test_an_empty_database_ends_in_a_sentence(
 
 def test_one_cell_makes_a_page_that_says_so() -> None:
     with stored(run for run in campaign_runs() if run.path == "raw/none") as store:
-        page = render_page(gather(store, None))
+        page = render_page(report_on(Analysis.of(store)))
     assert "No answer yet" in page
     assert "Nothing can be recommended yet" in page
 
@@ -344,7 +345,7 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
         replace(cut, id="cc", path="raw/writeback", client="never"),
     )
     with stored(shapely_runs(), power_cuts=cuts) as store:
-        contents = gather(store, None)
+        contents = report_on(Analysis.of(store))
     (figure,) = [each for each in figures(contents, CSS) if each.key == "safety"]
     told = json.dumps(figure.spec)
     assert "lost flushed data, tested" in told
@@ -355,7 +356,7 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
     assert "Unflushed data were lost in 2 of 60 power cuts" in words
 
 
-def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: Contents) -> None:
+def test_an_option_of_which_there_are_several_numbers_has_a_curve(contents: ReportAnswer) -> None:
     cells = [cell(f"qcow2:backing={depth}/none") for depth in (0, 2, 8)]
     summaries = {
         key: dict(zip(cells, by_cell.values(), strict=False))

@@ -16,7 +16,8 @@ from playwright.sync_api import Browser
 from tests.unit.analysis.made import CAMPAIGN, START
 from tests.unit.stored import Database
 from tests.unit.views.page.test_browser import _CHROMIUM, browser, watch
-from vdisklab.answers.report_contents import gather
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.report import report_on
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
 from vdisklab.results import model
@@ -116,7 +117,7 @@ def test_size_and_first_page(browser: Browser, tmp_path: Path, database: Databas
     assert len(set(names)) == CELLS
     fill(database, names)
     with database.open() as store:
-        page = render_page(gather(store, None))
+        page = render_page(report_on(Analysis.of(store)))
     file = tmp_path / "report.html"
     file.write_text(page, encoding="utf-8")
     size = file.stat().st_size

@@ -1,0 +1,322 @@
+"""`report`: the other answers from one analysis, and every median as a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, overload
+
+import numpy as np
+from pydantic import InstanceOf, PlainSerializer
+
+from vdisklab.analysis.claimfile import builtin_claims
+from vdisklab.analysis.diagnostics.caveats import Caveats
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.recorded import (
+    FromPageCache,
+    age_diagnostics,
+    queue_diagnostics,
+)
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.published import builtin_publications
+from vdisklab.analysis.rank_intervals import Ranked, Unranked, WithoutRank
+from vdisklab.analysis.summary import IntervalMethod, Summaries, Summary
+from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.claim_answers import ClaimsAnswer, evaluate_claims
+from vdisklab.answers.compare import PublishedAnswer, all_published
+from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
+from vdisklab.answers.loading import first_measure
+from vdisklab.answers.pareto import ParetoAnswer, usual_front
+from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
+from vdisklab.answers.recommend import RecommendAnswer, recommend
+from vdisklab.documents import HIDDEN, Answer
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import DurabilityKind, known_durability
+from vdisklab.path.needs import with_default
+from vdisklab.path.segments import PageCache
+from vdisklab.results.outlines import Example
+
+FEATURED = 4
+"""Number of cells in charts with few lines: more cannot be distinguished."""
+
+TRADE_OFF_CELLS = 1000
+"""With more cells than this, trade-offs are not drawn; `vdisklab rank --pareto` lists them."""
+
+MOST_TIME_SERIES = 4
+"""Number of measurements drawn over time: those that the score uses, else the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportValue:
+    """The median of one measure of one cell over rounds."""
+
+    cell: MeasuredCell
+    path: str
+    page_cache: Annotated[PageCache | None, "null for an import, which does not say it"]
+    measure: MeasureKey
+    unit: str
+    median: float
+    low: Annotated[float | None, "end of the 95 % interval"]
+    high: float | None
+    interval_method: IntervalMethod | None
+    rounds: int
+    rank_best: Annotated[int | None, "of the cell, by the report's first measure"]
+    rank_worst: int | None
+    durability: Annotated[
+        DurabilityKind | None,
+        "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
+    ]
+    from_page_cache: Annotated[bool, "less than half of the bytes reached the device"]
+    emulated: Annotated[bool, "the caveats of the document"]
+    emulated_host: bool
+    lab: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One value with its interval, in the unit that the chart's axis names."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    group: str = ""
+    highlight: bool = False
+    unit: Annotated[str, "of its group, if the groups show different quantities"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure. `bars` in `unit` are rows in the page; their scale ends at `longest`."""
+
+    key: str
+    title: str
+    alt: Annotated[str, "its content for people who cannot see it"]
+    spec: Annotated[dict[str, Any] | None, "the chart in Vega-Lite"] = None
+    missing: Annotated[str | None, "the command that would measure it; null when it is drawn"] = (
+        None
+    )
+    note: Annotated[str, "what the axes do not show"] = ""
+    cells: Annotated[tuple[str, ...], "the drawn cells; their diagnostics stand below it"] = ()
+    bars: Annotated[tuple[Bar, ...], HIDDEN] = ()
+    unit: Annotated[str, HIDDEN] = ""
+    shared: Annotated[bool, "all groups have one scale", HIDDEN] = True
+    longest: Annotated[float, HIDDEN] = math.inf
+
+
+class Values(Sequence[ReportValue]):
+    """Every median as a row, made when it is asked for: ten thousand cells have half a million."""
+
+    def __init__(
+        self,
+        ranked: RankAnswer,
+        summaries: Mapping[MeasureKey, Summaries],
+        cached: Mapping[MeasuredCell, Sequence[str]],
+    ) -> None:
+        self._rows = {row.cell: row for row in ranked.cells}
+        self._caveats, self._summaries, self._cached = ranked.caveats, summaries, cached
+
+    def __len__(self) -> int:
+        return sum(map(len, self._summaries.values()))
+
+    def __iter__(self) -> Iterator[ReportValue]:
+        for summaries in self._summaries.values():
+            yield from map(self._value, summaries.values())
+
+    @overload
+    def __getitem__(self, at: int) -> ReportValue: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[ReportValue]: ...
+    def __getitem__(self, at: int | slice) -> ReportValue | Sequence[ReportValue]:
+        return tuple(self)[at]
+
+    def _value(self, summary: Summary) -> ReportValue:
+        cell, measure, row = summary.cell, summary.measure, self._rows[summary.cell]
+        ranked = row.place if isinstance(row.place, Ranked) else None
+        return ReportValue(
+            cell=cell,
+            path=cell.name,
+            page_cache=cell.known_page_cache,
+            measure=measure,
+            unit=measure.quantity.unit,
+            median=summary.median,
+            low=summary.low,
+            high=summary.high,
+            interval_method=summary.method,
+            rounds=summary.rounds,
+            rank_best=None if ranked is None else ranked.best,
+            rank_worst=None if ranked is None else ranked.worst,
+            durability=None if row.power_cut is None else row.power_cut.kind,
+            from_page_cache=measure.name in self._cached.get(cell, ()),
+            emulated=self._caveats.emulated,
+            emulated_host=self._caveats.emulated_host,
+            lab=self._caveats.lab,
+        )
+
+
+@dataclass(frozen=True)
+class ReportAnswer(Answer):
+    """`vdisklab report --format json`: everything that the page shows."""
+
+    FORMAT = "vdisklab.report/2"
+
+    ranked: Annotated[RankAnswer, "all cells by the overall score, else by the first measure"]
+    recommendation: Annotated[RecommendAnswer | None, "for durable paths"]
+    why_none: Annotated[str, "why nothing is recommended; empty if something is"]
+    density: Annotated[
+        DensityAnswer | None, "for a search of how many guests each path carries, instead"
+    ]
+    trade_offs: Annotated[ParetoAnswer | None, "null without two measures, and for many cells"]
+    claims: Annotated[InstanceOf[ClaimsAnswer] | None, HIDDEN]
+    published: Annotated[
+        tuple[PublishedAnswer, ...], "the articles' series with a counterpart here"
+    ]
+    findings: Annotated[tuple[Diagnostic, ...], "all that is to know about these numbers"]
+    relative_sums: Annotated[Mapping[MeasuredCell, RelativeSums], "what a request cost"]
+    cached: Annotated[
+        Mapping[MeasuredCell, tuple[str, ...]],
+        "by cell, the measurements whose bytes mostly did not reach the device",
+    ]
+    values: Annotated[
+        Sequence[ReportValue],
+        PlainSerializer(tuple, return_type=tuple[ReportValue, ...]),
+        "every median, the scores first",
+    ]
+    summaries: Annotated[Mapping[MeasureKey, InstanceOf[Summaries]], HIDDEN]
+    examples: Annotated[Mapping[MeasuredCell, Example], HIDDEN]
+    bandwidth_series: Annotated[tuple[BandwidthSeries, ...], HIDDEN] = ()
+    figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
+
+    @property
+    def caveats(self) -> Caveats:
+        """Why the numbers do not measure this machine."""
+        return self.ranked.caveats
+
+    @property
+    def measure(self) -> MeasureKey:
+        """The measure that ranks the cells."""
+        return self.ranked.ranking.measure
+
+    @property
+    def baseline(self) -> MeasuredCell:
+        """The cell that scores and ratios relate to."""
+        return self.ranked.baseline
+
+    @property
+    def answer(self) -> MeasuredCell | None:
+        """The recommended cell; None without a recommendation."""
+        return None if self.recommendation is None else self.recommendation.recommendation.cell
+
+    @property
+    def featured(self) -> tuple[MeasuredCell, ...]:
+        """The cells of charts with few lines: the answer, the baseline, the next best."""
+        ranked = (row.cell for row in self.ranked.ranking.rows)
+        chosen = dict.fromkeys(cell for cell in (self.answer, self.baseline, *ranked) if cell)
+        return tuple(chosen)[:FEATURED]
+
+    @cached_property
+    def measured(self) -> Mapping[MeasuredCell, int]:
+        """For each cell, the largest number of rounds of any one measure."""
+        return measured_rounds(self.summaries)
+
+    def of(self, measure: MeasureKey) -> Mapping[MeasuredCell, Summary]:
+        """The summaries of a measure by cell; empty if it was not measured."""
+        return self.summaries.get(measure) or {}
+
+
+def report_on(analysis: Analysis) -> ReportAnswer:
+    """The report on the analysed campaigns."""
+    with ThreadPoolExecutor(1) as pool:
+        # The database aggregates in a thread while this one computes, without the database: one
+        # connection does for both.
+        summing = pool.submit(lambda: analysis.sums)
+        used = analysis.scored.observations.used
+        keys = sorted(used, key=lambda key: (key.name != "score", key))
+        summaries = {key: analysis.summaries(key) for key in keys}
+        has_score = analysis.scored.overall in used
+        metric = DEFAULT_METRIC if has_score else str(first_measure(analysis.observations))
+        analysis.ranking(analysis.measure(metric))
+        summing.result()
+    ranked = _with_all_cells(rank_cells(analysis, metric), analysis, summaries)
+    cached: dict[MeasuredCell, dict[str, None]] = {}
+    for one in analysis.cached:
+        cached.setdefault(one.cell, {})[one.measurement] = None
+    searched = next((one.id for one in analysis.campaigns if searched_capacity(one.plan)), None)
+    recommendation, why_none = None, ""
+    if searched is None:
+        recommendation, why_none = _recommendation(analysis)
+    names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
+    few = len(analysis.observations.cells) <= TRADE_OFF_CELLS
+    answer = ReportAnswer(
+        ranked=ranked,
+        recommendation=recommendation,
+        why_none=why_none,
+        density=None if searched is None else density_of(analysis.results, searched),
+        trade_offs=usual_front(analysis) if few else None,
+        claims=evaluate_claims(analysis.loaded, builtin_claims()),
+        published=all_published(analysis.loaded, builtin_publications()),
+        findings=(
+            *(one for one in ranked.findings if not isinstance(one, FromPageCache)),
+            *queue_diagnostics(analysis.examples),
+            *age_diagnostics(analysis.examples, analysis.loaded.cells),
+        ),
+        relative_sums=analysis.relative_sums,
+        cached=names,
+        values=Values(ranked, summaries, names),
+        summaries=summaries,
+        examples={analysis.loaded.cells[one.cell]: one for one in analysis.examples},
+    )
+    return replace(answer, bandwidth_series=_time_series(analysis, answer.featured))
+
+
+def measured_rounds(summaries: Mapping[MeasureKey, Summaries]) -> Mapping[MeasuredCell, int]:
+    """For each cell with numbers, the largest number of rounds of any one measure."""
+    if not summaries:
+        return {}
+    cells = next(iter(summaries.values())).cells
+    most = np.max([summary.rounds for summary in summaries.values()], axis=0).tolist()
+    return {cell: rounds for cell, rounds in zip(cells, most, strict=True) if rounds}
+
+
+def _with_all_cells(
+    answer: RankAnswer, analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]
+) -> RankAnswer:
+    """The answer with the cells that lack the ranked measure, too; those without a rank by name."""
+    rows = {row.cell: row for row in answer.cells}
+    for cell in measured_rounds(summaries):
+        if cell not in rows:
+            place = WithoutRank(cell, 0, Unranked.TOO_FEW_ROUNDS)
+            known = known_durability(cell, analysis.verdicts)
+            rows[cell] = RankedCell(cell, place, {}, Ratio(0), (), known)
+    ranked = [rows.pop(row.cell) for row in answer.ranking.rows]
+    return replace(answer, cells=(*ranked, *(rows[cell] for cell in sorted(rows))))
+
+
+def _time_series(
+    analysis: Analysis, cells: tuple[MeasuredCell, ...]
+) -> tuple[BandwidthSeries, ...]:
+    """The bandwidth over time of some cells, in their order."""
+    measured = analysis.loaded.cells
+    fingerprints = [fingerprint for fingerprint, cell in measured.items() if cell in cells]
+    series = analysis.results.bandwidth_series(analysis.loaded.ids, fingerprints)
+    roles = analysis.scored.roles
+    wanted = () if roles is None else [key.name for key in roles.measures.values()]
+    names = dict.fromkeys(run.measurement for run in series)
+    chosen = [name for name in dict.fromkeys(wanted) if name in names] or list(names)
+    drawn = bandwidth_series(series, measured, chosen[:MOST_TIME_SERIES])
+    return tuple(sorted(drawn, key=lambda drawn_run: (cells.index(drawn_run.cell), drawn_run.run)))
+
+
+def _recommendation(analysis: Analysis) -> tuple[RecommendAnswer | None, str]:
+    """The recommendation for the default needs, or why there is none."""
+    try:
+        return recommend(analysis, with_default(())), ""
+    except PlanError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return None, f"Nothing can be recommended yet: {error}{hint}."

@@ -1,0 +1,347 @@
+"""The report in words, as figures and as files; page/ lays out its HTML."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
+from enum import StrEnum
+from typing import Any
+
+from vdisklab import numbers
+from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.score import Score
+from vdisklab.answers.claim_answers import status
+from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
+from vdisklab.documents import as_csv, document, plain
+from vdisklab.errors import HostError, PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import configure, forms
+from vdisklab.sanitise import sanitise_line
+from vdisklab.units import counted, named
+from vdisklab.views import recommend
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
+from vdisklab.views.charts.vega import to_png, to_svg
+from vdisklab.views.claim_results import claims_counts, claims_document, stated, verdict_text
+from vdisklab.views.compare import compared_rows, shape_text
+from vdisklab.views.density import density_headline, density_lines
+from vdisklab.views.documents.conversion import to_json
+from vdisklab.views.durability import power_cut_text
+from vdisklab.views.rank import rank_text
+
+
+class ReportFormat(StrEnum):
+    """The formats of a report."""
+
+    HTML = "html"
+    PNG = "png"
+    SVG = "svg"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+    MARKDOWN = "md"
+
+    @property
+    def is_directory(self) -> bool:
+        """True for the formats that have one file for each chart."""
+        return self in (ReportFormat.PNG, ReportFormat.SVG)
+
+
+def question(report: ReportAnswer) -> str:
+    """What the report answers."""
+    host = report.ranked.campaigns[0].host.hostname
+    if report.density is not None:
+        return f"How many guests does each disk path carry on {host}?"
+    return f"Which disk should a guest have on {host}?"
+
+
+def headline(report: ReportAnswer) -> str:
+    """The answer in a few words."""
+    if report.density is not None:
+        return density_headline(report.density)
+    return recommend.headline(report.recommendation) if report.recommendation else "No answer yet"
+
+
+def answer_sentences(report: ReportAnswer) -> tuple[str, ...]:
+    """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
+    if report.density is not None:
+        return tuple(f"{subject}: {line}" for subject, line in density_lines(report.density))
+    if report.recommendation is None:
+        return (report.why_none,)
+    answer = report.recommendation
+    return (*recommend.verdict_sentences(answer), *recommend.reasons(answer))
+
+
+def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
+    """At most three lines below the headline, each with its subject."""
+    if report.density is not None:
+        return density_lines(report.density)
+    if report.recommendation is None:
+        return (("Why", report.why_none),)
+    return recommend.first_lines(report.recommendation)
+
+
+def explanation(report: ReportAnswer) -> tuple[str, ...]:
+    """What the verdict says beside its first lines, and its reasons."""
+    answer = report.recommendation
+    return () if answer is None else recommend.explanation(answer)
+
+
+def configurations(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
+    """The recommended path as configuration by platform, without comments.
+
+    Platforms that cannot express it are left out.
+    """
+    path = None if report.answer is None else report.answer.path
+    texts: list[tuple[str, str]] = []
+    if path is not None:
+        titled = [form for form in forms().values() if form.title]
+        for form in sorted(titled, key=lambda form: not form.leads):
+            with suppress(PlanError):
+                text = configure(ExportRequest(path), form.name).text
+                lines = text.splitlines(keepends=True)
+                plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
+                texts.append((form.title, plain.strip("\n")))
+    return tuple(texts)
+
+
+_COMMENTS = ("#", "<!--", "<?")
+
+
+def diagnostic_sentences(report: ReportAnswer) -> tuple[str, ...]:
+    """All diagnostics as sentences; only the first ones if there are many of one kind."""
+    lines = grouped_sentences(report.findings)
+    if report.cached:
+        lines.append(
+            f"In {counted(len(report.cached), 'cell')} less than half of the bytes reached the "
+            "device in some measurement: such a number shows the host's page cache (RAM)."
+        )
+    return tuple(lines)
+
+
+def diagnostics_by_cell(report: ReportAnswer) -> dict[str, tuple[str, ...]]:
+    """The diagnostics of each cell as sentences, by its label."""
+    by_cell: dict[str, list[str]] = {}
+    for finding in report.findings:
+        for cell in _cells_of(finding):
+            by_cell.setdefault(cell.label, []).append(str(finding))
+    for cell, names in report.cached.items():
+        line = f"{cell}: from the host's page cache in {named(names, FEATURED)}."
+        by_cell.setdefault(cell.label, []).append(line)
+    return {label: tuple(lines) for label, lines in by_cell.items()}
+
+
+def _cells_of(finding: Diagnostic) -> tuple[MeasuredCell, ...]:
+    """The cells that a diagnostic names; none for one about the machine or the campaign."""
+    several = getattr(finding, "cells", ())
+    named = getattr(finding, "cell", None)
+    cells = several if isinstance(several, tuple) else ()
+    return cells if named is None else (*cells, named)
+
+
+def score_keys(report: ReportAnswer) -> tuple[MeasureKey, ...]:
+    """The scores that this report has."""
+    return tuple(score.key for score in Score if score.key in report.summaries)
+
+
+def claims_title(report: ReportAnswer) -> str:
+    """How many claims have which status."""
+    claims = report.claims
+    return "" if claims is None else f"{claims_counts(claims)}."
+
+
+def claim_rows(report: ReportAnswer) -> list[dict[str, str]]:
+    """The measured claims as text; the others are only counted."""
+    claims = report.claims
+    if claims is None:
+        return []
+    return [
+        {
+            "article": answer.claim.article,
+            "name": answer.claim.name,
+            "sentence": answer.claim.sentence,
+            "status": status(answer),
+            "verdict": verdict_text(answer),
+            "ratio": numbers.ratio(answer.ratio),
+            "interval": numbers.ratio_interval(answer.low, answer.high),
+            "stated": stated(answer.claim),
+            "rounds": str(answer.rounds) if answer.rounds else numbers.MISSING,
+        }
+        for answer in claims.answers
+        if status(answer) is not ClaimStatus.NOT_MEASURED
+    ]
+
+
+def unmeasured_claims(report: ReportAnswer) -> str:
+    """How many claims were not measured, and the command that measures them."""
+    claims = report.claims
+    count = 0 if claims is None else claims.counts.get(ClaimStatus.NOT_MEASURED, 0)
+    if not count:
+        return ""
+    return (
+        f"{counted(count, 'claim')} could not be answered from these campaigns: `vdisklab claims` "
+        "lists what is missing, `vdisklab claims --run` measures it."
+    )
+
+
+def published_parts(report: ReportAnswer) -> list[dict[str, Any]]:
+    """Each published series with a counterpart here, as text."""
+    parts = []
+    for answer in report.published:
+        first, rows = answer.table, compared_rows(answer)
+        parts.append(
+            {
+                "title": answer.title,
+                "series": first.series,
+                "machine": first.machine,
+                "baseline": answer.comparison.baseline.label,
+                "missing": len(answer.comparison.rows) - len(rows),
+                "command": answer.command or "",
+                "rows": [
+                    {
+                        "cell": row.cell.label,
+                        "measure": str(row.number.measure),
+                        "published": numbers.value(row.number.value, row.number.unit),
+                        "published_ratio": numbers.ratio(row.published),
+                        "ratio": numbers.ratio(row.ours.ratio),
+                        "interval": numbers.ratio_interval(row.ours.low, row.ours.high),
+                        "shape": shape_text(row),
+                    }
+                    for row in rows
+                ],
+            }
+        )
+    return parts
+
+
+Files = Mapping[str, bytes]
+"""File names with their contents: one file, or one for each figure."""
+
+
+def build(report: ReportAnswer, form: ReportFormat, draw: Draw = draw_here) -> Files:
+    """The files of a report; figures that were not measured have none.
+
+    `draw` draws the charts of the HTML page; the other formats draw in this process. Raises
+    HostError if a Python package that the format needs is not installed.
+    """
+    if form.is_directory:
+        drawn = {figure.key: figure.spec for figure in figures(report, LIGHT) if figure.spec}
+        if form is ReportFormat.PNG:
+            return {f"{key}.png": to_png(spec) for key, spec in drawn.items()}
+        return {f"{key}.svg": to_svg(spec).encode() for key, spec in drawn.items()}
+    if form is ReportFormat.PARQUET:
+        return {"report.parquet": _parquet(report)}
+    if form is ReportFormat.HTML:
+        from vdisklab.views.page.html import render_page  # noqa: PLC0415 - uses this file
+
+        text = render_page(report, draw)
+    elif form is ReportFormat.CSV:
+        text = as_csv(report.values, ReportValue)
+    elif form is ReportFormat.JSON:
+        text = _json(report)
+    else:
+        text = "\n".join(_markdown(report)) + "\n"
+    return {f"report.{form}": text.encode()}
+
+
+def _json(report: ReportAnswer) -> str:
+    sentences = (headline(report), *answer_sentences(report), *diagnostic_sentences(report))
+    whole = document(replace(report, figures=figures(report, LIGHT)), sentences)
+    whole["claims"] = to_json(report.claims and claims_document(report.claims))
+    return json.dumps(whole, indent=1, allow_nan=False)
+
+
+def _parquet(report: ReportAnswer) -> bytes:
+    try:
+        import pyarrow  # noqa: PLC0415 - an extra: 170 MB that only this format needs
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError as error:
+        raise HostError(
+            "Parquet needs the Python package pyarrow, which is not installed",
+            hint="pip install 'vdisklab[parquet]'; in a checkout script/install --extras; "
+            "or write CSV: --format csv",
+        ) from error
+
+    kinds = {
+        "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
+        "rounds": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
+        "from_page_cache": pyarrow.bool_(), "emulated": pyarrow.bool_(),
+        "emulated_host": pyarrow.bool_(), "lab": pyarrow.bool_(),
+    }  # fmt: skip
+    keys = [field.name for field in fields(ReportValue)]
+    schema = pyarrow.schema([(key, kinds.get(key, pyarrow.string())) for key in keys])
+    sink = io.BytesIO()
+    rows = list(map(plain, report.values))
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)
+    return sink.getvalue()
+
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
+
+
+def escape(text: str) -> str:
+    """Text on one line, escaped for Markdown and the HTML in it."""
+    return _SPECIAL.sub(r"\\\1", sanitise_line(text)).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def _markdown(report: ReportAnswer) -> Iterator[str]:
+    yield f"# vdisklab: {escape(headline(report))}"
+    if report.caveats.warning:
+        yield f"\n**{escape(report.caveats.warning)}**"
+    yield ""
+    yield from (f"* {escape(sentence)}" for sentence in answer_sentences(report))
+    yield "\n## Cells\n"
+    keys = score_keys(report) or (report.measure,)
+    titles = [key.metric.replace("_", " ") for key in keys]
+    yield f"| rank | path | page cache | {' | '.join(titles)} | RAM | power cut | rounds |"
+    yield f"|{'---|' * (len(keys) + 6)}"
+    for row in report.ranked.cells:
+        cell = row.cell
+        summaries = [report.summaries[key].get(cell) for key in keys]
+        values = [
+            numbers.value(None if summary is None else summary.median, key.quantity.unit)
+            for summary, key in zip(summaries, keys, strict=True)
+        ]
+        columns = (
+            rank_text(row),
+            escape(cell.name),
+            cell.known_page_cache or numbers.MISSING,
+            *values,
+            "RAM" if cell in report.cached else "",
+            power_cut_text(cell, row.power_cut),
+            str(max((summary.rounds for summary in summaries if summary), default=0)),
+        )
+        yield f"| {' | '.join(columns)} |"
+    yield from _claims(report)
+    yield "\n## Diagnostics\n"
+    yield from (f"* {escape(sentence)}" for sentence in diagnostic_sentences(report) or ("None.",))
+    yield "\n## Machine\n"
+    for campaign in report.ranked.campaigns:
+        host = campaign.host
+        facts = (("", host.hostname), ("", host.cpu), ("kernel ", host.kernel),
+                 ("QEMU ", host.qemu), ("fio ", host.fio))  # fmt: skip
+        known = ", ".join(f"{name}{fact}" for name, fact in facts if fact) or "not known"
+        yield f"* {campaign.id} {escape(campaign.label)}: {escape(known)}"
+
+
+def _claims(report: ReportAnswer) -> Iterator[str]:
+    """The articles' claims that could be answered."""
+    rows = claim_rows(report)
+    if not rows:
+        return
+    yield f"\n## Claims\n\n{escape(claims_title(report))}\n"
+    if report.caveats.warning:
+        yield f"Measured {escape(report.caveats.warning)}.\n"
+    yield "| claim | verdict here | ratio | 95 % interval | stated | rounds |"
+    yield f"|{'---|' * 6}"
+    for row in rows:
+        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "rounds"))
+        claim = f"{row['sentence']} ({row['article']}/{row['name']})"
+        yield f"| {' | '.join(escape(text) for text in (claim, *shown))} |"
