@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
+from vdisklab.actions.planning import load_profile, possible_plan
 from vdisklab.analysis.capacity import REPEATS, next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.answers.density import (
@@ -23,7 +24,6 @@ from vdisklab.answers.density import (
     neighbour_answer,
     outcomes_of,
 )
-from vdisklab.answers.planning import load_profile, possible_plan
 from vdisklab.campaign.context import kind_of_guest, most_guests
 from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.schedule import schedule

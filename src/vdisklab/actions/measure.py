@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from vdisklab.actions.planning import make_plan
 from vdisklab.answers.loading import stored_verdicts
-from vdisklab.answers.planning import make_plan
 from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
 from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs

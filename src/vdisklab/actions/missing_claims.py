@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vdisklab.actions.measure import measure
+from vdisklab.actions.planning import rounds_of
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, judge_claims
 from vdisklab.analysis.claimfile import Claim
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, load_chosen
-from vdisklab.answers.planning import rounds_of
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -34,7 +35,7 @@ from vdisklab.answers.loading import (
     load_chosen,
     stored_verdicts,
 )
-from vdisklab.answers.planning import describe_plan, load_profile
+from vdisklab.answers.plan import answer_plan
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
@@ -164,7 +165,7 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
-        seconds = describe_plan(build_plan(full, Capabilities(), profile)).seconds
+        seconds = answer_plan(build_plan(full, Capabilities(), profile)).seconds_estimated
         command = shlex.join(command_words(full))
         yield PlannedMeasurement(full, command, seconds, len(together))
 

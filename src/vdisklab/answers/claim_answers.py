@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdisklab.actions.missing_claims import missing_cells, request_for, run_command
+from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.caveats import Caveats
@@ -16,7 +17,6 @@ from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load
-from vdisklab.answers.planning import load_profile
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request

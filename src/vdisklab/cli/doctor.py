@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.answers.host_inspection import can_do_main_job, inspect_host
+from vdisklab.answers.doctor import DoctorAnswer, inspect_host
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.views.host_tables import doctor_document, findings_table
+from vdisklab.views.doctor import tables
 
 PANEL = VerbPanel.PREPARE
 
@@ -35,6 +35,6 @@ def doctor(
     Example: vdisklab doctor --dir /srv/images
     """
     with TerminalProgress(Console(stderr=True)) as progress:
-        findings = inspect_host(LocalHost(), directory.absolute(), progress)
-    emit(form, [findings_table(findings)], lambda: doctor_document(findings))
-    return 0 if can_do_main_job(findings) else HostError.exit_code
+        answer = DoctorAnswer.of(inspect_host(LocalHost(), directory.absolute(), progress))
+    print_answer(answer, tables(answer), form)
+    return 0 if answer.main_job else HostError.exit_code

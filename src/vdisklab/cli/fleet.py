@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.answers.planning import require_possible_paths
+from vdisklab.actions.planning import require_possible_paths
 from vdisklab.cli.shell.campaign_options import parse_words
 from vdisklab.cli.shell.options import DbOption, Format, FormatOption
 from vdisklab.cli.shell.output import emit

@@ -20,8 +20,8 @@ from vdisklab.actions.lab_runs import (
     open_shell,
     run_script,
 )
+from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
-from vdisklab.answers.planning import require_possible_paths
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.shell.campaign_options import parse_words
 from vdisklab.cli.shell.live import TerminalProgress

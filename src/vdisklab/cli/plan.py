@@ -8,19 +8,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.answers.planning import PlanDescription, describe_plan, make_plan
+from vdisklab.actions.planning import make_plan
+from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import dumps
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.settings import Panel, Request
 from vdisklab.sanitise import sanitise
-from vdisklab.views.layout import as_csv
-from vdisklab.views.planned_cells import plan_document, plan_table
-from vdisklab.views.terminal import show
+from vdisklab.views.plan import tables
 
 PANEL = VerbPanel.PREPARE
 
@@ -54,29 +53,25 @@ def plan(
     host = LocalHost()
     with open_ledger() as ledger, TerminalProgress(Console(stderr=True)) as progress:
         planned = make_plan(host, ledger, request, progress)
-        description = describe_plan(planned, host if commands else None)
-    if form is Format.JSON:
-        print(dumps(plan_document(description)))
-    elif form is Format.CSV:
-        print(as_csv(plan_table(description)), end="")
-        _print_beside(Console(stderr=True), description)
-    else:
-        _print_plan(Console(), description)
+        answer = answer_plan(planned, host if commands else None)
+    print_answer(answer, tables(answer), form, why=True)
+    if form is not Format.JSON:
+        _print_beside(answer, Console(stderr=form is Format.CSV))
+    if form is Format.TABLE:
+        _print_commands(answer, Console())
 
 
-def _print_beside(console: Console, description: PlanDescription) -> None:
+def _print_beside(answer: PlanAnswer, console: Console) -> None:
     """What the table has no rows for."""
-    print_dropped(console, description.plan.dropped)
-    for sentence in description.warnings:
+    print_dropped(console, answer.dropped)
+    for sentence in answer.warnings:
         console.print(warning_line(sentence), soft_wrap=True)
 
 
-def _print_plan(console: Console, description: PlanDescription) -> None:
-    show(plan_table(description), console)
-    _print_beside(console, description)
-    if description.kvm_assumed:
+def _print_commands(answer: PlanAnswer, console: Console) -> None:
+    if answer.kvm_assumed:
         console.print("`run` tests whether KVM works here; these commands assume that it does")
-    for cell, commands in description.commands.items():
+    for cell, commands in answer.commands.items():
         console.print(Text(f"\n# {cell.label}", style="bold"))
         qemu = () if commands.qemu is None else (commands.qemu,)
         for line in (*commands.host, *qemu, *commands.qmp, *commands.measurements):

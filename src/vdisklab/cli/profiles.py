@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.answers.planning import describe_profile, load_profile
+from vdisklab.actions.planning import load_profile
+from vdisklab.answers.profiles import answer_profile, answer_profiles
 from vdisklab.cli.shell.options import Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.views.documents.records import ProfileDocument, ProfilesDocument
-from vdisklab.views.planned_cells import measurements_table, profiles_table
+from vdisklab.views import profiles as view
 from vdisklab.workload.registry import builtin_profiles
 
 PANEL = VerbPanel.PREPARE
@@ -39,10 +39,8 @@ def profiles(
         vdisklab profiles hdtune
     """
     if name is None:
-        table = profiles_table(
-            [describe_profile(load_profile(profile)) for profile in builtin_profiles()]
-        )
-        emit(form, [table], lambda: ProfilesDocument(profiles=tuple(table.rows)))
+        listed = answer_profiles(map(load_profile, builtin_profiles()))
+        print_answer(listed, view.tables(listed), form, why=True)
     else:
-        measurements = measurements_table(load_profile(name))
-        emit(form, [measurements], lambda: ProfileDocument(measurements=tuple(measurements.rows)))
+        profile = answer_profile(load_profile(name))
+        print_answer(profile, view.measurement_tables(profile), form, why=True)

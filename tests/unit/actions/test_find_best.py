@@ -17,11 +17,11 @@ from vdisklab.actions.find_best import (
     durable_paths,
     make_search,
 )
+from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.planning import load_profile
 from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell

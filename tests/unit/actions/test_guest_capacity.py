@@ -14,6 +14,7 @@ from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import CapacitySearch, campaign_of, measure_density
+from vdisklab.actions.planning import load_profile, possible_plan
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.guest_groups import Bottleneck, LimitedBy, parse_criterion
 from vdisklab.answers.analysis import Analysis
@@ -26,7 +27,6 @@ from vdisklab.answers.density import (
     searched_capacity,
     stored_density,
 )
-from vdisklab.answers.planning import load_profile, possible_plan
 from vdisklab.answers.recommend import recommend
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError

@@ -14,9 +14,9 @@ from tests.unit.analysis.made import under
 from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
+from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import IN_EMULATED_HOST
 from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour_answer
-from vdisklab.answers.planning import load_profile
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vdisklab.answers.planning import load_profile
+from vdisklab.actions.planning import load_profile
 from vdisklab.campaign.context import programs_of
 
 from .plans import a_plan

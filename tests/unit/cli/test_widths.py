@@ -25,23 +25,21 @@ from tests.unit.views.test_show import MEMBERS, group_answer
 from tests.unit.views.test_table import answered
 from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.answers.host_inspection import Availability, HostFinding
+from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
-from vdisklab.cli import plan
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document as document_of
 from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.units import format_bytes, format_duration
+from vdisklab.views import doctor as doctor_view
 from vdisklab.views import powercut as powercut_view
 from vdisklab.views import show as show_view
 from vdisklab.views import table as table_view
 from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.views.host_tables import (
-    doctor_document,
     doctor_table,
-    findings_table,
     status_table,
 )
 from vdisklab.views.layout import Table
@@ -260,8 +258,7 @@ def run_case(words: Sequence[str]) -> Shown:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "__init__", noted)
-        for module in (output, plan):
-            patch.setattr(module, "show", lambda table, *_, **__: case.tables.append(table))
+        patch.setattr(output, "show", lambda table, *_, **__: case.tables.append(table))
         assert main(words) in (0, 9, 10), words
         with redirect_stdout(io.StringIO()) as printed:
             assert main([*words, "--format", "json"]) in (0, 9, 10), words
@@ -272,8 +269,6 @@ def run_case(words: Sequence[str]) -> Shown:
 @pytest.mark.parametrize("name", VERBS)
 def test_a_verb_at_every_width(name: str, shown: Mapping[str, Shown]) -> None:
     case = shown[name]
-    if name == "plan":  # its rows are numbered in the order of the list
-        case.document["rows"] = list(range(1, len(case.document["cells"]) + 1))
     assert case.tables
     require_whole(case.tables, case.document)
 
@@ -285,7 +280,8 @@ def test_the_host_and_power_cuts_at_every_width() -> None:
         HostFinding("fio", Availability.OK, "fio-3.33 in /usr/local/lib/somewhere/deep/bin/fio"),
     ]  # fmt: skip
     cuts = PowercutAnswer((), tuple(map(crash_verdict, (KEPT, LOST))))
-    require_whole([findings_table(findings)], to_json(doctor_document(findings)))
+    host = DoctorAnswer.of(findings)
+    require_whole(list(doctor_view.tables(host)), document_of(host))
     require_whole(list(powercut_view.tables(cuts)), document_of(cuts))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.answers.planning import load_profile
+from vdisklab.actions.planning import load_profile
 from vdisklab.cli.shell.main import main
 from vdisklab.units import GIB
 from vdisklab.workload.fio import Fio

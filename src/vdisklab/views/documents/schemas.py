@@ -10,21 +10,17 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from vdisklab.views.documents import fleets, rankings, records, reports
+from vdisklab.views.documents import fleets, rankings, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
     "claims": rankings.ClaimsDocument,
-    "doctor": records.DoctorDocument,
     "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-compare": fleets.FleetCompareDocument,
     "fleet-doctor": fleets.FleetDoctorDocument,
     "fleet-recommend": fleets.FleetRecommendDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,
-    "plan": records.PlanDocument,
-    "profile": records.ProfileDocument,
-    "profiles": records.ProfilesDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

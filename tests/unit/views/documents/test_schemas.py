@@ -21,8 +21,6 @@ NAMES = sorted(DOCUMENTS)
 WORDS: dict[str, tuple[str, ...]] = {
     "claims": ("claims",),
     "method": ("method",),
-    "profiles": ("profiles",),
-    "profile": ("profiles", "hdtune"),
 }
 
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated, Self
 
+from vdisklab.documents import Answer
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
@@ -55,9 +57,9 @@ class HostFinding:
     topic: str
     state: Availability
     seen: str
-    costs: str | None = None
-    mend: str | None = None
-    essential: bool = False
+    costs: Annotated[str | None, "what is not possible without it"] = None
+    mend: Annotated[str | None, "the command that fixes it"] = None
+    essential: Annotated[bool, "true when nothing can be measured without it"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,23 @@ class Inspection:
     def parts(self) -> KernelParts:
         """The drivers of the kernel."""
         return KernelParts(self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorAnswer(Answer):
+    """`vdisklab doctor`: what this host can measure."""
+
+    FORMAT = "vdisklab.doctor/2"
+
+    main_job: Annotated[bool, "true when a guest's disk can be measured here"]
+    findings: tuple[HostFinding, ...]
+
+    @classmethod
+    def of(cls, findings: Iterable[HostFinding]) -> Self:
+        """The answer from all findings."""
+        found = tuple(findings)
+        missing = any(one.essential and one.state is Availability.MISSING for one in found)
+        return cls(not missing, found)
 
 
 def inspect_host(host: Host, directory: Path, progress: Progress) -> tuple[HostFinding, ...]:
@@ -98,11 +117,6 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _power_cut(at)
     yield _memory(at)
     yield _root()
-
-
-def can_do_main_job(findings: Iterable[HostFinding]) -> bool:
-    """True if no essential feature is missing."""
-    return not any(f.essential and f.state is Availability.MISSING for f in findings)
 
 
 def _ok(topic: str, seen: str, *, essential: bool = False) -> HostFinding:

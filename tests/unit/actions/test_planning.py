@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.unit.guest.synthetic import write_kernel
-from vdisklab.answers.planning import (
-    describe_plan,
+from vdisklab.actions.planning import (
     load_profile,
     make_plan,
     require_possible_paths,
 )
+from vdisklab.answers.plan import answer_plan
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -23,7 +23,7 @@ from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
 from vdisklab.units import parse_size
-from vdisklab.views.planned_cells import plan_table
+from vdisklab.views.plan import tables
 
 
 def refused(request: Request, said: str) -> list[Event]:
@@ -90,15 +90,16 @@ def test_the_memory_of_all_guests_that_exist_at_a_time(
 ) -> None:
     request = Request(paths=("raw/none",), directory=Path("/"), guests=guests, baseline="none")
     plan = build_plan(request, Capabilities(), load_profile("open-load"))
-    description = describe_plan(plan)
+    description = answer_plan(plan)
     assert (description.guests, description.guest_bytes) == (at_once, needed << 20)
-    notes = [note for note in plan_table(description).notes if "guests at a time" in note]
+    (table,) = tables(description)
+    notes = [note for note in table.notes if "guests at a time" in note]
     assert len(notes) == (at_once > 1)
 
 
 def test_a_plan_without_a_guest_needs_no_guests_memory() -> None:
     request = Request(paths=("host",), directory=Path("/"), baseline="none")
-    description = describe_plan(build_plan(request, Capabilities(), load_profile("quick")))
+    description = answer_plan(build_plan(request, Capabilities(), load_profile("quick")))
     assert (description.guests, description.guest_bytes) == (0, 0)
 
 

@@ -3,51 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
+from vdisklab.campaign.context import guest_buses, require_space
 from vdisklab.campaign.estimate import (
-    build_seconds,
-    builds,
-    campaign_seconds,
     device_bytes_needed,
-    plan_warnings,
     planned_script,
-    room_needed,
-    run_seconds,
 )
-from vdisklab.campaign.guests import boot_from, requested_guest, system_to_boot
-from vdisklab.campaign.host_stacks import takes_turns
-from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
-from vdisklab.campaign.schedule import round_order, schedule
+from vdisklab.campaign.guests import requested_guest
 from vdisklab.campaign.survey import find_qemus, survey
-from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.factory import boot_files, kernel_for, known_accelerator
-from vdisklab.guest.image.debian_packages import planned_packages
+from vdisklab.errors import PlanError
+from vdisklab.guest.factory import kernel_for
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
-from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import Ledger, cache_directory
 from vdisklab.host.mounts import require_work_directory
-from vdisklab.path.cell import Cell
-from vdisklab.plan.build import Draft, backing_of, build_plan, draft_plan
+from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
-from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.matrix import expand_matrix
 from vdisklab.plan.profile import Profile, parse_profile
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
-from vdisklab.storage.room import memory_of_guests
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
-from vdisklab.workload.systems import systems_of
-
-EXAMPLE_PATH = "raw/none"
-"""A path whose image bypasses the page cache, for the cost of a profile."""
 
 
 def load_profile(name: str) -> Profile:
@@ -142,91 +123,3 @@ def check_measurements(plan: CampaignPlan) -> None:
         planned_script(plan, measurement)
         if plan.guest.is_windows:
             planned_script(plan, measurement, in_windows=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanDescription:
-    """The effects and costs of running a plan; times are in seconds.
-
-    `guests` exist at a time, and need `guest_bytes` of memory with their QEMUs.
-    `positions` are the cells' positions in round 1. `builds` and `build_seconds` are for stacks on
-    the user's devices. `refusals` are the reasons why `run` would not start.
-    """
-
-    plan: CampaignPlan
-    seconds: float
-    room_bytes: int
-    guests: int
-    guest_bytes: int
-    run_seconds: Mapping[Cell, float]
-    positions: Mapping[Cell, int]
-    order: tuple[tuple[str, ...], ...]
-    builds: int
-    build_seconds: float
-    takes_turns: bool
-    warnings: tuple[str, ...]
-    refusals: tuple[str, ...]
-    commands: Mapping[Cell, CellCommands]
-    kvm_assumed: bool
-
-
-def describe_plan(plan: CampaignPlan, host: Host | None = None) -> PlanDescription:
-    """The order, time and space of a plan; with `host` also the commands that it would run."""
-    commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
-    slots = tuple(schedule(plan))
-    guests = most_guests(plan) if guest_buses(plan) else 0
-    return PlanDescription(
-        plan=plan,
-        seconds=campaign_seconds(plan, slots),
-        room_bytes=room_needed(plan),
-        guests=guests,
-        guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
-        run_seconds=dict(zip(plan.cells, map(run_seconds(plan), plan.cells), strict=True)),
-        positions={slot.cell: slot.position for slot in reversed(slots) if slot.round == 1},
-        order=tuple(
-            tuple(cell.label for cell in round_order(plan, round))
-            for round in range(1, plan.rounds + 1)
-        ),
-        builds=builds(plan, slots),
-        build_seconds=build_seconds(plan, slots),
-        takes_turns=takes_turns(plan),
-        warnings=tuple(plan_warnings(plan, memory_bytes())),
-        refusals=_refusals(plan),
-        commands=commands,
-        kvm_assumed=kvm_assumed,
-    )
-
-
-def describe_profile(profile: Profile) -> PlanDescription:
-    """Describes a profile's smallest useful campaign: one path and its baseline."""
-    request = Request(paths=(EXAMPLE_PATH,), directory=Path("/"))
-    return describe_plan(build_plan(request, Capabilities(), profile))
-
-
-def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
-    """Why `run` would not start: the work directory or the memory is too small."""
-    try:
-        require_space(plan)
-    except HostError as error:
-        return (f"{error}; {error.hint}",)
-    return ()
-
-
-def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
-    """The exact commands of each cell, and whether KVM is only assumed in them."""
-    buses = guest_buses(plan)
-    cache = cache_directory()
-    boot = system = None
-    if buses and plan.guest.user is None:
-        if plan.profile.boots:
-            system, micro = system_to_boot(host, cache, buses, plan.guest)
-            boot = boot_from(micro, system, f"vdl{RUN}")
-        else:
-            boot = boot_files(host, cache, buses, plan.guest)
-    systems = systems_of(plan.profile)
-    packages = {system.name: planned_packages(host, cache, system) for system in systems}
-    files = GuestFiles(boot, system, packages)
-    known = known_accelerator(host, cache, plan.guest, qemus_of(plan), boot)
-    accelerator = known or Accelerator.KVM
-    commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}
-    return commands, bool(buses) and known is None

@@ -9,20 +9,19 @@ import json
 import os
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.unit.guest.qemu_monitor import monitor_answers
-from vdisklab.answers import host_inspection as probe
-from vdisklab.answers.host_inspection import (
+from vdisklab.answers import doctor as probe
+from vdisklab.answers.doctor import (
     Availability,
+    DoctorAnswer,
     HostFinding,
     Inspection,
-    can_do_main_job,
     examine,
 )
 from vdisklab.cli.shell.main import main
-from vdisklab.cli.shell.output import dumps
+from vdisklab.documents import document
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
 from vdisklab.host.command import Completed, Host, PathArg
@@ -31,8 +30,6 @@ from vdisklab.host.programs import QEMU, layer_programs
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.units import format_bytes
-from vdisklab.views.documents.schemas import document_schema
-from vdisklab.views.host_tables import doctor_document
 
 PROGRAMS = {
     QEMU: "QEMU emulator version 7.2.22",
@@ -91,7 +88,7 @@ def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:
 
 def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost())
-    assert can_do_main_job(tuple(found.values()))
+    assert DoctorAnswer.of(found.values()).main_job
     assert found["KVM"].state is Availability.LIMITED
     assert "emulation" in (found["KVM"].costs or "")
     assert found["QEMU devices"].state is Availability.OK
@@ -121,7 +118,7 @@ def test_without_an_essential_program_the_job_cannot_be_done(
     tmp_path: Path, program: str, topic: str, package: str
 ) -> None:
     found = findings(tmp_path, ScriptedHost(program))
-    assert not can_do_main_job(tuple(found.values()))
+    assert not DoctorAnswer.of(found.values()).main_job
     assert found[topic].state is Availability.MISSING
     assert (found[topic].mend or "").endswith(f" {package}")
 
@@ -131,7 +128,7 @@ def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
     assert found["QEMU devices"].state is Availability.LIMITED
     assert found["QEMU devices"].seen == "lacks nvme"
     assert found["QEMU devices"].costs == "cannot be measured: bus nvme"
-    assert can_do_main_job(tuple(found.values()))
+    assert DoctorAnswer.of(found.values()).main_job
 
 
 def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
@@ -143,7 +140,7 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
         return real_open(path, flags, mode)
 
     real_open = os.open
-    monkeypatch.setattr("vdisklab.answers.host_inspection.os.open", refuse)
+    monkeypatch.setattr("vdisklab.answers.doctor.os.open", refuse)
     found = findings(tmp_path, ScriptedHost())
     assert found["loop devices"].mend == "sudo vdisklab …"
     assert found["FUSE"].state is Availability.OK
@@ -197,7 +194,7 @@ def test_zfs_that_does_not_answer_is_missing(
 
 def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> None:
     seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", no_kvm, tmp_path)))
-    assert not can_do_main_job(seen)
+    assert not DoctorAnswer.of(seen).main_job
     (finding,) = [each for each in seen if each.topic == "work directory"]
     assert "No such file" in finding.seen
 
@@ -213,11 +210,9 @@ def test_io_uring_that_is_refused_is_explained(
 
 def test_json_is_stable(tmp_path: Path) -> None:
     finding = HostFinding("KVM", Availability.LIMITED, "tried", "slow", "mend")
-    document = json.loads(dumps(doctor_document([finding])))
-    schema = document_schema("doctor")
-    jsonschema.Draft202012Validator(schema).validate(document)
-    assert document == {
-        "format": "vdisklab.doctor/1",
+    found = document(DoctorAnswer.of([finding]))
+    assert found == {
+        "format": "vdisklab.doctor/2",
         "main_job": True,
         "findings": [
             {
@@ -229,6 +224,7 @@ def test_json_is_stable(tmp_path: Path) -> None:
                 "essential": False,
             }
         ],
+        "sentences": [],
     }
 
 
@@ -276,7 +272,7 @@ def test_what_a_qemu_was_built_without(
 ) -> None:
     found = findings(tmp_path, ScriptedHost(monitor=monitor))
     assert found[topic].state is Availability.MISSING
-    assert can_do_main_job(found.values()) is not essential
+    assert DoctorAnswer.of(found.values()).main_job is not essential
 
 
 def test_free_space_is_what_the_plan_counts(tmp_path: Path) -> None:

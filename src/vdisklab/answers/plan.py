@@ -1,0 +1,142 @@
+"""`plan`: what `run` would do, how long it takes and how much space it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
+from vdisklab.campaign.estimate import (
+    build_seconds,
+    builds,
+    campaign_seconds,
+    plan_warnings,
+    room_needed,
+    run_seconds,
+)
+from vdisklab.campaign.guests import boot_from, system_to_boot
+from vdisklab.campaign.host_stacks import takes_turns
+from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
+from vdisklab.campaign.schedule import round_order, schedule
+from vdisklab.documents import HIDDEN, Answer, Count
+from vdisklab.errors import HostError
+from vdisklab.guest.factory import boot_files, known_accelerator
+from vdisklab.guest.image.debian_packages import planned_packages
+from vdisklab.host.command import Host
+from vdisklab.host.facts import memory_bytes
+from vdisklab.host.ledger import cache_directory
+from vdisklab.path.cell import Cell
+from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.segments import PageCache
+from vdisklab.plan.campaign import CampaignPlan, Dropped
+from vdisklab.plan.guest import Accelerator
+from vdisklab.storage.room import memory_of_guests
+from vdisklab.workload.systems import systems_of
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCell:
+    """A cell that `run` would measure."""
+
+    number: int
+    path: DiskPath
+    page_cache: PageCache
+    fingerprint: str
+    position: Annotated[int, "position in the first round"]
+    seconds_estimated: Annotated[float, "for each run"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer(Answer):
+    """`vdisklab plan`: what `run` would do."""
+
+    FORMAT = "vdisklab.plan/2"
+
+    plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
+    fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
+    seconds_estimated: float
+    bytes_needed: Annotated[int, "in the work directory"]
+    guests: Annotated[int, "how many exist at a time"]
+    guest_bytes: Annotated[int, "the memory that those guests need, with their QEMUs"]
+    builds: Annotated[
+        Count | None,
+        "how many times stacks are built on the user's devices; null without `--on`",
+    ]
+    build_seconds: Annotated[float | None, "how long the building takes"]
+    takes_turns: Annotated[bool, "true if several stacks share the user's devices"]
+    cells: tuple[PlannedCell, ...]
+    dropped: tuple[Dropped, ...]
+    warnings: Annotated[tuple[str, ...], "what limits the numbers, known before measuring"]
+    refusals: Annotated[tuple[str, ...], "why `run` would refuse the plan on this host"]
+    order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each round"]
+    commands: Annotated[Mapping[Cell, CellCommands], "of each cell; empty without `--commands`"]
+    kvm_assumed: Annotated[bool, "true if `commands` use KVM, which `run` tries first"]
+    campaign: Annotated[CampaignPlan, HIDDEN]
+
+
+def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
+    """The order, time and space of a plan; with `host` also the commands that it would run."""
+    commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
+    slots = tuple(schedule(plan))
+    guests = most_guests(plan) if guest_buses(plan) else 0
+    positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
+    on_devices = bool(plan.backing.devices)
+    seconds = run_seconds(plan)
+    return PlanAnswer(
+        plan=plan.as_json() | {"rounds": plan.rounds, "label": plan.label},
+        fingerprint=plan.fingerprint,
+        seconds_estimated=campaign_seconds(plan, slots),
+        bytes_needed=room_needed(plan),
+        guests=guests,
+        guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
+        builds=builds(plan, slots) if on_devices else None,
+        build_seconds=build_seconds(plan, slots) if on_devices else None,
+        takes_turns=takes_turns(plan),
+        cells=tuple(
+            PlannedCell(
+                number, cell.path, cell.page_cache, cell.fingerprint, positions[cell],
+                seconds(cell),
+            )
+            for number, cell in enumerate(plan.cells, 1)
+        ),
+        dropped=plan.dropped,
+        warnings=tuple(plan_warnings(plan, memory_bytes())),
+        refusals=_refusals(plan),
+        order=tuple(
+            tuple(cell.label for cell in round_order(plan, round))
+            for round in range(1, plan.rounds + 1)
+        ),
+        commands=commands,
+        kvm_assumed=kvm_assumed,
+        campaign=plan,
+    )  # fmt: skip
+
+
+def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
+    """Why `run` would not start: the work directory or the memory is too small."""
+    try:
+        require_space(plan)
+    except HostError as error:
+        return (f"{error}; {error.hint}",)
+    return ()
+
+
+def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
+    """The exact commands of each cell, and whether KVM is only assumed in them."""
+    buses = guest_buses(plan)
+    cache = cache_directory()
+    boot = system = None
+    if buses and plan.guest.user is None:
+        if plan.profile.boots:
+            system, micro = system_to_boot(host, cache, buses, plan.guest)
+            boot = boot_from(micro, system, f"vdl{RUN}")
+        else:
+            boot = boot_files(host, cache, buses, plan.guest)
+    systems = systems_of(plan.profile)
+    packages = {system.name: planned_packages(host, cache, system) for system in systems}
+    files = GuestFiles(boot, system, packages)
+    known = known_accelerator(host, cache, plan.guest, qemus_of(plan), boot)
+    accelerator = known or Accelerator.KVM
+    commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}
+    return commands, bool(buses) and known is None

@@ -1,0 +1,69 @@
+"""The answer of `plan` as a table, and what stands below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vdisklab.answers.plan import PlanAnswer, PlannedCell
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.platforms import NEW_GUEST_DISKS
+from vdisklab.units import counted, format_bytes, format_duration
+from vdisklab.views.layout import NAMES, Column, Table
+
+
+def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
+    """One row for each cell."""
+    plan = answer.campaign
+    columns: tuple[Column[PlannedCell], ...] = (
+        Column("#", lambda row: str(row.number), right=True),
+        Column("disk path", lambda row: row.path.canonical, folds=NAMES),
+        Column("page cache", lambda row: row.page_cache.value),
+        Column("place in round 1", lambda row: str(row.position), right=True, spare=1),
+        Column("per run", lambda row: format_duration(row.seconds_estimated), right=True),
+    )
+    title = (
+        f"{counted(len(plan.cells), 'cell')} × {counted(plan.rounds, 'round')}, "
+        f"about {format_duration(answer.seconds_estimated)}, "
+        f"{format_bytes(answer.bytes_needed)} in {plan.directory}"
+    )
+    yield Table(title, columns, answer.cells, tuple(_notes(answer)), kind=PlannedCell)
+
+
+def _notes(answer: PlanAnswer) -> Iterator[str]:
+    plan = answer.campaign
+    names = ", ".join(measurement.name for measurement in plan.profile.measurements)
+    yield f"profile {plan.profile.name}: {names}"
+    if answer.guests > 1:
+        yield (
+            f"{answer.guests} guests at a time, which need "
+            f"{format_bytes(answer.guest_bytes)} of memory with their QEMUs"
+        )
+    if plan.backing.devices:
+        yield _builds(answer)
+    yield from (f"`run` will refuse: {reason}" for reason in answer.refusals)
+    yield (
+        f"{plan.runtime:g} s per measurement after {plan.ramp:g} s of ramp, "
+        f"disks of {format_bytes(plan.size_bytes)}, seed {plan.seed}"
+    )
+    guests_own = {replace(cell.path, layers=()) for cell in plan.cells}
+    for platform, disk in NEW_GUEST_DISKS.items():
+        if parse_path(disk.path) in guests_own:
+            yield (
+                f"{disk.path} is the disk of a new guest in {platform.full_name} {disk.version} "
+                f"({disk.source}): {disk.note}"
+            )
+
+
+def _builds(answer: PlanAnswer) -> str:
+    """How often stacks are rebuilt, because the user's devices hold only one at a time."""
+    names = ", ".join(map(str, answer.campaign.backing.devices))
+    if not answer.builds:
+        return f"no path uses {names}: nothing is built there"
+    if not answer.takes_turns:
+        return f"one stack on {names}: built once"
+    seconds = format_duration(answer.build_seconds or 0)
+    return (
+        f"the stacks take turns on {names}: {answer.builds} builds, about {seconds} of "
+        "the time; cells of one stack follow each other within a round"
+    )
