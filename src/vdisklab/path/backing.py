@@ -45,7 +45,7 @@ class BackingDevices:
         return not layers[-1].kind.facts.holds_files
 
     def as_json(self) -> dict[str, Any]:
-        """The parts that influence measurements, as plain JSON values."""
+        """The fields that influence measurements, as plain JSON values."""
         return {
             "devices": [str(device) for device in self.devices],
             "disks": self.disks,
@@ -69,14 +69,14 @@ def fewest_disks(layer: Layer) -> int:
 
 
 def members_of(layer: Layer) -> Members | None:
-    """How a layer arranges several disks; None if it uses one."""
+    """How a layer arranges several disks; None if it uses only one."""
     facts = layer.kind.facts
     arrangement = None if facts.arranged_by is None else layer.option(facts.arranged_by)
     return facts.members.get(arrangement)
 
 
 def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
-    """The bytes that each of the lowest devices must have so that the top holds `capacity`."""
+    """The bytes that each device at the bottom needs, so that the top holds `capacity`."""
     size = float(capacity)
     for layer in reversed(layers[1:]):
         size = size * layer.kind.facts.share + layer.kind.facts.room

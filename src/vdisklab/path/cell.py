@@ -141,6 +141,8 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
 
 
 def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:
-    """In how many guests at once these cells were measured; 1 for one alone, none on the host."""
+    """The numbers of guests at once in which these cells were measured; 1 for one guest alone, none
+    on the host.
+    """
     paths = (cell.path for cell in cells if not cell.on_host)
     return tuple(sorted({path.attachment.guests or 1 for path in paths if path is not None}))

@@ -126,7 +126,7 @@ class Image(_Segment):
 
     @property
     def is_thin(self) -> bool:
-        """True when not every byte of a new image (of a chain: of its base) is allocated.
+        """True when a new image (the base of a chain) is not fully allocated.
 
         qemu-img creates formats without a preallocation option as thin images.
         """
@@ -209,7 +209,7 @@ class Attachment(_Segment):
 
     @property
     def write_cache(self) -> WriteCache:
-        """The option of the device's write cache; what is written to a share waits for fsync(2)."""
+        """The device's option `write_cache`; data written to a share always waits for fsync(2)."""
         return WriteCache(str(self.option("write_cache") or WriteCache.MODE))
 
     @property
@@ -414,7 +414,7 @@ class _Token:
 
 
 def parse_path(text: str) -> DiskPath:
-    """The disk path that `text` spells, or that of the platform that it names.
+    """The disk path that `text` spells; a platform's name gives the path of its default disk.
 
     Raises PathSyntaxError with the position and a hint.
     """
@@ -493,7 +493,7 @@ def _possible_options(segment: str, option: str, schema: Schema) -> str:
 
 
 def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
-    """Problem and hint for an unknown name; the hint has the most similar names allowed here."""
+    """The problem and the hint for an unknown name; the hint has the most similar names."""
     kinds = _MAY_FOLLOW[None if before is None else before.kind]
     problem = f"unknown segment {name!r}"
     if "{" in name or "}" in name:

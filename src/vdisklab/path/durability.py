@@ -21,7 +21,7 @@ FEWEST_STATES = 20
 
 
 class FailureModel(StrEnum):
-    """What dies, and so which writes are gone."""
+    """What fails in a power cut or crash, and so which writes are lost."""
 
     POWER = "power"
     PLP = "plp"
@@ -76,14 +76,14 @@ class FailureModel(StrEnum):
 
 
 class HostDisk(StrEnum):
-    """The disk below the host, by what its own write cache keeps in a power cut."""
+    """The disk below the host: whether its own write cache survives a power cut."""
 
     VOLATILE = "volatile"
     PLP = "plp"
 
     @property
     def model(self) -> FailureModel:
-        """What a power cut means above this disk."""
+        """The failure model of a power cut above this disk."""
         return FailureModel.PLP if self is HostDisk.PLP else FailureModel.POWER
 
     @property
@@ -93,7 +93,7 @@ class HostDisk(StrEnum):
 
     @property
     def above(self) -> str:
-        """What follows `power cut` in a sentence; empty for the disk that is assumed anyway."""
+        """A clause to put after `power cut`; empty for the default disk."""
         return " above a disk with power-loss protection" if self is HostDisk.PLP else ""
 
 
@@ -169,7 +169,7 @@ class PowerCutOutcome(StrEnum):
 
 
 class DurabilityKind(StrEnum):
-    """What happens in a power cut to data that the guest has flushed."""
+    """Whether data that the guest has flushed survives a power cut."""
 
     LOST_BY_CONSTRUCTION = "lost-by-construction"
     LOST_IN_TEST = "lost-in-test"
@@ -184,7 +184,7 @@ class DurabilityKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """`reason` says what drops flushes; `flush_free` means that writes are durable without a flush.
+    """`reason` names the part that drops flushes; `flush_free`: writes are durable without a flush.
 
     `states` counts those behind the verdict, or too few states for one; `tested` holds all
     power-cut results of the path above `disk`.
@@ -356,10 +356,11 @@ CUT_SHORT = (
 
 
 def is_cut_short(path: DiskPath) -> bool:
-    """True if zfs-fuse 0.7.0 may make the image's file shorter after a crash.
+    """True if zfs-fuse 0.7.0 may shorten the image's file after a crash.
 
-    It takes the end of a logged write of more than 32 KiB in the last record (128 KiB) for the end
-    of the file (docs/powercut.md; fixed in 0.7.1). A raw image ends with a record.
+    In the file's last record (128 KiB), it takes the end of a logged write of more than 32 KiB for
+    the end of the file (docs/powercut.md; fixed in 0.7.1). A raw image is never cut short, because
+    it ends where a record ends.
     """
     image = path.image
     return (

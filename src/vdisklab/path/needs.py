@@ -64,7 +64,7 @@ class Need(AsText):
 
     @property
     def way_out(self) -> str:
-        """The hint for a user who also wants paths that do not meet this need."""
+        """The hint that tells how to allow paths that do not meet this need."""
         return "add --unsafe" if self.implied else f"leave out --need {self}"
 
 
@@ -103,7 +103,7 @@ def with_default(needs: Iterable[Need], *, unsafe: bool = False) -> tuple[Need, 
 
 
 def lack(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> str | None:
-    """Why a path does not meet a need, as a clause; None if it meets it.
+    """The reason why a path does not meet a need, as a clause; None if the path meets the need.
 
     A path without power cuts counts as durable unless a rule says otherwise.
     """
@@ -122,7 +122,7 @@ def unmet(path: DiskPath, needs: Iterable[Need], verdicts: CrashVerdicts) -> dic
 
 
 def undecided(path: DiskPath, need: Need) -> bool:
-    """True when layers that are unknown could make a path meet the need; they are below its own.
+    """True when unknown layers below the path could make it meet the need.
 
     Data counts as durable unless a rule or a power cut says otherwise, so this is never True for
     needs that go by power cuts.
@@ -286,7 +286,7 @@ def nearest_hint(
 ) -> str:
     """The hint for a refused path: the nearest path that meets all needs, or why there is none.
 
-    A `refusal` says why the verb cannot use a path, as what follows the path's name.
+    `refusal(path)` gives a clause, to follow the path's name, if the verb cannot use that path.
     """
     instead = nearest(path, needs, verdicts, refusal)
     if instead is not None:
@@ -359,7 +359,7 @@ def distance(path: DiskPath, other: DiskPath) -> int:
 
 
 def other_format(path: DiskPath, other: DiskPath) -> bool:
-    """True if the two images do not hold the guest's bytes alike: a device does as raw does."""
+    """True if two images store the guest's bytes differently; a device stores them as raw does."""
     return _format_distance(_format(path), _format(other)) > 1
 
 

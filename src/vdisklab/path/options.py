@@ -133,7 +133,7 @@ class Size(OptionType):
 
 @dataclass(frozen=True, slots=True)
 class Percent(OptionType):
-    """A whole number of percent, from 1 to 100, stored without its sign."""
+    """A whole percentage from 1 to 100, stored without the `%`."""
 
     expected = "a share from 1% to 100%"
 

@@ -16,8 +16,8 @@ from vdisklab.errors import PlanError
 class NewGuestDisk:
     """The disk of a new guest if nobody changes a setting, as a path without host layers.
 
-    `version` is the one that was read; `source` says where the default is decided; `note` is what
-    a path cannot say.
+    `version` is the platform's version whose source was read; `source` names the place that sets
+    the default; `note` holds settings that a path cannot express.
     """
 
     path: str
@@ -27,11 +27,11 @@ class NewGuestDisk:
 
 
 class Platform(StrEnum):
-    """What creates and starts guests.
+    """A program that creates and starts guests.
 
-    `full_name` is the name as its project writes it. `printed` says what shows its guests'
-    configurations, for help texts; empty if another platform's text does. `new_guest` is None for a
-    platform without defaults. `module` is its file in the room `platforms`.
+    `full_name` is the name as its project writes it. `printed` names the command or file that shows
+    a guest's configuration, for help texts; empty if another platform's text covers it. `new_guest`
+    is None for a platform without defaults. `module` is its file in the room `platforms`.
     """
 
     full_name: str
@@ -47,7 +47,9 @@ class Platform(StrEnum):
         new_guest: NewGuestDisk | None = None,
         module: str = "",
     ) -> Platform:
-        """The member of a row; another module than its name is for configurations of that one."""
+        """The member of a row. `module` defaults to the name; another one means that this
+        platform's configurations are read and written by that module.
+        """
         member = str.__new__(cls, name)
         member._value_ = name
         member.full_name = full_name or name

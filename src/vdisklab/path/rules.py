@@ -127,7 +127,7 @@ _LEAST_SUBCLUSTERED = 16 << 10
 
 
 def _image_files(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
-    """What needs files beside the image's own: a chain, a data file."""
+    """Refuses a chain or a data file on a block device: each needs files beside the image's own."""
     image = path.image
     if image is None or not backing.ends_on_device(path.layers):
         return
@@ -248,7 +248,7 @@ def _discards(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
 
 
 def _a_disk_to_limit(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
-    """The kernel limits a process on a disk; tmpfs has none, and btrfs and zfs hide theirs."""
+    """The kernel limits a process per disk. tmpfs has no disk, and btrfs and ZFS hide theirs."""
     top = path.layers[-1].kind if path.layers else None
     hidden = top is not None and top.facts.hides_disk
     for option in ("cgroup_iops", "cgroup_bps"):
@@ -276,8 +276,8 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
     """Why a guest with `cpus` CPUs cannot use all queues and threads of the path; None if it can.
 
     Linux gives a disk at most one queue per CPU (block/blk-mq.c, blk_mq_alloc_tag_set), and QEMU as
-    many queues as the guest has CPUs. QEMU deals them out to the threads in turn
-    (hw/virtio/iothread-vq-mapping.c), so a thread beyond their number would have none.
+    many queues as the guest has CPUs. QEMU gives the queues to the threads in turn
+    (hw/virtio/iothread-vq-mapping.c), so surplus threads would get no queue.
     """
     queues, threads = path.attachment.queues, path.attachment.iothreads or 0
     if queues is not None and queues > cpus:

@@ -33,7 +33,7 @@ class Members:
 class KernelPart:
     """What the kernel must have for a layer: a file system, or a driver (name and module).
 
-    `mend` says how to get it, if another kernel is not the way.
+    `mend` tells how to get it if a different kernel is not the answer.
     """
 
     filesystem: str | None = None
@@ -43,14 +43,15 @@ class KernelPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFacts:
-    """All that is asked of a host layer without building it; `storage.stack` has its builder.
+    """The facts of a host layer that are known without building it; `storage.stack` has its
+    builder.
 
     `divides`: it can give each guest a block device. `in_memory`: no disk is below it. `members`
     are its arrangements on several disks, by the value of the option `arranged_by`; empty if it
     uses one disk. `room` and `share` are the bytes of its logs and metadata on an empty device, and
-    the factor for what grows with the device. `kernel` and `device` are for people: what a kernel
-    needs, and where its device usually is; `owner` is the start of its devices' names in the
-    kernel. `twice` says why it is never put on itself.
+    the factor for what grows with the device. `kernel` (what a kernel needs) and `device` (where
+    the layer's device usually is) are texts for users; `owner` is the prefix of its devices' names
+    in the kernel. `twice` says why the layer is never put on itself.
     """
 
     options: Schema = field(default_factory=dict)
@@ -100,12 +101,12 @@ _ZFS_MEMBERS: Mapping[OptionValue | None, Members] = {
 class LayerKind(StrEnum):
     """Host layers, as users name them, each with its row of facts.
 
-    What each needs for logs and metadata is that of an empty file system, from mkfs programs of
-    2022 to 2025, rounded up. mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log; ext4's
-    journal grows with the device to 1 GiB; btrfs keeps two copies of its metadata and a reserve. A
-    thin pool of LVM has metadata and a spare copy. ZFS keeps 1/32 of a pool to itself, 128 MiB at
-    least (spa_get_slop_space), and a volume reserves room for its own metadata. All others get
-    16 MiB, the size of a header of LUKS2 (cryptsetup's luks2_json_format.c).
+    Room for logs and metadata was read from empty file systems, made by mkfs programs of 2022 to
+    2025, and rounded up. mkfs.xfs refuses less than 300 MiB and writes a 64 MiB log; ext4's journal
+    grows with the device to 1 GiB; btrfs keeps two copies of its metadata and a reserve. A thin
+    pool of LVM has metadata and a spare copy. ZFS keeps 1/32 of a pool to itself, 128 MiB at least
+    (spa_get_slop_space), and a volume reserves room for its own metadata. All others get 16 MiB,
+    the size of a header of LUKS2 (cryptsetup's luks2_json_format.c).
     """
 
     facts: LayerFacts
@@ -261,7 +262,7 @@ class LayerKind(StrEnum):
     )
 
     def __new__(cls, name: str, facts: LayerFacts = LayerFacts()) -> Self:
-        """A member of the row above; looked up by its name alone."""
+        """The member of a row of facts, found by its name alone."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.facts = facts

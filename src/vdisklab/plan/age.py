@@ -1,6 +1,6 @@
-"""Ageing: what is done to images and file systems before they are measured, as a user asks for it.
+"""Ageing: how images and file systems are worn before they are measured (`--age`).
 
-Benchmarks use fresh images on empty file systems; images in use are neither.
+Other benchmarks use fresh images on empty file systems; images in use are neither.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _FILLED = tuple(kind for kind in LayerKind if kind.facts.has_fallocate)
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """`fill` is the percentage of the file system below that other files occupy, `rewrites` the
-    number of passes of random writes, `snapshots` in how many of them a snapshot was there."""
+    """`fill`: the percentage of the file system below that other files occupy. `rewrites`: how many
+    passes of random writes are made. `snapshots`: how many of these passes have a snapshot.
+    """
 
     fill: int = 0
     rewrites: int = 0
@@ -45,7 +46,7 @@ NEW = Age()
 
 
 def parse_age(text: str) -> Age:
-    """The age that `fill=80%,rewrites=3,snapshots=2` spells. Raises PlanError."""
+    """Parses `fill=80%,rewrites=3,snapshots=2`. Raises PlanError."""
     values: dict[str, int] = {}
     for part in text.split(","):
         name, _, word = part.strip().partition("=")

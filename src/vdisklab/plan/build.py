@@ -135,7 +135,7 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
 
 
 def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
-    """What every path of a guest is measured with: each QEMU, and each setting in the guest."""
+    """The axes that multiply every guest's path: the QEMUs, and the settings in the guest."""
     return {
         "qemu": tuple(qemu.name for qemu in qemus),
         "guest_scheduler": settings.guest_scheduler,
@@ -159,7 +159,7 @@ def backing_of(request: Request) -> BackingDevices:
 class Draft:
     """A campaign before the survey of a host.
 
-    `settings` are the request's with all defaults, `baseline` is the path that it names, if any.
+    `settings` is the request with all defaults; `baseline` is the requested baseline path, if any.
     """
 
     settings: Request

@@ -31,10 +31,10 @@ class Dropped:
 class CampaignPlan:
     """Everything that decides what is measured; nothing that is known only after measuring.
 
-    `size_bytes` is the size of the disk that the guest sees, `runtime` and `ramp` are seconds
-    for each timed measurement, `scale` the fraction of the full work of those without a time limit,
-    `baseline` the path that scores relate to, `qemus` those that paths name. `settings` is the
-    request with all defaults, for options that need no field of their own here.
+    `size_bytes`: the size of the disk that the guest sees. `runtime` and `ramp`: seconds of each
+    timed measurement. `scale`: the fraction of the full work that untimed measurements do.
+    `baseline`: the path that scores relate to. `qemus`: the QEMUs that paths name. `settings` is
+    the request with all defaults, for options that need no field of their own here.
     """
 
     cells: tuple[Cell, ...]
@@ -93,7 +93,7 @@ class CampaignPlan:
         }
 
     def stored_json(self) -> dict[str, Any]:
-        """The plan as a campaign stores it: what identifies it, and how to start its guest."""
+        """The plan as the database stores it: the identifying parts, and how to start the guest."""
         user = self.guest.user
         return self.as_json() | ({} if user is None else user.how_to_start())
 

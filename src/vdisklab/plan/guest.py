@@ -19,7 +19,7 @@ from vdisklab.units import GIB, MIB
 
 
 class Accelerator(StrEnum):
-    """What runs the guest's instructions."""
+    """How a guest's instructions are run: KVM or emulation."""
 
     KVM = "kvm"
     TCG = "tcg"
@@ -75,14 +75,14 @@ class UserGuest:
     diskspd: Path | None = None
 
     def how_to_start(self) -> dict[str, Any]:
-        """What a repetition needs, but does not decide what is measured; keys are settings."""
+        """Settings that are needed to start the guest again, but do not identify what is measured."""
         settings = {
             "guest_boot": self.boot_seconds, "diskspd": self.diskspd and str(self.diskspd),
         }  # fmt: skip
         return {name: value for name, value in settings.items() if value is not None}
 
     def as_json(self) -> dict[str, str]:
-        """The settings that identify what is measured; the others are in `how_to_start`."""
+        """The settings that identify what is measured; `how_to_start` has the others."""
         return {
             "image": str(self.image),
             "image_state": self.state,
@@ -108,7 +108,7 @@ class GuestPlan:
 
     @property
     def is_windows(self) -> bool:
-        """True for a guest that DISKSPD is given to: before it boots, nothing else tells."""
+        """True if the user gave DISKSPD; before the guest boots, nothing else shows its system."""
         return self.user is not None and self.user.diskspd is not None
 
 
@@ -198,8 +198,8 @@ class System:
     """An operating system that a measurement installs: distribution packages, as apt names them.
 
     `first` are unpacked without dpkg; the shell and dpkg among them then install the rest. `room`
-    is the disk space in bytes that the installed system needs, `memory` what the installing machine
-    needs; both were read off installations (docs/articles.md) and rounded up.
+    is the disk space in bytes that the installed system needs, `memory` is the memory in bytes that
+    the installing machine needs. Both were measured (docs/articles.md) and rounded up.
     """
 
     name: str

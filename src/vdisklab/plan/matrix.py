@@ -128,7 +128,7 @@ def _no_path_meets(
     verdicts: CrashVerdicts,
     refusal: Callable[[DiskPath], Impossible | None],
 ) -> PlanError:
-    """Names the first path's reason, and the path nearest to it that meets all needs."""
+    """The error: why the first path fails, and the nearest path that meets all needs."""
     message = f"no path meets {', '.join(map(str, needs))}"
     if not reasons:
         return PlanError(message, hint="name a guest's path, such as raw/none")
@@ -224,7 +224,7 @@ _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS
 
 
 def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
-    """Why a guest cannot make the measurements' file systems on a disk of `size` bytes."""
+    """Why a disk of `size` bytes is too small for the measurements' file systems; else None."""
     if not path.gives_disk:
         return None
     for measurement in profile.measurements:
@@ -242,7 +242,7 @@ def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
 
 
 def not_shared(profile: Profile, path: DiskPath) -> Impossible | None:
-    """Why a shared directory is not measured: a measurement of the profile works on a disk."""
+    """Why the profile cannot measure a shared directory: it works on a whole disk; else None."""
     on_disk = next((plan.name for plan in profile.measurements if plan.filesystem is None), None)
     if on_disk is None or not path.shares_directory:
         return None

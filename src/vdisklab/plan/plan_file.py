@@ -109,7 +109,7 @@ def request_alike(
 
 
 def names_of_keys(request: OptionRows, origin: str) -> dict[str, str]:
-    """For each setting in the plan file `origin`: its key, as errors name it."""
+    """The key of each setting in the plan file `origin`, in the form that errors use."""
     return {
         row.name: describe_place([name for name in (row.table, row.key) if name], origin)
         for row, _ in given(request)

@@ -1,4 +1,4 @@
-"""The options of `vdisklab run` and `density` beside those of every campaign, one row each."""
+"""The options that only `vdisklab run` and `density` have, one row each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MeasureRequest(Request):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest(MeasureRequest):
-    """A request to `vdisklab run`: a campaign, its places, and whether to search."""
+    """A request to `vdisklab run`: the campaign, where to measure it, and whether to search."""
 
     directories: tuple[Path, ...] = setting(
         FILES,

@@ -105,7 +105,7 @@ class SettingRow:
     name: str = ""
 
     def named(self, name: str) -> SettingRow:
-        """The row of the field with that name, which key and flag have too unless given."""
+        """The row with its field's name; key and flag get the same name unless they are given."""
         default = "" if self.default is None else f"{self.kind.spell(self.default)}"
         return replace(
             self,
@@ -457,7 +457,7 @@ AnyRequest = TypeVar("AnyRequest", bound=OptionRows)
 
 
 def like(name: str) -> Any:  # noqa: ANN401
-    """A field with the row of the same field of `Request`."""
+    """A field that reuses the row of the field of that name in `Request`."""
     (same,) = (declared for declared in fields(Request) if declared.name == name)
     return field(default=same.default, metadata=same.metadata)
 

@@ -34,7 +34,7 @@ _LARGEST_FILE = 1 << 20
 def text_of(file: Path, what: str, hint: str = "name a readable file in UTF-8") -> str:
     """The text of a user's file; `what` names its kind.
 
-    Raises PlanError if it is unreadable, or larger than anybody writes.
+    Raises PlanError if it is unreadable, or implausibly large.
     """
     try:
         with file.open("rb") as source:

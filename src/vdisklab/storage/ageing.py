@@ -1,4 +1,4 @@
-"""Brings file systems and images into the state of used ones, and reads how fragmented they are."""
+"""Ages file systems and images, and reads how fragmented they are."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def fill_filesystem(site: Site, target: Target, percent: int, seed: int) -> None
 def aged(
     site: Site, made: ImageFile, image: Image | None, age: Age, *, source: Path, seed: int
 ) -> ImageFile:
-    """The image after its rewrites, with its fragmentation before and after as properties.
+    """The image after its rewrites. Its properties have the fragmentation before and after.
 
-    A snapshot is taken before a pass, and removed after it. The bytes are those of `source`.
+    Each pass writes bytes from `source`. A snapshot is taken before a pass and removed after it.
     """
     form = image or Image(ImageFormat.RAW)
     before = site.read_back(lambda: fragmentation(site.host, made))
@@ -70,7 +70,9 @@ def aged(
 
 
 def _rewrites(made: ImageFile, source: Path, seed: int) -> Iterator[str]:
-    """qemu-io's commands of one pass: random pieces of the disk, with a flush now and then."""
+    """The qemu-io commands of one pass: they write random pieces of the disk, with a flush now and
+    then.
+    """
     if re.search(r"\s", str(source)):
         raise HostError(
             f"qemu-io cannot read {source}: its commands end at a blank",
@@ -86,7 +88,7 @@ def _rewrites(made: ImageFile, source: Path, seed: int) -> Iterator[str]:
 
 
 def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
-    """The pieces of the image's file on its file system, and of the disk in the image.
+    """In how many pieces the image's file lies on its file system, and the disk in the image.
 
     Empty where they cannot be read: on devices, and where filefrag is missing or not supported.
     """

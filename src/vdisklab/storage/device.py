@@ -31,9 +31,9 @@ _RESERVE_SECONDS = 3600.0
 def loop_device(site: Site, name: str, size: int, *, allocate: bool = True) -> Iterator[Device]:
     """A loop device of `size` bytes on a new file in the site's directory.
 
-    Requests direct I/O, so that the file below is not cached twice; `loop.direct_io` says whether
-    the kernel agreed. `allocate` reserves the file's blocks, so that a measurement cannot run out
-    of room.
+    The device uses direct I/O if the kernel agrees (property `loop.direct_io`), so that the file
+    below is not cached twice. `allocate` reserves the file's blocks, so that a measurement cannot
+    run out of room.
     """
     file = site.directory / f"{name}.slice"
     with site.tracked(Kind.FILE, file):
@@ -67,9 +67,9 @@ def side_by_side(slices: Sequence[Device]) -> Device:
 def require_flushes(device: Path, block: Path = Path("/sys/block")) -> None:
     """Ensures that the kernel passes flushes to the file below a loop device.
 
-    A device whose queue/write_cache was once set to "write through" keeps that when it is attached
-    to another file (observed with Linux 6.18): every flush to it is dropped, so a guest's flushes
-    have no cost and no effect. Raises HostError if it cannot be reset.
+    A loop device keeps queue/write_cache "write through" when it is attached to another file
+    (observed with Linux 6.18). The kernel then drops every flush, so a guest's flushes cost nothing
+    and do nothing. Raises HostError if it cannot be reset.
     """
     setting = block / device.name / "queue" / "write_cache"
     try:
@@ -110,9 +110,9 @@ def _make_file(site: Site, file: Path, size: int, *, allocate: bool) -> None:
 
 
 def require_usable(host: Host, backing: BackingDevices, needed: int = 0) -> None:
-    """Raises HostError (PlanError for a contradiction) unless every device may be overwritten.
+    """Raises HostError unless every device may be overwritten and has `needed` bytes.
 
-    `needed` is the bytes that each must have. Nothing is written.
+    Raises PlanError for options that contradict each other. Writes nothing.
     """
     devices = [open_device(path) for path in backing.devices]
     _require_distinct(devices)
@@ -221,7 +221,7 @@ def _held(site: Site, path: Path) -> Iterator[None]:
 def wipe_device(host: Host, entry: Entry) -> None:
     """Removes only vdisklab's signatures from one of the user's devices.
 
-    A device whose size or serial number has changed is left alone.
+    Leaves a device alone if its size or serial number has changed.
     """
     path = Path(entry.name)
     if not path.is_block_device():

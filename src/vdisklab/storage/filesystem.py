@@ -79,7 +79,7 @@ def filesystem(
 
 
 def require_mounted(mountpoint: Path, filesystem: str) -> Mount:
-    """The mount. Raises HostError if it is not of that kind although mount succeeded."""
+    """The mount at this directory. Raises HostError if another file system is mounted there."""
     mount = mount_at(mountpoint)
     if mount is None or filesystem not in mount.filesystem:
         raise HostError(
@@ -95,8 +95,8 @@ def mkfs_command(
 ) -> tuple[str, ...]:
     """The mkfs command; the label marks the file system as vdisklab's.
 
-    `just_created` means a device that vdisklab has created from others, such as an array. It may
-    hold the file system of an earlier array that was not removed; that one may be overwritten.
+    `just_created`: vdisklab has just made the device from others, as an array is. A file system on
+    it is a leftover of an earlier array and may be overwritten.
     """
     making = _MAKING[layer.kind]
     extra = list(making.force) if just_created else []

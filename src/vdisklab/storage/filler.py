@@ -1,10 +1,10 @@
-"""A program that fills a file system with files whose gaps leave its free space in pieces.
+"""A program that fills a file system and leaves its free space in pieces.
 
     python -m vdisklab.storage.filler DIRECTORY PERCENT SEED
 
 Files of many sizes fill it first, then random ones are removed until PERCENT of it is in use, as
-when files come and go for years. They are allocated (fallocate(2)), not written: only their place
-matters.
+when files come and go for years. Files are allocated (fallocate(2)), not written: only where they
+lie matters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEFT = 0.03
 
 
 def _unused(directory: Path) -> tuple[float, float]:
-    """Two shares of the file system: what is not in use, and what files may still use.
+    """Two shares of the file system: the unused part, and the part that files may still use.
 
     Only the first includes ext4's reserve for root and what btrfs keeps for its metadata.
     """

@@ -57,7 +57,7 @@ class ImageFile:
     key_file: Path | None = None
 
     def node(self) -> Node:
-        """QEMU's protocol node of it."""
+        """The protocol node (driver and place) with which QEMU opens the image."""
         return self.target.node(self.path)
 
 
@@ -141,11 +141,11 @@ def image_file(
 def overlays(
     site: Site, target: Target, image: Image, base: ImageFile, *, name: str
 ) -> Iterator[ImageFile]:
-    """A chain of `image.backing` overlays above a base image, of which the last is the disk.
+    """A chain of `image.backing` overlays above a base image; the last one is the disk.
 
-    Each overlay gets the path's share of the disk's clusters, spread evenly, others in each; the
-    rest is read from the images below. The length of the chain is read back into `image.backing`,
-    which the cell's checks compare with the path.
+    Each overlay holds the path's share of the disk's clusters, spread evenly and different in each
+    overlay; all others are read from the images below. The length of the chain is read back into
+    `image.backing`, which the cell's checks compare with the path.
     """
     with ExitStack() as files:
         chain = [base.path]
@@ -194,8 +194,8 @@ _MOST_TRIES = 5
 def _create(site: Site, image: Image, command: Sequence[str]) -> None:
     """Creates the image. For an encrypted one, qemu-img times its key derivation.
 
-    QEMU 7.2.22, among others, fails if the kernel has not yet counted that thread's CPU time
-    (crypto/pbkdf.c, qcrypto_pbkdf2_count_iters), so then it is tried again.
+    QEMU 7.2.22 and others fail if the kernel has not yet counted that thread's CPU time
+    (crypto/pbkdf.c, qcrypto_pbkdf2_count_iters); then it is tried again.
     """
     for left in reversed(range(_MOST_TRIES if image.encrypted else 1)):
         try:
@@ -255,7 +255,7 @@ def _make(
 
 
 def _whole_size(image: Image, properties: Mapping[str, str], size: int, target: Target) -> int:
-    """The bytes of the disk: LUKS has no size of its own, so it is all of a device."""
+    """The bytes of the disk. LUKS stores no size, so on a device the disk is the whole device."""
     if isinstance(target, Device) and image.driver == "luks":
         return max(size, int(properties["image.virtual_size"]))
     return size
@@ -264,7 +264,7 @@ def _whole_size(image: Image, properties: Mapping[str, str], size: int, target: 
 def _copy_plain(
     site: Site, target: Target, path: Path, *, size: int, source: Path | None
 ) -> ImageFile:
-    """A raw image where qemu-img is not installed, as on a cloud server: a plain file."""
+    """A raw image made without qemu-img, for hosts that lack it, such as cloud servers."""
     if isinstance(target, Device) or source is None:
         raise not_installed("qemu-img")
     try:
@@ -343,7 +343,7 @@ def read_properties(
 
 
 def _compression(host: Host, path: Path, info: Mapping[str, Any]) -> str:
-    """The method of an image whose clusters are all compressed, else how many are."""
+    """The compression method if all clusters are compressed, else how many of them are."""
     checked = json.loads(host.run("qemu-img", "check", "--output=json", path, timeout=600).stdout)
     compressed = int(checked.get("compressed-clusters", 0))
     if compressed < int(checked["total-clusters"]):

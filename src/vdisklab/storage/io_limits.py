@@ -1,9 +1,9 @@
-"""Limits of the kernel on what a process may read and write: cgroups, as libvirt's <blkiotune> and
-systemd's IOReadIOPSMax set them.
+"""The kernel's I/O limits for one process (control groups), as libvirt's <blkiotune> and systemd's
+IOReadIOPSMax set them.
 
 Version 1 has blkio.throttle.*_device (Documentation/admin-guide/cgroup-v1/blkio-controller.rst),
-version 2 io.max (cgroup-v2.rst). Both limit reads and writes each. Version 1 does not limit writes
-that the page cache does later. A partition has no limit of its own: its disk has it.
+version 2 io.max (cgroup-v2.rst). Both limit reads and writes each. Version 1 does not limit later
+writes from the page cache. The limit of a partition is set on its disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Group:
                 (self.path / file).write_text(f"{device} {number}")
 
     def read(self, device: str, kind: str) -> str:
-        """The limits of reads and writes that the kernel has: `500` if they are equal."""
+        """The kernel's present limits for reads and writes: `500` if they are equal."""
         if self.is_v2:
             words = _line((self.path / "io.max").read_text(), device).split()
             values = dict(word.partition("=")[::2] for word in words)
@@ -61,7 +61,7 @@ class _Group:
 
 
 def limits_of(attachment: Attachment) -> dict[str, int]:
-    """What a path limits, `iops` or `bps`; empty without a limit."""
+    """The limits that a path sets, by `iops` or `bps`; empty without any."""
     wanted = {kind: attachment.option(f"cgroup_{kind}") for kind in _V1}
     return {kind: int(number) for kind, number in wanted.items() if number is not None}
 
@@ -104,7 +104,7 @@ def limited(
 
 
 def _group_for(pid: int, run_id: str, root: Path) -> _Group:
-    """The group to be made. It is below the root, where version 2 lets processes be moved to."""
+    """The group to make, below the root group: version 2 lets processes be moved there."""
     lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
     own = {controllers: name.lstrip("/") for _, controllers, name in lines}
     v1 = root / "blkio"
@@ -136,7 +136,7 @@ def _disk_below(file: Path) -> str:
 
 
 def _line(text: str, device: str) -> str:
-    """What follows the device in its line; empty if no line has it."""
+    """The rest of the line that begins with the device; empty without such a line."""
     lines = (line.partition(" ") for line in text.splitlines())
     return next((rest.strip() for name, _, rest in lines if name == device), "")
 

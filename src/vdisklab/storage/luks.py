@@ -27,8 +27,8 @@ def encrypted_device(
 ) -> Iterator[Device]:
     """The device below, encrypted with a new random key that no file and no command line holds.
 
-    Raises HostError if cryptsetup or the kernel's dm-crypt is missing, or does not do as it was
-    told.
+    Raises HostError if cryptsetup or the kernel's dm-crypt is missing, or the device differs from
+    the requested options.
     """
     mapped, key = site.unique(name), secrets.token_hex(32)
     node = MAPPER / mapped
@@ -56,7 +56,9 @@ def format_command(layer: Layer, device: Path, label: str) -> tuple[str, ...]:
 
 
 def open_command(layer: Layer, device: Path, mapped: str) -> tuple[str, ...]:
-    """Makes the device with the decrypted data. cryptsetup passes no discards on unless told."""
+    """The command that makes the decrypted device. Discards reach the disk only with
+    --allow-discards.
+    """
     discards = ("--allow-discards",) if layer.option("discard") else ()
     queues = ("--perf-no_read_workqueue", "--perf-no_write_workqueue")
     options = (*discards, *(() if layer.option("workqueues") else queues))
@@ -90,7 +92,9 @@ def _require_dm_crypt(host: Host, node: Path) -> None:
 
 
 def _read_back(host: Host, layer: Layer, mapped: str) -> dict[str, str]:
-    """What `cryptsetup status` says. Raises HostError if it is not what the layer's options say."""
+    """The device's properties, from `cryptsetup status`. Raises HostError if they differ from the
+    layer's options.
+    """
     status = parse_status(host.run("cryptsetup", "status", mapped).stdout)
     flags = status.get("flags", "").split()
     direct = {"no_read_workqueue", "no_write_workqueue"} <= set(flags)

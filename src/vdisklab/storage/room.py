@@ -1,4 +1,4 @@
-"""Checks that the space and the memory that are needed are available."""
+"""Checks that the host has enough disk space and memory."""
 
 from __future__ import annotations
 

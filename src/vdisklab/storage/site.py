@@ -1,4 +1,4 @@
-"""The place where stacks are built: it records what is created, and removes it again."""
+"""Where stacks are built: a site records whatever it creates, and removes it again."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Site:
         end.
 
         Raises DirtyHostError if it cannot be removed; then the ledger keeps it for `clean`. If
-        something created inside the body could not be removed, this thing is kept too, because the
-        other may depend on it: the file below a mounted device must not be removed.
+        something that the body created could not be removed, this thing stays, too: the file below
+        a mounted device must not be removed.
         """
         named, undo = _removal(kind)
         entry = self.ledger.add(named, name, **detail)
@@ -145,7 +145,7 @@ class Site:
                 yield directory
 
     def node(self, link: Path, seconds: float) -> Path:
-        """The device that a link of udev names, which may come late."""
+        """The device behind a link that udev makes, perhaps a moment later."""
 
         def there() -> Path:
             wait_until(link.exists, timeout=seconds, what=f"device {link}")
@@ -202,7 +202,7 @@ class PlannedSite(Site):
 
 
 def _removal(kind: Kind | Removable) -> tuple[str, Undo]:
-    """The ledger's name of a kind of thing, and how one is removed."""
+    """A kind of thing as the ledger names it, and the function that removes one."""
     return (kind.kind, kind.undo) if isinstance(kind, Removable) else (kind, SIMPLE_UNDO[kind])
 
 

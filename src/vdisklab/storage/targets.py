@@ -1,10 +1,10 @@
-"""Targets: what a stack of host layers ends on, and what a guest gets. A closed sum.
+"""Targets: the top of a stack of host layers, which a guest gets. A closed sum.
 
     Directory   holds files, among them images
     Device      a block device: the guest's disk itself, or an image's place
     Share       a directory that a guest mounts as its own file system
 
-Everything that differs between them is asked of the target, so a new kind is a class here.
+Code asks the target for everything that differs between them, so a new kind is one class here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What all targets have; valid while the context that made it is open.
+    """The fields of all targets; valid while the context that made the target is open.
 
     `properties` were read back from the system, named `layer.option`, such as `xfs.reflink`.
     `cached_below` are files of lower layers whose pages are in the host's page cache: emptying the
@@ -48,12 +48,13 @@ class _Place:
 
     @property
     def caches(self) -> tuple[Path, ...]:
-        """The files and devices whose pages in the host's page cache hold its data: what must be
-        emptied before a measurement."""
+        """The files and devices whose pages in the host's page cache must be dropped before a
+        measurement, because they hold the target's data.
+        """
         return (self.path, *self.cached_below)
 
     def counters(self) -> tuple[tuple[int, int], ...]:
-        """The numbers of the host's devices whose counters show what it transfers."""
+        """The numbers of the host's devices whose counters show the target's transfers."""
         number = device_below(self.path)
         return () if number is None else (number,)
 
@@ -63,7 +64,7 @@ class Directory(_Place):
     """Holds files: the work directory, or a mounted file system."""
 
     def usable(self) -> bool:
-        """True when O_DIRECT works in it: a file is written and read back.
+        """True when O_DIRECT works in the directory, tried by writing a file and reading it back.
 
         Raises HostError if nothing can be written: a full disk is not a lack of O_DIRECT.
         """
@@ -82,11 +83,11 @@ class Directory(_Place):
         return False
 
     def identity(self) -> str | None:
-        """The medium below, as runs store it; None if it is unknown."""
+        """The medium below, in the form that runs store; None if unknown."""
         return medium_of(self.path)
 
     def of_guest(self, _member: int) -> Directory:
-        """What a guest of a group uses: all share the directory."""
+        """The target of one guest in a group: all share the directory."""
         return self
 
     def image_path(self, name: str, form: str) -> Path:
@@ -94,7 +95,7 @@ class Directory(_Place):
         return self.path / f"{name}.{form}"
 
     def node(self, file: Path) -> Node:
-        """QEMU's protocol node of an image's file in it."""
+        """The protocol node with which QEMU opens an image file in the directory."""
         return {"driver": "file", "filename": str(file)}
 
 
@@ -115,8 +116,9 @@ class Device(_Place):
         return self.disks or (self.path,)
 
     def usable(self) -> bool:
-        """True when O_DIRECT works on it: a block is read. Raises HostError if it cannot be
-        opened for other reasons."""
+        """True when O_DIRECT works on the device, tried by reading a block. Raises HostError if it
+        cannot be opened for other reasons.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         except OSError as error:
@@ -133,11 +135,11 @@ class Device(_Place):
             os.close(descriptor)
 
     def identity(self) -> str | None:
-        """The device, as runs store it."""
+        """The device, in the form that runs store."""
         return describe_device(self.path) or str(self.path)
 
     def of_guest(self, member: int) -> Device:
-        """What a guest of a group uses, from 0: its own volume."""
+        """The target of guest `member` (from 0) in a group: its own volume."""
         return replace(self, path=self.volumes[member]) if self.volumes else self
 
     def image_path(self, _name: str, _form: str) -> Path:
@@ -145,7 +147,7 @@ class Device(_Place):
         return self.path
 
     def node(self, _file: Path) -> Node:
-        """QEMU's protocol node of the device."""
+        """The protocol node with which QEMU opens the device."""
         return {"driver": "host_device", "filename": str(self.path)}
 
     def file_system(self, mountpoint: Path, properties: Mapping[str, str]) -> Directory:
@@ -174,7 +176,7 @@ Target = Directory | Device
 def bottoms(
     layers: tuple[Layer, ...], backing: BackingDevices, directory: Path
 ) -> tuple[Target, ...]:
-    """What is below a stack: the work directory or the user's devices; nothing if it is memory."""
+    """The storage below a stack: the work directory or the user's devices; empty for memory."""
     if in_memory(layers):
         return ()
     if backing.on_devices(layers):

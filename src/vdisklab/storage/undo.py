@@ -1,6 +1,6 @@
 """Removes what vdisklab creates: at the end of a run, or for `clean` after a crash.
 
-Here are the things that several layers create; what only one creates is removed in its file.
+Things that only one layer creates are removed in that layer's file.
 
 Every function is idempotent: it does nothing if the thing no longer exists. It raises HostError,
 OSError or DirtyHostError if the thing cannot be removed; callers name the thing.
@@ -39,8 +39,8 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 def remove_file(_host: Host, entry: Entry) -> None:
     """Unlinks one file, unless it is still attached to a loop device.
 
-    After an error, a file system may be read-only. If vdisklab created it, the file is gone when
-    its disk is removed.
+    A file that cannot be unlinked because its file system became read-only is no error if vdisklab
+    created that file system: the file goes with its disk.
     """
     if _is_loop(entry.name):
         raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")
@@ -83,7 +83,7 @@ def _is_loop(file: str) -> bool:
 def _is_gone(file: Path) -> bool:
     """True if a file does not exist.
 
-    A file whose FUSE server has died exists, and may back a device.
+    A file whose FUSE server has died still exists, and may back a device.
     """
     try:
         file.stat()
@@ -228,19 +228,20 @@ def await_starting(proc: Path = Path("/proc")) -> None:
 
     In execve(2) the kernel closes the files of the old program, which frees our ledger, before it
     stores the arguments of the new one (begin_new_exec() in fs/exec.c, create_elf_tables() in
-    fs/binfmt_elf.c). One that takes longer than the deadline is somebody else's.
+    fs/binfmt_elf.c). A process without arguments at the deadline is not ours, and is ignored.
     """
     starting = set(_starting(proc))
     _wait_for_end(lambda: not starting.intersection(_starting(proc)))
 
 
 def await_programs(run_id: str, entries: Collection[Entry], proc: Path = Path("/proc")) -> None:
-    """Waits for the programs that build or remove something of a run whose vdisklab is dead.
+    """Waits for programs that a dead vdisklab has left behind, and that still build or remove
+    something.
 
-    SIGKILL of vdisklab does not end them. A `zpool create` that is killed leaves disks without a
-    label that says whose they are; one that goes on makes its pool after it was looked for. Their
-    arguments have the run's id. Those that `entries` name are killed, so they are not waited for.
-    After the deadline nothing is waited for: `tail` may show one of the run's files, too.
+    SIGKILL of vdisklab does not end them. A killed `zpool create` leaves disks without a label that
+    names their owner; one that goes on makes its pool after the search for pools. They have the
+    run's id in their arguments. Programs named by `entries` are killed instead. At the deadline the
+    wait ends without an error: a user's `tail` on a file of the run has the id, too.
     """
     killed = [entry.name.encode() for entry in entries if entry.kind == Kind.PROCESS]
     await_starting(proc)

@@ -90,7 +90,7 @@ def another_volume(
 ) -> Iterator[Path]:
     """The node of another volume in the pool that `volume` made under this name.
 
-    It goes with the pool.
+    The volume is removed with the pool.
     """
     del below
     supported = known_properties(site.host, layer)
@@ -103,7 +103,7 @@ def _volume_node(site: Site, layer: Layer, name: str, size: int, supported: froz
 
 
 def uses_zfs(layer: Layer) -> bool:
-    """True for a layer that is a pool."""
+    """True for the layers that make a pool: a dataset or a volume."""
     return layer.kind in (LayerKind.ZFS, LayerKind.ZVOL)
 
 
@@ -165,7 +165,7 @@ def parse_raid(status: str) -> str:
 def _wanted(layer: Layer, option: str, supported: frozenset[str]) -> bool:
     """Whether to set an option: it has a value, and this ZFS knows it or the path names it.
 
-    A default that an old version lacks is omitted; its actual behaviour is then read back.
+    A default that an old version lacks is not set; the actual value is read back.
     """
     if layer.option(option) is None:
         return False
@@ -300,7 +300,9 @@ def parse_arcstats(text: str) -> dict[str, int]:
 
 
 def arc_facts() -> dict[str, str]:
-    """The cache's present size and limit in bytes; empty if the kernel does not report them."""
+    """The present size and the limit of ZFS's cache in bytes; empty if the kernel does not report
+    them.
+    """
     text = read_text(STATISTICS)
     if text is None:
         return {}

@@ -33,8 +33,9 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[Device]:
 
     See Documentation/admin-guide/blockdev/zram.rst.
 
-    The kernel numbers devices itself, so the ledger knows this one by its size in bytes, of which a
-    few pages are random. What it holds hardly compresses, so it needs that much memory.
+    The kernel chooses the device's number, so the ledger knows the device by its size, made unique
+    by a few random pages. The measured data hardly compresses, so the device needs its full size in
+    memory.
     """
     if not ZRAM_CONTROL.is_dir():
         raise HostError(
@@ -89,7 +90,7 @@ def zram_devices() -> Iterator[str]:
 
 
 def remove_zram(_host: Host, entry: Entry) -> None:
-    """Removes the device of that size, and one that was added since and has no size yet."""
+    """Removes the device of that size, and any newer device that has no size yet."""
     earlier = entry.detail.get("earlier", "").split()
     for device in sorted(zram_devices()):
         directory = ZRAM_BLOCK / device
