@@ -13,11 +13,11 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.documents import HIDDEN
+from vdisklab.path.adjacent import simplicity
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, durability
 from vdisklab.path.needs import DURABLE, Need, meets
-from vdisklab.path.neighbours import simplicity
 from vdisklab.path.segments import CacheMode, PageCache
 from vdisklab.results.model import Better
 

@@ -41,11 +41,11 @@ from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import lies_in_memory
+from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
-from vdisklab.path.neighbours import neighbours
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
@@ -345,7 +345,7 @@ def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -
 def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
     """Why no setting can be changed in one line, so that no measurement would decide anything."""
     refusal = None
-    for other in neighbours(path, dialect_of(group.platform).aio_of):
+    for other in adjacent_paths(path, dialect_of(group.platform).aio_of):
         if same_image_and_bus(path, other):
             try:
                 change_of(group.disks[0], other)
@@ -366,7 +366,7 @@ def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
 
     What it costs was not measured. MEASURE if no single line makes them safe.
     """
-    for other in neighbours(path, dialect_of(group.platform).aio_of):
+    for other in adjacent_paths(path, dialect_of(group.platform).aio_of):
         usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
         if usable and meets(other, DURABLE, CrashVerdicts(disk=now.disk)):
             return DiskAdvice(

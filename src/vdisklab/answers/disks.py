@@ -29,10 +29,10 @@ from vdisklab.host.mounts import (
     is_visible_file,
     mount_of,
 )
+from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.needs import distance, other_format
-from vdisklab.path.neighbours import neighbours
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import (
@@ -325,11 +325,11 @@ def number_of(directory: Path | None) -> int | None:
 
 
 def paths_to_measure(group: DiskGroup) -> tuple[DiskPath, ...]:
-    """The group's path, its neighbours, and what its platform gives a new guest."""
+    """The group's path, the adjacent paths, and the default of its platform."""
     if group.path is None:
         return ()
     default = default_path(group)
-    others = neighbours(group.path, dialect_of(group.platform).aio_of)
+    others = adjacent_paths(group.path, dialect_of(group.platform).aio_of)
     return tuple(dict.fromkeys((group.path, *others, *(() if default is None else (default,)))))
 
 

@@ -83,8 +83,8 @@ def advise(
 ) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
 
-    It answers from stored measurements of the disk's path and its neighbours, which differ in one
-    segment. Without them it prints what to measure, how long that takes, and the command.
+    It answers from stored measurements of the disk's path and of the paths that differ from
+    it in one segment. Without them it prints what to measure, how long that takes, and the command.
     Unless you name a profile, it measures `short` in five rounds. Guests, images and
     configurations are only read.
 

@@ -75,7 +75,7 @@ class UserGuest:
     diskspd: Path | None = None
 
     def how_to_start(self) -> dict[str, Any]:
-        """Settings that are needed to start the guest again, but do not identify what is measured."""
+        """Settings that a repetition needs, but that do not identify what is measured."""
         settings = {
             "guest_boot": self.boot_seconds, "diskspd": self.diskspd and str(self.diskspd),
         }  # fmt: skip

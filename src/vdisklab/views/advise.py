@@ -149,7 +149,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
         yield (
             f"Measuring in {planned.request.directory} takes about "
             f"{format_duration(planned.seconds)} for {counted(planned.groups, 'path')} with "
-            "neighbours and touches no guest: the same command with --measure."
+            "the adjacent paths, and touches no guest: the same command with --measure."
         )
     if answer.unplaced:
         yield (

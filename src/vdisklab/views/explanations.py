@@ -10,7 +10,7 @@ from vdisklab.analysis import search
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_ROUNDS
-from vdisklab.path.neighbours import RULE as SIMPLEST
+from vdisklab.path.adjacent import RULE as SIMPLEST
 from vdisklab.views.documents.reports import Explanation, ExplanationRow, MethodDocument
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -283,7 +283,7 @@ EXPLANATIONS = (
         "winner ties path instead",
         "All paths that may be the best tie, and none of them is called the winner. Where one has "
         f"to be named it is the simplest, not the one with the highest median. {SIMPLEST}",
-        "path/neighbours.py, analysis/best.py",
+        "path/adjacent.py, analysis/best.py",
     ),
     _entry(
         "price of a need",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import PlanError
+from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import DURABLE, meets
-from vdisklab.path.neighbours import neighbours
 from vdisklab.path.platforms import NEW_GUEST_DISKS, PLATFORMS, Platform, parse_platform
 from vdisklab.path.rules import impossible
 from vdisklab.plan.matrix import expand_paths
@@ -52,9 +52,9 @@ def test_a_name_is_the_last_segment() -> None:
 
 @pytest.mark.parametrize("text", ["raw/unsafe", "qcow2/none", "raw/directsync/virtio:aio=native",
                                   "lvm/none/scsi:aio=io_uring", "raw/none/sata"])  # fmt: skip
-def test_neighbours_differ_keep_flushed_data_and_can_exist(text: str) -> None:
+def test_adjacent_paths_differ_keep_flushed_data_and_can_exist(text: str) -> None:
     path = parse_path(text)
-    others = neighbours(path)
+    others = adjacent_paths(path)
     assert path not in others
     assert len(set(others)) == len(others) >= 2
     for other in others:

@@ -1,5 +1,7 @@
-"""The neighbours of a path, which differ in one segment, and the simplest of several paths, which
-is recommended where measurements show no difference."""
+"""Paths that differ from a given one in a single segment, and the order of paths by simplicity.
+
+Where measurements show no difference, the simplest path is recommended.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,17 @@ from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
 
 
-def neighbours(
+def adjacent_paths(
     path: DiskPath, aio_of: Callable[[CacheMode], Aio] | None = None
 ) -> tuple[DiskPath, ...]:
-    """The possible paths that keep flushed data and differ in one segment, without the path itself.
+    """The possible paths that differ from this one in one segment and keep flushed data.
 
     A shared directory has none: no setting makes a disk of it.
 
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
     A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads. QEMU's default is
-    writeback, so neither is the other's neighbour. With `aio_of`, the platform chooses the aio mode
-    by the cache mode, and the threads: only the cache mode is a setting.
+    writeback, so neither is adjacent to the other. With `aio_of`, the platform derives the aio mode
+    from the cache mode, and chooses the threads: only the cache mode is varied.
     """
     settings = _settings(path) if aio_of is None else _cache_settings(path, aio_of)
     varied = () if path.shares_directory else (*settings, *_rebuilt(path))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from vdisklab.path.adjacent import simplicity
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.neighbours import simplicity
 
 ORDERED = [
     "raw/none", "raw/none/virtio:iothread=on", "raw/none/scsi", "raw/none/nvme", "raw/writeback",
