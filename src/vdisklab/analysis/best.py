@@ -32,6 +32,9 @@ chance, a cell can look noisier, or cells can look as if they shared round effec
 
 MOST_ROUNDS = 1000
 
+NEGLIGIBLE = 0.1
+"""A lead that is not worth a more complicated path."""
+
 KEPT_BACK = 0.35
 """Share of the allowed error that is not spent on Dunnett's test with three rounds, for noise that
 `pair_noise` cannot detect; divided by `more_rounds`."""
@@ -58,6 +61,10 @@ class BestSet:
     `rounds` is the median number of rounds of a competitor. `shared` is the share of the noise that
     comes from competitors being fast and slow in the same rounds (0 if that may be chance).
     `resolution` is the smallest difference of two leaders that their rounded values can show.
+
+    `close` are those of `cells` that are shown to be at most `NEGLIGIBLE` behind the leader; the
+    leader is one of them. The others may be far behind: three rounds at 12 % noise leave 16 % on
+    average between the leader and a cell that ties with it.
     """
 
     measure: MeasureKey
@@ -70,6 +77,7 @@ class BestSet:
     rounds: int
     shared: float = 0.0
     resolution: float = 0.0
+    close: tuple[MeasuredCell, ...] = ()
 
     @property
     def leader(self) -> MeasuredCell:
@@ -171,7 +179,25 @@ def best_set(
         rounds=noise.rounds,
         shared=noise.shared,
         resolution=float(noise.resolution[first].sum()),
+        close=tuple(cells[at] for at in _close(goodness, noise, may_be_best, alpha)),
     )
+
+
+def _close(
+    goodness: Floats, noise: PairNoise, may_be_best: npt.NDArray[np.intp], alpha: float
+) -> npt.NDArray[np.intp]:
+    """Those whose distance to the leader, the first, is shown to be at most `NEGLIGIBLE`.
+
+    The limits hold for all cells at once (Dunnett). That the data chose the leader makes its lead
+    look larger than it is, so these limits are on the safe side.
+    """
+    leader, others = may_be_best[:1], may_be_best[1:]
+    if not len(others):
+        return leader
+    error, freedom = noise.between(np.broadcast_to(leader, others.shape), others)
+    limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
+    behind = goodness[leader] - goodness[others] + np.array(limits) * error
+    return np.concatenate([leader, others[behind <= math.log1p(NEGLIGIBLE)]])
 
 
 def beaten(

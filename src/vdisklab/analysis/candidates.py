@@ -42,7 +42,11 @@ class Recommendation:
     considered: Annotated[int, "paths that were measured"]
     excluded: Annotated[Mapping[Need, int], "need: paths that it rules out"]
     ranking: Annotated[Ranking, "of the paths that meet all needs"]
-    cell: Annotated[MeasuredCell, "the one to use: the best, or the simplest of the ties"]
+    cell: Annotated[
+        MeasuredCell,
+        "the one to use: the best, or the leader of a tie, or the simplest that is shown to be "
+        "within 10 % of the leader",
+    ]
     ties: Annotated[
         tuple[MeasuredCell, ...],
         "the cells that may all be the best, the leader first; empty if the best is known",
@@ -91,13 +95,12 @@ def recommend_path(
     if not order:
         return None
     ties = possible_winners(ranking)
-    chosen = simplest(ties) or order[0]
+    chosen = to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])
     safe = None
     if not meets(paths[chosen], DURABLE, verdicts):
         keeping = [cell for cell in qualified if meets(paths[cell], DURABLE, verdicts)]
-        winners = possible_winners(rank(narrowed(observations, keeping), measure))
-        safe = simplest(winners)
+        safe = to_use(rank(narrowed(observations, keeping), measure))
     return Recommendation(
         measure=measure,
         needs=tuple(needs),
@@ -129,6 +132,14 @@ def recommend_path(
 def possible_winners(ranking: Ranking) -> tuple[MeasuredCell, ...]:
     """The cells that may be the best, the leader first; none without a ranking."""
     return () if ranking.best is None else ranking.best.cells
+
+
+def to_use(ranking: Ranking) -> MeasuredCell | None:
+    """The simplest cell that is the leader or is shown to be close to it; None without a ranking.
+
+    Any other cell of a tie may be far behind the leader.
+    """
+    return None if ranking.best is None else simplest(ranking.best.close)
 
 
 def simplest(cells: Iterable[MeasuredCell]) -> MeasuredCell | None:

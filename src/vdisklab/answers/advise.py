@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from vdisklab.actions.planning import load_profile
-from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
+from vdisklab.analysis.candidates import candidates, ratio_of, to_use
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
@@ -406,9 +406,9 @@ class _Comparison:
         return len(rows) > 1 and any(row.cell == self.own for row in rows)
 
     def winner(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
-        """The simplest of those that may be the best of these cells."""
+        """The best of these cells, or the one to use of those that may be the best."""
         ranking = rank_cells(narrowed(self.observations, list(cells)), self.score)
-        return simplest(possible_winners(ranking) or tuple(row.cell for row in ranking.rows[:1]))
+        return to_use(ranking) or next((row.cell for row in ranking.rows), None)
 
     def highest(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
         """The one with the highest score, whether or not it is shown to be better."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.analysis.candidates import candidates, possible_winners, ratio_of, simplest
+from vdisklab.analysis.candidates import candidates, ratio_of, to_use
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
@@ -236,8 +236,8 @@ def _measured_in(
     measure = scored.overall or Score.OVERALL.key
     ranking = rank_cells(narrowed(scored.observations, cells), measure)
     eligible = [cell for cell, path in cells.items() if not unmet(path, needs, verdicts)]
-    winners = possible_winners(rank_cells(narrowed(scored.observations, eligible), measure))
-    better = partial(shown_better, ranking=ranking, eligible=eligible, best=simplest(winners))
+    best = to_use(rank_cells(narrowed(scored.observations, eligible), measure))
+    better = partial(shown_better, ranking=ranking, eligible=eligible, best=best)
     scores: dict[DiskPath, PathScore] = {}
     nearest_scores: dict[DiskPath, PathScore] = {}
     for path in paths if cells else ():

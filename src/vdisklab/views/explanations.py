@@ -278,11 +278,13 @@ EXPLANATIONS = (
         "Fleming & Wallace 1986",
     ),
     _entry(
-        "tie, and the simplest path",
+        "tie, and the path to take",
         "recommend, report, run, run --find, audit",
-        "winner ties path instead",
-        "All paths that may be the best tie, and none of them is called the winner. Where one has "
-        f"to be named it is the simplest, not the one with the highest median. {SIMPLEST}",
+        "winner ties path instead close",
+        "All paths that may be the best tie, and none of them is called the winner. The one to "
+        "take is the leader, by the mean of its logarithms, or the simplest path that is shown to "
+        "be at most 10 % behind the leader, at 5 % for all paths together: any other of the tie "
+        f"may be far behind. {SIMPLEST}",
         "path/adjacent.py, analysis/best.py",
     ),
     _entry(

@@ -200,7 +200,8 @@ def _choice(answer: RecommendAnswer) -> str:
     recommendation = answer.recommendation
     name = measure_name(recommendation.measure)
     if recommendation.ties:
-        return f" by {name}. {tie_advice(answer.path)}"
+        leads = recommendation.cell == recommendation.ties[0]
+        return f" by {name}. {tie_advice(answer.path, leads=leads)}"
     count, considered = len(answer.order), recommendation.considered
     if considered == 1:
         return ". It is the only path measured."

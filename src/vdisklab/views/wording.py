@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from vdisklab import numbers
-from vdisklab.analysis.best import BestSet
+from vdisklab.analysis.best import NEGLIGIBLE, BestSet
 from vdisklab.analysis.candidates import simplest
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey
@@ -20,13 +20,14 @@ LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
 
 
-_MOST_TIED = 3
-
-
-def tie_advice(path: str, ties: Sequence[str] = ()) -> str:
-    """What to do when several paths tie, `path` being the simplest of them; names a few `ties`."""
-    them = " or ".join(ties) if 1 < len(ties) <= _MOST_TIED else "one of them"
-    return f"Keep what you have if it is {them}, or take {path}: it is the simplest."
+def tie_advice(path: str, *, leads: bool) -> str:
+    """What to do when several paths tie: take the leader, or a simpler one close to it."""
+    if leads:
+        return f"It is a tie: take {path}, which leads, but is not shown to be the best."
+    return (
+        f"It is a tie: take {path}, the simplest that is shown to be at most {NEGLIGIBLE:.0%} "
+        "slower than the leader."
+    )
 
 
 def measure_name(measure: MeasureKey) -> str:
@@ -169,7 +170,7 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         yield f"Compared in {MIN_ROUNDS} rounds or more: {_rivals(outcome)}."
     if outcome.as_good:
         simple = simplest((outcome.best, *outcome.as_good))
-        yield tie_advice(str(simple))
+        yield f"Keep what you have if it is one of them, or take {simple}: it is the simplest."
     if outcome.failed:
         yield (
             f"{counted(outcome.failed, 'path')} failed, or share a segment with paths that all "

@@ -128,8 +128,8 @@ def _tie_advice(report: ReportAnswer) -> str:
     answer = report.recommendation
     if answer is None:
         return ""
-    ties = [f"`{cell.name}`" for cell in answer.recommendation.ties]
-    return tie_advice(f"`{answer.path}`", ties)
+    found = answer.recommendation
+    return tie_advice(f"`{answer.path}`", leads=found.cell in found.ties[:1])
 
 
 def _choice(report: ReportAnswer) -> dict[str, Any] | None:
