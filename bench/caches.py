@@ -1,6 +1,6 @@
 """Finds where a guest's write is when it is acknowledged, and after a flush, for each cache mode.
 
-    python bench/caches.py [--dir DIR] > bench/results/powercut-caches.json
+    python bench/caches.py [--dir DIR] > caches.json
 
 Needs root. Each acknowledged sector is looked up in the log of the host's disk, and the image's
 pages in the page cache are counted. A real guest reads how it sees its disk, under emulation where

@@ -1,20 +1,17 @@
-"""Writes the ratios of recorded campaigns (script/record-disks) into tables of a page.
+"""The ratios of recorded campaigns (script/record-disks) as tables of docs/paths.md.
 
-    .venv/bin/python bench/disks.py --docs docs/paths.md
-
-A campaign's table stands between `<!-- disks LABEL -->` and `<!-- end of disks LABEL -->`. The
-record, bench/results/disks.json.gz, is a file that `vdisklab import` reads.
+The record, bench/results/disks.json.gz, is a file that `vdisklab import` reads.
 """
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from pages import with_tables
+from pages import RESULTS
 from vdisklab import numbers
 from vdisklab.actions.campaign_files import import_campaigns
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
@@ -23,8 +20,6 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.compare import compare_pairs
 from vdisklab.answers.loading import open_results
 from vdisklab.results.store import Store
-
-RESULTS = Path(__file__).parent / "results" / "disks.json.gz"
 
 QCOW2, RAW = "tmpfs/qcow2/none", "tmpfs/raw/none"
 THREAD = f"{RAW}/virtio:iothread=on"
@@ -62,6 +57,17 @@ class Row:
     rates: tuple[Comparison, ...]
 
 
+def shown(words: Sequence[str]) -> str:
+    """The table of the campaign with a label."""
+    (label,) = words
+    return _tables()[label]
+
+
+@cache
+def _tables() -> dict[str, str]:
+    return dict(tables(RESULTS / "disks.json.gz"))
+
+
 def tables(record: Path) -> Iterator[tuple[str, str]]:
     """Each campaign's label, and its table in Markdown: the pairs that were measured."""
     with tempfile.TemporaryDirectory() as directory:
@@ -97,18 +103,3 @@ def cell(rate: Comparison) -> str:
     interval = numbers.ratio_interval(rate.ratio.low, rate.ratio.high)
     text = f"{numbers.ratio(rate.ratio.ratio)} ({interval})"
     return f"**{text}**" if rate.verdict in (Verdict.A_BETTER, Verdict.B_BETTER) else text
-
-
-def main() -> None:
-    """Writes the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--docs", type=Path, required=True)
-    page: Path = parser.parse_args().docs
-    text = page.read_text()
-    for label, content in tables(RESULTS):
-        text = with_tables(text, f"disks {label}", content)
-    page.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

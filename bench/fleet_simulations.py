@@ -1,7 +1,7 @@
 """The simulations of docs/proofs.md on fleets: how often an answer from many hosts is wrong.
 
     bench/fleet_simulations.py [--fleets 1000] [--seed 1] [--only NAME …] [--json FILE]
-    bench/fleet_simulations.py --from bench/results/fleet-simulations.json --docs docs/proofs.md
+    bench/fleet_simulations.py --from bench/results/fleet-simulations.json
 
 Draws fleets (cells x hosts x rounds; hosts, cells on hosts, rounds and runs have effects of their
 own) and gives them to the program's functions:
@@ -15,8 +15,8 @@ own) and gives them to the program's functions:
 * classes: two classes of hosts need the same path. Wrong: the test of the profiles, or a path that
   is shown to beat the fleet's in a class. Found: another path is 10 % better in one class.
 
-One process, numpy only. --json keeps all numbers with the seed; --docs writes them as tables into a
-page, between the marks `fleet simulations NAME`.
+One process, numpy only. --json keeps all numbers with the seed; bench/pages.py writes them into the
+page as tables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from pages import simulation_options, with_tables
+from pages import record_of, simulation_options
 from vdisklab.analysis.fleet.agreement import agreement
 from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers
@@ -312,11 +312,10 @@ def table_of(name: str, rows: Table) -> str:
     return _crossed(rows, *SIMULATIONS[name][1])
 
 
-def with_results(page: str, record: Mapping[str, Any]) -> str:
-    """The page with the tables of all results. Raises ValueError for missing marks."""
-    for name, rows in record["results"].items():
-        page = with_tables(page, f"fleet simulations {name}", table_of(name, rows))
-    return page
+def shown(words: Sequence[str]) -> str:
+    """The table of a simulation in the record."""
+    (name,) = words
+    return table_of(name, record_of("fleet-simulations.json")["results"][name])
 
 
 def main() -> int:
@@ -333,9 +332,6 @@ def main() -> int:
             if given.json:
                 text = json.dumps(record, indent=1, default=float)
                 given.json.write_text(text + "\n", encoding="utf-8")
-    if given.docs:
-        page = given.docs.read_text(encoding="utf-8")
-        given.docs.write_text(with_results(page, record), encoding="utf-8")
     for name, rows in record["results"].items():
         print(f"{name}\n\n{table_of(name, rows)}\n")
     return 0

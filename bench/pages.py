@@ -1,24 +1,62 @@
-"""What the benchmarks share: options of simulations, and tables in a page of the documentation."""
+"""Prints the tables of the documentation anew from their records, and options of simulations.
+
+    .venv/bin/python bench/pages.py docs/*.md
+
+In a page a table lies between two lines. The first names a program beside this file and its words:
+
+    <!-- record: powercut_matrix.py models rows=stack,cache,client columns=model -->
+    <!-- end of record -->
+
+`shown(words)` of the program returns what lies between them. tests/unit/test_pages.py compares.
+"""
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import json
 import re
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+_TABLE = re.compile(r"<!-- record: (?P<command>.*?) -->\n.*?<!-- end of record -->", re.DOTALL)
 
 
-def with_tables(page: str, name: str, tables: str) -> str:
-    """The page with the tables between the marks of `name`. Raises ValueError without marks."""
-    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    text, count = re.subn(
-        f"({re.escape(start)}).*?({re.escape(end)})",
-        lambda match: f"{match[1]}\n\n{tables}\n\n{match[2]}",
+def record_of(name: str) -> Any:  # noqa: ANN401 - a record's own form
+    """The content of a record in `results/`, such as `search.json` or `powercut.json.gz`."""
+    content = (RESULTS / name).read_bytes()
+    return json.loads(gzip.decompress(content) if name.endswith(".gz") else content)
+
+
+def keep_record(name: str, record: object) -> None:
+    """Writes a compressed record; equal records are equal files."""
+    text = json.dumps(record, separators=(",", ":"))
+    (RESULTS / name).write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def commands(page: str) -> list[str]:
+    """The commands of a page's tables."""
+    return [match["command"] for match in _TABLE.finditer(page)]
+
+
+def refreshed(page: str) -> str:
+    """The page with its tables made from the records again."""
+    return _TABLE.sub(
+        lambda match: (
+            f"<!-- record: {match['command']} -->\n\n{_shown(match['command'])}\n\n"
+            "<!-- end of record -->"
+        ),
         page,
-        flags=re.DOTALL,
     )
-    if count != 1:
-        raise ValueError(f"the page lacks the marks {start} and {end}")
-    return text
+
+
+def _shown(command: str) -> str:
+    program, *words = command.split()
+    shown: Callable[[list[str]], str] = import_module(program.removesuffix(".py")).shown
+    return shown(words)
 
 
 def simulation_options(
@@ -33,5 +71,16 @@ def simulation_options(
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--json", type=Path, help="keep all numbers here; others in it stay")
     parser.add_argument("--from", dest="kept", type=Path, help="simulate nothing, read this")
-    parser.add_argument("--docs", type=Path, help="write the tables into this page")
     return parser
+
+
+def main() -> None:
+    """Rewrites the pages of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("pages", nargs="+", type=Path)
+    for page in parser.parse_args().pages:
+        page.write_text(refreshed(page.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,26 +1,22 @@
 """Condenses verdicts of `vdisklab powercut --format json` into a record, and records into tables.
 
     vdisklab powercut PATHS... --format json > verdicts.json
-    python bench/powercut_matrix.py verdicts.json... > bench/results/powercut-guest.json
-    python bench/powercut_matrix.py --onto bench/results/powercut-guest.json verdicts.json... > new
-    python bench/powercut_matrix.py --again bench/results/powercut-guest.json --dir DIR > new
-    python bench/powercut_matrix.py --refresh docs/powercut.md
+    python bench/powercut_matrix.py keep guest verdicts.json...
+    python bench/powercut_matrix.py add guest verdicts.json...
+    python bench/powercut_matrix.py again guest --dir DIR > new
+    python bench/powercut_matrix.py show guest rows=bus,client where=client:never
 
-`--again` asks all questions of a record on this machine, with the QEMU in PATH. Killed, the same
-command continues, since it keeps its answers in a database in DIR.
+All records are in bench/results/powercut.json.gz, by their names; without words, `show` lists them.
+`again` asks all questions of a record on this machine, with the QEMU in PATH. Killed, the same
+command continues, since it keeps its answers in a database in DIR. If several answers have the same
+question, the last one counts. `add` adds answers to an older record of the same machine.
 
-If several answers have the same question, the last one counts. `--onto` adds answers to an older
-record of the same machine. A table is written into a page between the lines
-
-    <!-- table: powercut-guest.json rows=bus,client where=client:never -->
-    <!-- end -->
-
-with a column for each cache mode (with `columns=model`: for each failure model; with
+A table has a column for each cache mode (with `columns=model`: for each failure model; with
 `columns=cache,model`: for each pair), and a sentence about its data. In a cell, `ok 40` means that
-all promises were kept in 40 judged states, `ok all 17` that there are no other states, and `LOSS 3
-of 40` that 3 states broke a promise; an outcome other than a lost sector is named. With
-`cells=sums` a cell may have several verdicts, and counts them. The record of `bench/caches.py`
-has its own kind of table: `<!-- table: powercut-caches.json -->`.
+all acknowledged writes were there in 40 judged states, `ok all 17` that there are no other states,
+and `LOSS 3 of 40` that 3 states lost some; an outcome other than a lost sector is named. With
+`cells=sums` a cell may have several verdicts, and counts them. The record `caches` of
+`bench/caches.py` has its own kind of table. bench/pages.py writes tables into a page.
 """
 
 from __future__ import annotations
@@ -28,14 +24,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pages import keep_record, record_of
 from powercut_again import ask_again
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import FailureModel
@@ -46,29 +41,21 @@ from vdisklab.results.power_cut import DURING, MODEL
 Record = dict[str, Any]
 Verdict = Mapping[str, Any]
 
-_COUNTS = ("wanted", "afterlives")
+_COUNTS = ("sampling", "post_recovery_states")
 """Settings that only say how many states are judged, so that the question stays the same."""
 
-_STORED = {
-    "post_recovery_states": "afterlives",
-    "sampling": "wanted",
-    "flushes.unrequested": "flushes.unasked",
-}
+NAME = "powercut.json.gz"
 
-RESULTS = Path(__file__).parent / "results"
-
-_KEPT = ("path", "client", "access", "survives", "states", "possible", "exhaustive", "promises",
-         "flushes", "afterlives", "outcomes", "failure")  # fmt: skip
-_SEEN = ("guest.queue.write_cache", "guest.queue.fua", "guest.cache_type", "qemu.write_cache",
-         "guest.ata.write_cache", "guest.sqlite", "flushes.unasked")  # fmt: skip
-_TABLE = re.compile(r"<!-- table: (.*?) -->\n.*?<!-- end -->", re.DOTALL)
+_KEPT = ("path", "client", "access", "survives", "states", "possible", "exhaustive", "acknowledged",
+         "flushes", "post_recovery_states", "outcomes", "failure")  # fmt: skip
+_OBSERVED = ("guest.queue.write_cache", "guest.queue.fua", "guest.cache_type", "qemu.write_cache",
+         "guest.ata.write_cache", "guest.sqlite", "flushes.unrequested")  # fmt: skip
 
 
 def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
     """The verdicts, with the settings that they share stated once."""
     documents = list(documents)
-    recorded = (_recorded(each) for found in documents for each in found["verdicts"])
-    answers = {_question(each): each for each in recorded}
+    answers = {_question(each): each for found in documents for each in found["verdicts"]}
     verdicts = list(answers.values())
     hosts = [{**each["host"], "machine_id": None} for each in verdicts]
     if len({(each["kernel"], each["qemu"]) for each in hosts}) > 1:
@@ -77,30 +64,21 @@ def compact(documents: Iterable[Mapping[str, Any]]) -> Record:
     shared = _shared(settings)
     return {
         "host": {key: value for key, value in hosts[0].items() if key != "machine_id"},
-        "accelerator": verdicts[0]["seen"].get("guest.accelerator"),
+        "accelerator": verdicts[0]["observed"].get("guest.accelerator"),
         "settings": shared,
         "controls": _controls(documents),
         "verdicts": [
             {key: verdict[key] for key in _KEPT}
             | {"seconds": round(verdict["wall_seconds"], 1)}
             | {"settings": _without(shared, of)}
-            | {"seen": {key: verdict["seen"][key] for key in _SEEN if key in verdict["seen"]}}
+            | {
+                "observed": {
+                    key: verdict["observed"][key] for key in _OBSERVED if key in verdict["observed"]
+                }
+            }
             | _example(verdict)
             for verdict, of in zip(verdicts, settings, strict=True)
         ],
-    }
-
-
-def _recorded(verdict: Verdict) -> Record:
-    """A verdict of an answer under the keys of records, which are those of databases."""
-    settings = {_STORED.get(key, key): value for key, value in verdict["settings"].items()}
-    seen = {_STORED.get(key, key): value for key, value in verdict["observed"].items()}
-    return {
-        **verdict,
-        "promises": verdict["acknowledged"],
-        "afterlives": verdict["post_recovery_states"],
-        "settings": settings,
-        "seen": seen,
     }
 
 
@@ -168,11 +146,11 @@ def _by_row(verdicts: Sequence[Verdict]) -> list[Verdict]:
     So verdicts that were added later come next to those of the same bus.
     """
 
-    def first_seen(axis: str) -> dict[str, int]:
+    def first_observed(axis: str) -> dict[str, int]:
         values = dict.fromkeys(_AXES[axis](parse_path(v["path"]), v) for v in verdicts)
         return {value: number for number, value in enumerate(values)}
 
-    stacks, buses = first_seen("stack"), first_seen("bus")
+    stacks, buses = first_observed("stack"), first_observed("bus")
     caches, clients = list(WriteCache), list(ClientKind)
 
     def place(verdict: Verdict) -> tuple[int, ...]:
@@ -193,8 +171,8 @@ def _question(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {f"wanted.{name}": value for name, value in settings["wanted"].items()}
-    return {name: value for name, value in settings.items() if name != "wanted"} | wanted
+    sampling = {f"sampling.{name}": value for name, value in settings["sampling"].items()}
+    return {name: value for name, value in settings.items() if name != "sampling"} | sampling
 
 
 def _example(verdict: Verdict) -> dict[str, Any]:
@@ -212,24 +190,12 @@ def _controls(documents: Iterable[Mapping[str, Any]]) -> list[Record]:
     return list(found.values())
 
 
-def spelled(record: Record) -> str:
-    """The record as JSON, one line for each verdict and control."""
-    members = []
-    for name, value in record.items():
-        if isinstance(value, list):
-            lines = ",\n".join(f"    {json.dumps(each)}" for each in value)
-            members.append(f'  "{name}": [\n{lines}\n  ]')
-        else:
-            members.append(f'  "{name}": {json.dumps(value)}')
-    return "{\n" + ",\n".join(members) + "\n}\n"
-
-
 def cell(verdict: Verdict) -> str:
     """The text of a verdict's cell."""
     if verdict["failure"] is not None:
         return f"failed: {verdict['failure']}"
     if verdict["survives"] is None:
-        return "no promise"
+        return "no writes"
     states = f"all {verdict['states']}" if verdict["exhaustive"] else str(verdict["states"])
     if verdict["survives"]:
         return f"ok {states}"
@@ -249,16 +215,26 @@ def _setting(name: str) -> Callable[[DiskPath, Verdict], str]:
     return value
 
 
-def _seen(name: str) -> Callable[[DiskPath, Verdict], str]:
+def _observed(name: str) -> Callable[[DiskPath, Verdict], str]:
     def value(_path: DiskPath, verdict: Verdict) -> str:
-        return str(verdict["seen"].get(name, ""))
+        return str(verdict["observed"].get(name, ""))
 
     return value
+
+
+def _grows(path: DiskPath, _verdict: Verdict) -> str:
+    """Whether new blocks need a new place: in a thin image, in a chain, above a snapshot."""
+    image = path.image
+    return (
+        "yes" if image and (image.is_thin or image.backing or image.option("snapshots")) else "no"
+    )
 
 
 _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
     "host": lambda path, _verdict: str(path.stack),
     "image": lambda path, _verdict: str(path.image),
+    "format": lambda path, _verdict: "" if path.image is None else path.image.format.value,
+    "grows": _grows,
     "stack": lambda path, _verdict: f"{path.stack}/{path.image}",
     "bus": lambda path, _verdict: path.attachment.bus.value,
     "device": lambda path, _verdict: str(path.attachment),
@@ -269,9 +245,9 @@ _AXES: Mapping[str, Callable[[DiskPath, Verdict], str]] = {
     "cache": lambda path, _verdict: path.cache.value,
     "model": lambda _path, verdict: str(verdict["settings"].get(MODEL, FailureModel.POWER)),
     "during": _setting(DURING),
-    "guest_queue": _seen("guest.queue.write_cache"),
-    "guest_drive": _seen("guest.ata.write_cache"),
-    "qemu": _seen("qemu.write_cache"),
+    "guest_queue": _observed("guest.queue.write_cache"),
+    "guest_drive": _observed("guest.ata.write_cache"),
+    "qemu": _observed("qemu.write_cache"),
 }
 
 
@@ -290,9 +266,9 @@ class Wish:
     sums: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Wish:
-        """Reads `FILE rows=A,B [columns=D,E] [where=C:VALUE,...] [cells=sums]`."""
-        record, *options = text.split()
+    def parse(cls, words: Sequence[str]) -> Wish:
+        """Reads `NAME rows=A,B [columns=D,E] [where=C:VALUE,...] [cells=sums]`."""
+        record, *options = words
         given = dict(option.split("=", 1) for option in options)
         return cls(
             record,
@@ -383,11 +359,11 @@ def _places(counts: Mapping[str, int]) -> str:
 def basis(record: Record, verdicts: Sequence[Verdict]) -> str:
     """The data of a table, as a sentence."""
     states = sum(each["states"] for each in verdicts)
-    afterlives = sum(each["afterlives"] for each in verdicts)
+    later = sum(each["post_recovery_states"] for each in verdicts)
     seconds = sum(each["seconds"] for each in verdicts)
     took = f"{seconds / 60:.0f} minutes" if seconds > 100 else f"{seconds:.0f} seconds"
     return (
-        f"{len(verdicts)} questions, {states:,} states ({afterlives:,} with post-recovery writes) "
+        f"{len(verdicts)} questions, {states:,} states ({later:,} with post-recovery writes) "
         f"in {took}; {_passed(record['controls'])}."
     )
 
@@ -400,47 +376,165 @@ def _passed(controls: Sequence[Record]) -> str:
     return f"the {len(controls)} controls passed first, {times}"
 
 
-def refreshed(page: str) -> str:
-    """The page with its tables made from the records again."""
+_BLOCK = (
+    "models modes matrix hosts every-state killed-hosts block qemu10 qemu10-chains qemu10-modes"
+)
+_DEAD = "model:plp|host-crash"
+_RULES: Sequence[tuple[str, str, str]] = (
+    (
+        "A guest that flushes loses nothing, on ext4, XFS and btrfs, in any mode but `unsafe`",
+        _BLOCK,
+        "client:flushes,host:ext4|xfs|btrfs,cache:none|writeback|writethrough|directsync",
+    ),
+    (
+        "`unsafe` loses what was flushed, if the host dies",
+        _BLOCK,
+        "client:flushes,cache:unsafe,model:power|plp|host-crash",
+    ),
+    (
+        "`unsafe` keeps what was flushed, if only QEMU or the guest dies",
+        _BLOCK,
+        "client:flushes,cache:unsafe,model:qemu-killed|guest-reset",
+    ),
+    (
+        "Never flushed: `writethrough` and `directsync` keep it, on ext4, XFS and btrfs",
+        _BLOCK,
+        "client:never,host:ext4|xfs|btrfs,cache:writethrough|directsync",
+    ),
+    (
+        "Never flushed: `none` and `writeback` lose it above a disk with a volatile cache",
+        _BLOCK,
+        "client:never,cache:none|writeback,model:power",
+    ),
+    (
+        "Never flushed: `none` keeps it above a disk with power-loss protection, and if the kernel "
+        "crashes, in a full image on ext4 or XFS",
+        _BLOCK,
+        f"client:never,cache:none,grows:no,host:ext4|xfs,{_DEAD}",
+    ),
+    (
+        "… and loses it there in a thin image, a chain, or above a snapshot",
+        _BLOCK,
+        f"client:never,cache:none,grows:yes,host:ext4|xfs,{_DEAD}",
+    ),
+    (
+        "… and on btrfs and ZFS in any image",
+        _BLOCK + " zfs-models",
+        f"client:never,cache:none,host:btrfs|zfs,{_DEAD}",
+    ),
+    (
+        "Never flushed: `writeback` loses it, if the host dies",
+        _BLOCK,
+        "client:never,cache:writeback,model:power|plp|host-crash",
+    ),
+    (
+        "A killed QEMU costs a raw or a full image nothing",
+        _BLOCK,
+        "client:never,cache:none|writeback|unsafe,grows:no,model:qemu-killed",
+    ),
+    (
+        "A killed QEMU costs a thin qcow2 image or a chain what was not flushed",
+        _BLOCK,
+        "client:never,cache:none|writeback|unsafe,grows:yes,format:qcow2,model:qemu-killed",
+    ),
+    ("A reset of the guest costs nothing", _BLOCK + " models-guest", "model:guest-reset"),
+    (
+        "A snapshot, commit, mirror or resize meanwhile costs a guest that flushes nothing",
+        "during",
+        "client:flushes",
+    ),
+    (
+        "Mount options: with `barrier=off` flushed writes are lost",
+        "options",
+        "client:flushes,host:ext4:barrier=off|btrfs:barrier=off",
+    ),
+    ("vmdk and vdi lose flushed writes, later", "formats", "client:flushes,format:vmdk|vdi"),
+    (
+        "QEMU's NVMe device with a write cache loses forced writes (FUA)",
+        "guest",
+        "client:fua,bus:nvme,write_cache:on",
+    ),
+    (
+        "A guest that was told to send no flushes (`--driver queue`) loses what it syncs",
+        "drivers",
+        "client:flushes,driver:queue",
+    ),
+    (
+        "SQLite with `synchronous=EXTRA` keeps every COMMIT, in a directory, too",
+        "sqlite shares",
+        "client:sqlite-extra,host:ext4|xfs|btrfs,bus:virtio|virtiofs|9p",
+    ),
+)
+"""What the records show: a sentence, the records, and which of their verdicts it is about."""
 
-    def replacement(match: re.Match[str]) -> str:
-        return f"<!-- table: {match[1]} -->\n\n{_content(match[1])}\n\n<!-- end -->"
 
-    return _TABLE.sub(replacement, page)
+def rules(records: Mapping[str, Record]) -> str:
+    """Each rule, and on how many of the questions it is about everything was kept."""
+    lines = ["| what | kept on | states judged |", "|---|---|---|"]
+    for sentence, names, where in _RULES:
+        verdicts = chosen(records, names.split(), Wish.parse(["", "rows=host", f"where={where}"]))
+        kept = sum(each["survives"] is True for each in verdicts)
+        states = sum(each["states"] for each in verdicts)
+        lines.append(f"| {sentence} | {kept:,} of {len(verdicts):,} questions | {states:,} |")
+    return "\n".join(lines)
 
 
-def _content(wish_text: str) -> str:
-    record = json.loads((RESULTS / wish_text.partition(" ")[0]).read_text())
+def chosen(records: Mapping[str, Record], names: Sequence[str], wish: Wish) -> list[Verdict]:
+    """The verdicts that a filter takes, with their whole settings."""
+    whole = (
+        {**each, "settings": records[name]["settings"] | each["settings"]}
+        for name in names
+        for each in records[name]["verdicts"]
+        if each["failure"] is None and each["survives"] is not None
+    )
+    return [each for each in whole if wish.takes(each)]
+
+
+def shown(words: Sequence[str]) -> str:
+    """The table of a record with these axes and this filter, and a sentence about its data."""
+    if words[0] == "rules":
+        return rules(record_of(NAME))
+    record = record_of(NAME)[words[0]]
     if "modes" in record:
         return cache_table(record)
-    wish = Wish.parse(wish_text)
+    wish = Wish.parse(words)
     verdicts = [each for each in record["verdicts"] if wish.takes(each)]
     if not verdicts:
-        raise SystemExit(f"no verdict fits `{wish_text}`")
+        raise SystemExit(f"no verdict fits `{' '.join(words)}`")
     return f"{table(verdicts, wish)}\n\n{basis(record, verdicts)}"
+
+
+def overview(records: Mapping[str, Record]) -> str:
+    """A line for each record: its name and its size."""
+    return "\n".join(
+        f"{name}: {len(record.get('verdicts', ()))} questions, "
+        f"QEMU {record['host']['qemu'].split()[0]}"
+        for name, record in sorted(records.items())
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--refresh", action="store_true", help="make a page's tables again")
-    parser.add_argument("--onto", metavar="RECORD", type=Path, help="add the verdicts to a record")
-    parser.add_argument("--again", action="store_true", help="ask a record's questions here")
-    parser.add_argument("--dir", type=Path, default=Path(), help="for --again: place to work in")
-    parser.add_argument("files", nargs="+", type=Path)
-    options = parser.parse_args()
-    if options.refresh:
-        for page in options.files:
-            page.write_text(refreshed(page.read_text()))
-        return
-    documents = [json.loads(file.read_text()) for file in options.files]
-    if options.again:
-        work = options.dir.absolute()
-        database = f"sqlite:///{work / 'powercut-again.db'}"
-        documents = [ask_again(record, work, database) for record in documents]
-    record = compact(documents)
-    if options.onto is not None:
-        record = joined(json.loads(options.onto.read_text()), record)
-    sys.stdout.write(spelled(record))
+    parser.add_argument("verb", choices=["keep", "add", "again", "show"])
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("words", nargs="*", help="files of verdicts, or the words of a table")
+    parser.add_argument("--dir", type=Path, default=Path(), help="for again: place to work in")
+    given = parser.parse_args()
+    records: dict[str, Record] = record_of(NAME)
+    match given.verb:
+        case "show" if given.name is None:
+            print(overview(records))
+        case "show":
+            print(shown([given.name, *given.words]))
+        case "again":
+            work = given.dir.absolute()
+            database = f"sqlite:///{work / 'powercut-again.db'}"
+            print(json.dumps(compact([ask_again(records[given.name], work, database)]), indent=1))
+        case _:
+            record = compact(json.loads(Path(file).read_text()) for file in given.words)
+            if given.verb == "add":
+                record = joined(records[given.name], record)
+            keep_record(NAME, dict(sorted({**records, given.name: record}.items())))
 
 
 if __name__ == "__main__":

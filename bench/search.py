@@ -2,7 +2,7 @@
 
     bench/search.py [--replays 300] [--seed 1] [--only TEXT] [--methods NAME ...] [--json FILE]
         [RECORDED.json.gz ...]
-    bench/search.py --from bench/results/search.json [--docs docs/proofs.md]
+    bench/search.py --from bench/results/search.json
 
 Replays the search, its predecessor (elimination, which knows no structure), successive halving and
 measuring everything, on simulated campaigns and on recorded exhaustive ones (files of `vdisklab
@@ -19,8 +19,8 @@ the true best by at most the margin. There are three kinds of true best:
 One process; --replays is the number for the cheapest campaigns, others take fewer (the table says
 how many). --only replays the campaigns whose name contains a text, --methods replays some methods;
 both keep the others of --json. Each replay has random numbers of its own, so a method's answers do
-not depend on what else is replayed. Prints the table of docs/proofs.md as Markdown; --docs writes
-it into a page between its marks.
+not depend on what else is replayed. Prints the table of docs/proofs.md as Markdown; bench/pages.py
+writes it there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ import itertools
 import json
 import math
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -47,6 +46,7 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).parent))
 from elimination import eliminate
 from machine import machine_facts
+from pages import record_of
 from vdisklab.analysis.observations import Floats, MeasureKey, observe
 from vdisklab.analysis.path_model import PathModel
 from vdisklab.analysis.search import Rules, first_cells, goodness, next_cells, search_state
@@ -55,7 +55,6 @@ from vdisklab.results.exchange import read_export
 from vdisklab.results.model import Run
 
 RESULTS = Path(__file__).parent / "results"
-MARKS = ("<!-- bench/search.py -->", "<!-- end of bench/search.py -->")
 DRIFT = 0.15
 """Standard deviation of the random walk over one full round, and of the slope inside it."""
 
@@ -460,18 +459,9 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def with_tables(page: str, results: dict[str, Any]) -> str:
-    """The page with the tables between its marks. Raises ValueError for a page without marks."""
-    start, end = (re.escape(mark) for mark in MARKS)
-    text, count = re.subn(
-        f"({start}).*?({end})",
-        lambda match: f"{match[1]}\n\n{tables(results)}\n\n{match[2]}",
-        page,
-        flags=re.DOTALL,
-    )
-    if count != 1:
-        raise ValueError(f"the page lacks the marks {MARKS[0]} and {MARKS[1]}")
-    return text
+def shown(_words: Sequence[str]) -> str:
+    """The table of the record."""
+    return tables(record_of("search.json"))
 
 
 def campaigns(files: Sequence[Path]) -> list[Campaign]:
@@ -499,15 +489,11 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--json", type=Path, help="keep all numbers here")
     parser.add_argument("--from", dest="kept", type=Path, help="replay nothing, read this")
-    parser.add_argument("--docs", type=Path, help="write the tables into this page")
     given = parser.parse_args()
     if given.kept:
         results = json.loads(given.kept.read_text(encoding="utf-8"))
     else:
         results = _replay_all(given)
-    if given.docs:
-        page = given.docs.read_text(encoding="utf-8")
-        given.docs.write_text(with_tables(page, results), encoding="utf-8")
     print(tables(results))
     return 0
 

@@ -1,7 +1,7 @@
 """The simulations of docs/proofs.md: how often answers are wrong, and what they can show.
 
     bench/simulations.py [--campaigns 1000] [--seed 1] [--only NAME …] [--json FILE]
-    bench/simulations.py --from bench/results/simulations.json --docs docs/proofs.md
+    bench/simulations.py --from bench/results/simulations.json
 
 Draws campaigns (cells x rounds; rounds drift by 15 %) and gives them to the program's functions:
 
@@ -20,8 +20,8 @@ Draws campaigns (cells x rounds; rounds drift by 15 %) and gives them to the pro
 * modes: the 99.99 % quantile of the distance of two groups in normal noise (500 cells a campaign),
   and the share of cells beyond the program's limit.
 
-One process, numpy only. --json keeps all numbers with the seed; --docs writes them as tables into a
-page, between the marks `simulations NAME`.
+One process, numpy only. --json keeps all numbers with the seed; bench/pages.py writes them into the
+page as tables.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import numpy.typing as npt
 import vdisklab.analysis.best as best_module
 import vdisklab.analysis.diagnostics.values as values_module
 import vdisklab.analysis.pair_noise as pair_noise_module
-from pages import simulation_options, with_tables
+from pages import record_of, simulation_options
 from vdisklab.analysis.additive import Fit, Usable, fit
 from vdisklab.analysis.best import BestSet, beaten, best_set, critical, dunnett
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_round_diagnostics
@@ -714,11 +714,10 @@ def simulated(names: Sequence[str], campaigns: int, seed: int) -> dict[str, Any]
     }
 
 
-def with_results(page: str, found: Mapping[str, Any]) -> str:
-    """The page with the tables of all results. Raises ValueError for missing marks."""
-    for name, rows in found["results"].items():
-        page = with_tables(page, f"simulations {name}", SIMULATIONS[name].shown(rows))
-    return page
+def shown(words: Sequence[str]) -> str:
+    """The table of a simulation in the record."""
+    (name,) = words
+    return SIMULATIONS[name].shown(record_of("simulations.json")["results"][name])
 
 
 def main() -> int:
@@ -735,9 +734,6 @@ def main() -> int:
             if given.json:
                 text = json.dumps(found, indent=1, default=float)
                 given.json.write_text(text + "\n", encoding="utf-8")
-    if given.docs:
-        page = given.docs.read_text(encoding="utf-8")
-        given.docs.write_text(with_results(page, found), encoding="utf-8")
     for name, rows in found["results"].items():
         print(f"{name}\n\n{SIMULATIONS[name].shown(rows)}\n")
     return 0

@@ -1,9 +1,8 @@
-"""The simulations on fleets in a small form; the tables of docs/proofs.md are their record's."""
+"""The simulations on fleets in a small form, and the limits of their record."""
 
 from __future__ import annotations
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,32 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.unit.pages import bench as program
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "bench" / "results" / "fleet-simulations.json"
 
 
 @pytest.fixture(scope="module")
 def bench() -> dict[str, Any]:
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        return runpy.run_path(str(ROOT / "bench" / "fleet_simulations.py"))
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
+    return program("fleet_simulations.py")
 
 
 def most(share: float, trials: int) -> float:
     """What a true share exceeds in one of forty trials."""
     return float(share + 2 * (share * (1 - share) / trials) ** 0.5)
-
-
-def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "proofs.md").read_text()
-    record = json.loads(RECORD.read_text())
-    assert set(record["results"]) == set(bench["SIMULATIONS"])
-    assert bench["with_results"](page, record) == page, (
-        "run .venv/bin/python bench/fleet_simulations.py --from "
-        "bench/results/fleet-simulations.json --docs docs/proofs.md"
-    )
 
 
 def test_the_record_keeps_its_limits() -> None:

@@ -1,16 +1,15 @@
-"""The simulations of docs/proofs.md run, and its tables are those of their record."""
+"""The simulations of docs/proofs.md run, and their record keeps its limits."""
 
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.unit.pages import bench as program
 from vdisklab.analysis import pair_noise
 
 ROOT = Path(__file__).parents[2]
@@ -19,27 +18,7 @@ RECORD = ROOT / "bench" / "results" / "simulations.json"
 
 @pytest.fixture(scope="module")
 def bench() -> dict[str, Any]:
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        return runpy.run_path(str(ROOT / "bench" / "simulations.py"))
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
-
-
-def test_the_tables_are_those_of_the_record(bench: dict[str, Any]) -> None:
-    page = (ROOT / "docs" / "proofs.md").read_text()
-    record = json.loads(RECORD.read_text())
-    assert set(record["results"]) == set(bench["SIMULATIONS"])
-    assert bench["with_results"](page, record) == page, (
-        "run .venv/bin/python bench/simulations.py --from bench/results/simulations.json "
-        "--docs docs/proofs.md"
-    )
-
-
-def test_a_page_without_marks_is_left_alone(bench: dict[str, Any]) -> None:
-    record = json.loads(RECORD.read_text())
-    with pytest.raises(ValueError, match="lacks the marks"):
-        bench["with_results"]("# Nothing", record)
+    return program("simulations.py")
 
 
 @pytest.mark.parametrize(

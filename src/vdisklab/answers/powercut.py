@@ -109,12 +109,13 @@ def crash_verdict(cut: PowerCut) -> CrashVerdict:
         outcomes={outcome_words(outcome): count for outcome, count in cut.outcomes.items()},
         counterexample=first and replace(first, outcome=outcome_words(first.outcome)),
         failure=cut.failure,
-        settings=_renamed(cut.settings),
-        observed=_renamed(cut.seen),
+        settings=present_keys(cut.settings),
+        observed=present_keys(cut.seen),
         host=cut.host,
         without_device=judged_without_its_device(cut),
     )
 
 
-def _renamed(stored: Mapping[str, Any]) -> dict[str, Any]:
+def present_keys(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings or properties under the keys of today."""
     return {_KEYS.get(key, key): value for key, value in stored.items()}

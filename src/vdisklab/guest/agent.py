@@ -22,7 +22,7 @@ _SETTLED_POLL = 0.1
 _CERTAIN = 0.9
 _MOST_LATE = 2.0  # of one that takes longer, the end was late, and not the start
 # QEMU's answer to a look takes CPU, too: with pauses of only `pause_after` the looks were 3 % of
-# the instructions in an emulated lab with one CPU (bench/results/lab-fidelity-parameters.json).
+# the instructions in an emulated lab with one CPU (record lab-fidelity-parameters).
 _FEWER_LOOKS = 3
 _CHUNK = 256 << 10
 _ANSWER_SECONDS = 30.0

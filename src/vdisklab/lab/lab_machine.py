@@ -91,7 +91,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     level is walked for each level of a nested table), protection against Spectre, a clock that is
     read from an emulated timer, string instructions that are emulated byte by byte (ERMS, FSRM; the
     kernel then copies and clears eight bytes at a time), and random addresses (ASLR), with which
-    QEMU translates a program anew at each start (docs/decisions/0021). `no_timer_check` is
+    QEMU translates a program anew at each start (docs/decisions/0015). `no_timer_check` is
     explained at `guest_image.APPEND`.
     """
     append = (

@@ -1,32 +1,14 @@
-"""The tables of the search in docs/proofs.md are those of its benchmark's record."""
+"""The benchmark of the search in a small form."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import runpy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
-ROOT = Path(__file__).parents[2]
-BENCH: dict[str, Any] = runpy.run_path(str(ROOT / "bench" / "search.py"))
+from tests.unit.pages import bench
 
-
-def test_the_tables_are_those_of_the_record() -> None:
-    page = (ROOT / "docs" / "proofs.md").read_text()
-    found = json.loads((ROOT / "bench" / "results" / "search.json").read_text())
-    assert BENCH["with_tables"](page, found) == page, (
-        "run .venv/bin/python bench/search.py --from bench/results/search.json "
-        "--docs docs/proofs.md"
-    )
-
-
-def test_a_page_without_marks_is_left_alone() -> None:
-    with pytest.raises(ValueError, match="lacks the marks"):
-        BENCH["with_tables"]("# Nothing", {"campaigns": []})
+BENCH = bench("search.py")
 
 
 def test_recorded_replays_name_the_best_of_all_rounds_and_redrawn_ones_need_not() -> None:

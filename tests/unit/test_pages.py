@@ -1,0 +1,47 @@
+"""What a page shows of a record is printed anew from the record, by the program that it names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.pages import BENCH, bench
+
+ROOT = Path(__file__).parents[2]
+PAGES = bench("pages.py")
+QUOTING = [
+    page for page in sorted((ROOT / "docs").glob("*.md")) if "<!-- record: " in page.read_text()
+]
+
+
+@pytest.fixture(autouse=True)
+def _programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
+
+
+@pytest.mark.parametrize("page", QUOTING, ids=lambda page: page.stem)
+def test_what_a_page_shows_is_in_its_records(page: Path) -> None:
+    text = page.read_text()
+    assert text.count("<!-- record: ") == text.count("<!-- end of record -->")
+    assert PAGES["refreshed"](text) == text, f"run .venv/bin/python bench/pages.py docs/{page.name}"
+
+
+def test_every_simulation_is_on_a_page() -> None:
+    shown = {command for page in QUOTING for command in PAGES["commands"](page.read_text())}
+    for program in ("simulations.py", "fleet_simulations.py"):
+        assert {f"{program} {name}" for name in bench(program)["SIMULATIONS"]} <= shown
+
+
+def test_a_table_is_replaced_and_the_rest_stays() -> None:
+    page = "a\n<!-- record: simulations.py medians -->\nold\n<!-- end of record -->\nb\n"
+    made = PAGES["refreshed"](page)
+    assert made.startswith("a\n<!-- record: simulations.py medians -->\n\n| ")
+    assert made.endswith(" |\n\n<!-- end of record -->\nb\n")
+    assert PAGES["refreshed"]("# No table") == "# No table"
+
+
+def test_an_unknown_record_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        PAGES["refreshed"]("<!-- record: simulations.py nothing -->\n<!-- end of record -->")
