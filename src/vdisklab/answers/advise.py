@@ -49,7 +49,13 @@ from vdisklab.path.needs import DURABLE, meets
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
-from vdisklab.platforms.configured_disk import LimitsBeyondPath
+from vdisklab.platforms.configured_disk import (
+    AioConflict,
+    CannotWork,
+    FlushesDropped,
+    LimitsBeyondPath,
+    OtherFormat,
+)
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
@@ -206,9 +212,13 @@ class _Desk:
 
     def advise(self, group: DiskGroup) -> DiskAdvice:
         """The answer for one group."""
-        if group.path is None or group.problem is not None:
+        if group.path is None:
             return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
         now = durability(group.path, self._verdicts)
+        if group.problem is not None:
+            safe = _made_safe(group, group.path, now)
+            changes = _is_unsafe(group) and safe.action is DiskAction.CHANGE
+            return safe if changes else DiskAdvice(group, DiskAction.CANNOT, group.problem)
         unmeasured = _no_measurement_decides(group, group.path, now)
         if unmeasured is not None:
             return unmeasured
@@ -354,6 +364,14 @@ def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
             else:
                 return None
     return refusal
+
+
+def _is_unsafe(group: DiskGroup) -> bool:
+    """True for disks that drop flushes, and whose settings are otherwise understood."""
+    odd = (AioConflict, CannotWork, OtherFormat)
+    return any(isinstance(risk, FlushesDropped) for risk in group.risks) and not any(
+        isinstance(risk, odd) for risk in group.risks
+    )
 
 
 def _is_empty(cell: MeasuredCell) -> bool:

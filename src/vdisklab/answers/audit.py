@@ -48,6 +48,7 @@ from vdisklab.platforms.configured_disk import (
     DiskContext,
     Risk,
     disk_path,
+    loses_writes,
     risks,
     unknown_layers,
 )
@@ -177,11 +178,13 @@ def _audited(
     needs: tuple[Need, ...],
     measured: _Measured,
 ) -> AuditedDisk:
+    loss = loses_writes(disk)
+    lost = {need: loss for need in needs if loss and need.goes_by_power_cuts}
     if path is None:
-        return AuditedDisk(disk, None, (), None)
+        return AuditedDisk(disk, None, risks(disk), None, lacks=lost)
     if disk.read_only:  # it loses nothing in a power cut
         needs = tuple(need for need in needs if not need.goes_by_power_cuts)
-    lacks = dict(unmet(path, needs, measured.verdicts))
+    lacks = {**lost, **unmet(path, needs, measured.verdicts)}
     unknown = unknown_layers(disk, context)
     open_needs = [need for need in lacks if unknown and undecided(path, need)]
     reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
@@ -189,7 +192,7 @@ def _audited(
         disk,
         path,
         risks(disk, context),
-        None if disk.limits else measured.scores.get(path),
+        None if disk.limits else _usable(disk, measured.scores.get(path)),
         None if disk.read_only else durability(path, measured.verdicts),
         lacks,
         reasons,
@@ -197,6 +200,14 @@ def _audited(
         None if disk.limits else measured.nearest.get(path),
         _caches_below(disk),
     )
+
+
+def _usable(disk: ConfiguredDisk, standing: PathScore | None) -> PathScore | None:
+    """The standing without a better cell that the disk cannot have: guests share no page cache."""
+    better = None if standing is None or standing.better is None else standing.better.path
+    if standing is None or better is None or not disk.shareable or better.cache.direct:
+        return standing
+    return replace(standing, better=None, gain=None)
 
 
 def _offered(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdicts) -> DiskPath | None:

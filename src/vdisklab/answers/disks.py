@@ -113,7 +113,12 @@ def _layers(source: Path) -> tuple[Layer, ...] | None:
     """The file system that holds a file; None if vdisklab has no layer for it."""
     mount = mount_of(source)
     try:
-        return None if mount is None else (Layer(LayerKind(mount.filesystem)),)
+        if mount is None:
+            return None
+        kind = LayerKind(mount.filesystem)
+        barriers = not mount.options & {"nobarrier", "barrier=0"}
+        known = not barriers and "barrier" in kind.facts.options
+        return (Layer(kind, (("barrier", False),) if known else ()),)
     except ValueError:
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import dropped_flushes
 from vdisklab.path.rules import impossible
@@ -33,7 +34,9 @@ def adjacent_paths(
     return tuple(
         other
         for other in dict.fromkeys(varied)
-        if other != path and impossible(other) is None and not dropped_flushes(other)
+        if other != path
+        and impossible(other, backing_below(other)) is None
+        and not dropped_flushes(other)
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.path.disk_path import Layer
+from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.segments import Members
 from vdisklab.units import MIB
 
@@ -90,3 +90,9 @@ def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
 def capacity_above(layers: tuple[Layer, ...], number: int, capacity: int) -> int:
     """The bytes that layer `number` (from 0) must provide to the layers above it."""
     return size_for(layers[number + 1 :], capacity)
+
+
+def backing_below(path: DiskPath) -> BackingDevices:
+    """A device for a path that starts with one, as its layers are unknown or it has none."""
+    whole = path.image is None and not path.layers and not path.shares_directory
+    return BackingDevices(devices=(Path("DEVICE"),)) if whole else WORK_DIRECTORY

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 from vdisklab.as_text import Saying
 from vdisklab.documents import HIDDEN
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import (
     FlushDropper,
@@ -24,7 +23,7 @@ from vdisklab.path.durability import (
 )
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
-from vdisklab.path.segments import Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.units import format_bytes
 
 
@@ -43,7 +42,8 @@ class ConfiguredDisk:
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
     that holds a file system with an image file. `probed` is True if the configuration names no
     format and QEMU looks for one in the file. `limits` are the I/O limits that a path cannot
-    express, as the configuration spells them.
+    express, as the configuration spells them. `drops_flushes` says so of its cache mode, which is
+    known without a path.
     """
 
     domain: str
@@ -62,6 +62,10 @@ class ConfiguredDisk:
     on_file_volume: Annotated[bool, HIDDEN] = False
     probed: Annotated[bool, HIDDEN] = False
     limits: Annotated[tuple[str, ...], "I/O limits that a path cannot express"] = ()
+    drops_flushes: Annotated[bool, HIDDEN] = False
+    transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
+    shareable: Annotated[bool, "several guests may have the disk at once"] = False
+    pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -120,12 +124,6 @@ def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT)
     return context.below and f"the host layers below its file system are unknown: {context.below}"
 
 
-def backing_of(path: DiskPath) -> BackingDevices:
-    """A device for a path that starts with one, as its layers are unknown or it has none."""
-    whole = path.image is None and not path.layers and not path.shares_directory
-    return BackingDevices(devices=(Path("DEVICE"),)) if whole else WORK_DIRECTORY
-
-
 class Risk(Saying):
     """What may go wrong with a disk as it is configured, with its remedy."""
 
@@ -141,6 +139,27 @@ class FlushesDropped(Risk):
             "Flushes are dropped: a power cut may lose or corrupt what the guest believes to "
             "be safe. Use none or writeback, which pass them on."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class WritesThrownAway(Risk):
+    """A snapshot that is removed when the guest stops takes all writes."""
+
+    def __str__(self) -> str:
+        return (
+            "All that the guest writes is thrown away when it stops: the disk is transient (a "
+            "snapshot of QEMU's). Remove snapshot or <transient/> if its data matter."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange(Risk):
+    """Settings that are not in effect yet."""
+
+    settings: str
+
+    def __str__(self) -> str:
+        return f"From the guest's next start on its settings are others: {self.settings}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +256,11 @@ class AioConflict(Risk):
 
 @dataclass(frozen=True, slots=True)
 class NoDiscard(Risk):
-    """A thin image that never shrinks, because the guest's discards are ignored."""
+    """A thin image or volume that never shrinks, because the guest's discards are ignored."""
 
     def __str__(self) -> str:
         return (
-            "A thin image, and discards are ignored: it only ever grows. "
+            "It is thin, and discards are ignored: it only ever grows. "
             "Set discard=unmap and run fstrim in the guest."
         )
 
@@ -325,16 +344,31 @@ class StaleNote(Risk):
         )
 
 
+def loses_writes(disk: ConfiguredDisk) -> str | None:
+    """Why a disk's settings lose what the guest has flushed, whatever its path is; None if not."""
+    if disk.read_only:
+        return None
+    if disk.transient:
+        return "what the guest writes is thrown away when it stops"
+    return "its cache mode drops flushes" if disk.drops_flushes else None
+
+
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
-    """The disk's risks, most serious first; none for a disk without a path.
+    """The disk's risks, most serious first; without a path, those of its settings alone.
 
     A read-only disk has only the risks that reading has.
     """
     path = disk_path(disk, context)
+    own: list[Risk] = []
+    if disk.transient and not disk.read_only:
+        own.append(WritesThrownAway())
+    if disk.pending:
+        own.append(PendingChange(disk.pending))
     if path is None:
-        return ()
+        dropped = (FlushesDropped(),) if disk.drops_flushes and not disk.read_only else ()
+        return (*dropped, *own)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
-    risky = [risk for check in checks if (risk := check(path, context)) is not None]
+    risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
     if disk.on_file_volume:
         risky.append(FileVolume())
     if disk.limits:
@@ -347,7 +381,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
 def _cannot_work(path: DiskPath, _context: DiskContext) -> Risk | None:
     if native_without_direct(path):
         return AioConflict(path.cache)
-    reason = impossible(path, backing_of(path))
+    reason = impossible(path, backing_below(path))
     return None if reason is None else CannotWork(reason.reason, reason.instead)
 
 
@@ -397,6 +431,7 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
     thin = path.image is not None and path.image.is_thin
     if context.virtual_size is not None and context.allocated is not None:
         thin = context.allocated < context.virtual_size
+    thin |= any(layer.kind is LayerKind.LVMTHIN for layer in path.layers[-1:])
     return NoDiscard() if thin and path.attachment.option("discard") == "ignore" else None
 
 

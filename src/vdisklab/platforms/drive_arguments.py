@@ -31,15 +31,18 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
         inner = settings
         for name in above:
             below = inner.setdefault(name, {})
-            if not isinstance(below, dict):
-                break
+            if not isinstance(below, dict):  # `cache=none,cache.direct=off`
+                inner[name] = below = {"": below}
             inner = below
+        setting = _SWITCHES.get(value, value) if last in _BOOLEAN else value
+        if isinstance(inner.get(last), dict):
+            inner[last][""] = setting
         else:
-            inner[last] = _SWITCHES.get(value, value) if last in _BOOLEAN else value
+            inner[last] = setting
     return settings
 
 
-_BOOLEAN = ("direct", "no-flush", "read-only")
+_BOOLEAN = ("direct", "no-flush", "writeback", "read-only", "snapshot")
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -80,18 +83,24 @@ _INTERFACES = {
 
 def drives_of_arguments(words: Sequence[str]) -> Iterator[Drive]:
     """The disks of `-drive` and `-hda`…`-hdd`; CD-ROMs, floppies and firmware are left out."""
+    machine = " ".join(value for word, value in pairwise(words) if word in _MACHINE)
+    ide = {"driver": "ide-hd"} if "q35" in machine else _INTERFACES["ide"]  # AHCI has no units
     for number, (word, following) in enumerate(pairwise(words)):
         flag = f"-{word.lstrip('-')}"
         if flag in ("-hda", "-hdb", "-hdc", "-hdd"):
-            yield _drive({"file": following, "if": "ide"}, f"drive-{number}")
+            yield _drive({"file": following, "if": "ide"}, f"drive-{number}", ide)
         elif flag == "-drive":
             options = keyed_settings(following, first="file")
             interface = str(options.get("if", "ide"))
             if options.get("media", "disk") == "disk" and interface in ("none", *_INTERFACES):
-                yield _drive(options, f"drive-{number}")
+                device = ide if interface == "ide" else _INTERFACES.get(interface, {})
+                yield _drive(options, f"drive-{number}", device)
 
 
-def _drive(options: Mapping[str, Any], name: str) -> Drive:
+_MACHINE = ("-machine", "--machine", "-M")
+
+
+def _drive(options: Mapping[str, Any], name: str, implied: Mapping[str, str]) -> Drive:
     """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file,
     so `probed` is True."""
     node_name = str(options.get("id", name))
@@ -101,8 +110,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
     if isinstance(filename, dict):
         filename = filename.get("filename")
     filename = str(options.get("filename", filename))
-    word = str(options.get("cache", CacheMode.DEFAULT))
-    mode = CacheMode(word) if word in set(CacheMode) else CacheMode.DEFAULT
+    cache, write_cache = _cache_of(options.get("cache"))
     protocol = re.match(r"([a-z0-9+]+):", filename)
     driver = "host_device" if names_device(filename) else "file"
     node: dict[str, Any] = {
@@ -117,6 +125,7 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
         "encrypt": options.get("encrypt"),
         "limits": options,
         "group": group,
+        "snapshot": options.get("snapshot"),
         "read-only": options.get("read-only") is True or options.get("readonly") == "on",
         "file": {
             "driver": protocol[1] if protocol else driver,
@@ -124,12 +133,27 @@ def _drive(options: Mapping[str, Any], name: str) -> Drive:
             "aio": str(options.get("aio", "threads")),
         },
     }
-    if mode is not CacheMode.DEFAULT:
-        node["cache"] = {"direct": mode.direct, "no-flush": mode.no_flush}
-    write_cache = WriteCache.MODE.qemu_property(mode)
-    interface = str(options.get("if", "ide"))
-    implied = _INTERFACES.get(interface, {})
+    if cache is not None:
+        node["cache"] = cache
     device = {**implied, "drive": node_name, "id": node_name} if implied else {}
     if device and write_cache is not None:
-        device["write-cache"] = write_cache.value
-    return Drive(node, None if write_cache is None else write_cache.value, device)
+        device["write-cache"] = write_cache
+    return Drive(node, write_cache, device)
+
+
+def _cache_of(setting: object) -> tuple[dict[str, bool] | None, str | None]:
+    """The flags of a drive's node and its device's write cache, from `cache=` and `cache.*`.
+
+    Both are None where nothing is set. `cache=off` is `none` (bdrv_parse_cache_mode).
+    """
+    flags = setting if isinstance(setting, dict) else {} if setting is None else {"": setting}
+    word = {"off": "none"}.get(str(flags.get("", "")), str(flags.get("", "")))
+    mode = CacheMode(word) if word in set(CacheMode) else CacheMode.DEFAULT
+    named = {name: flags[name] is True for name in ("direct", "no-flush") if name in flags}
+    if mode is CacheMode.DEFAULT and not named and "writeback" not in flags:
+        return None, None
+    write_cache = WriteCache.MODE.qemu_property(mode.spelled_out)
+    if "writeback" in flags:
+        write_cache = WriteCache.ON if flags["writeback"] is True else WriteCache.OFF
+    cache = {"direct": mode.direct, "no-flush": mode.no_flush, **named}
+    return cache, None if write_cache is None else write_cache.value

@@ -120,6 +120,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
             text=json.dumps({"inherited": key not in own, **device}, default=str),
             architecture=word(document, "architecture"),
             limits=LIMITS.beyond(device),
+            drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and place in (None, "/"),
         )
 
 

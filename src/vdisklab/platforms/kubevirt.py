@@ -116,7 +116,11 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
             text=json.dumps({"at": number, **shared}, default=str),
             architecture=_ARCHITECTURES.get(architecture or "", architecture),
         )
-    for number, disk in enumerate(branches(domain, "devices", "disks")):
+    disks = branches(domain, "devices", "disks")
+    used = {word(one, "name") for one in (*disks, *branches(domain, "devices", "filesystems"))}
+    # KubeVirt gives a volume that nothing uses a disk of its own (SetDefaultVolumeDisk).
+    added = tuple({"name": name} for name in volumes if name not in used)
+    for number, disk in enumerate((*disks, *added)):
         volume = volumes.get(word(disk, "name"), {})
         if "cdrom" in disk or "floppy" in disk or any(kind in volume for kind in _NO_DISKS):
             continue
@@ -136,7 +140,14 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
             read_only=tree(disk, "disk").get("readonly") is True,
             platform=Platform.KUBEVIRT,
             guest=f"{namespace}/{name}" if namespace else name,
-            text=json.dumps({"at": number, "kind": document["kind"], **disk}, default=str),
+            text=json.dumps(
+                {
+                    "at": number,
+                    "kind": document["kind"] if number < len(disks) else "volume without a disk",
+                    **disk,
+                },
+                default=str,
+            ),
             architecture=_ARCHITECTURES.get(architecture or "", architecture),
             on_file_volume=mode == "Filesystem" and host_file is None,
         )

@@ -29,8 +29,8 @@ from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import OptionValue
-from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import (
+    FORMAT_OPTIONS,
     SHARED_MEMORY,
     Aio,
     Bus,
@@ -159,20 +159,7 @@ def _disks(domain: ET.Element, served: Served | None) -> Iterator[ConfiguredDisk
             yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
     for argument in disks_of_arguments(words, served):
-        yield ConfiguredDisk(
-            name,
-            argument.device,
-            argument.filename,
-            argument.path,
-            notes.get(""),
-            argument.problem,
-            argument.read_only,
-            platform=Platform.QEMU,
-            guest=name,
-            architecture=_architecture(domain),
-            probed=argument.probed,
-            limits=argument.limits,
-        )
+        yield argument.configured(name, _architecture(domain), notes.get(""))
 
 
 def _architecture(domain: ET.Element) -> str | None:
@@ -202,8 +189,10 @@ def _disk(
     source = location.get("file") or location.get("dev")
     kind = disk.get("type", "file")
     path, problem = None, None
+    drops_flushes = False
     try:
         _require_qemus_disk(domain, disk)
+        drops_flushes = _attributes(disk, "driver").get("cache") == CacheMode.UNSAFE
         if kind == "volume":
             raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
         if kind not in ("file", "block"):
@@ -226,6 +215,9 @@ def _disk(
         architecture=_architecture(domain),
         io_thread=_free_io_thread(domain),
         limits=tuple(_limits_beyond(domain, disk)),
+        drops_flushes=drops_flushes,
+        transient=disk.find("transient") is not None,
+        shareable=disk.find("shareable") is not None,
     )
 
 
@@ -335,8 +327,27 @@ def _path(domain: ET.Element, disk: ET.Element, *, on_device: bool) -> DiskPath:
         image = image or Image(ImageFormat.RAW)
         options = parsed_options(image.format, {"encrypt": encryption.get("format")})
         image = Image(image.format, tuple(options.items()))
-    cache = _known(CacheMode, driver.get("cache", "default"), "cache mode")
+    image = _with_chain(disk, image)
+    # libvirt turns the cache of a disk off that guests share (qemuDomainDeviceDiskDefPostParse).
+    usual = "default" if disk.find("shareable") is None else "none"
+    word = driver.get("cache", usual)
+    cache = _known(CacheMode, usual if word == "default" else word, "cache mode")
     return DiskPath((), image, cache, _attachment(domain, disk, driver))
+
+
+def _with_chain(disk: ET.Element, image: Image | None) -> Image | None:
+    """The image with the chain below it that the XML states. Raises ValueError for data elsewhere.
+
+    A running guest's XML has the whole chain; without it the images' headers say it.
+    """
+    store = disk.find("./source/dataStore")
+    if store is not None and store.get("type", "file") not in ("file", "block"):
+        kind = store.get("type")
+        raise ValueError(f"its data lie in a store of type {kind}, not in the image: {MAP_IT}")
+    depth = sum(len(below) > 0 for below in disk.iter("backingStore"))
+    if image is None or not depth or "backing" not in FORMAT_OPTIONS[image.format]:
+        return image
+    return Image(image.format, (*image.options, ("backing", depth)))
 
 
 def _attachment(domain: ET.Element, disk: ET.Element, driver: Mapping[str, str]) -> Attachment:
@@ -380,13 +391,22 @@ def _threading(
     match bus:
         case Bus.SCSI:
             controller = _controller(domain, disk, "scsi")
-            model = "virtio-scsi" if controller is None else controller.get("model")
-            one_of(model or "virtio-scsi", ("virtio-scsi", "auto"), "controller")
+            model = None if controller is None else controller.get("model")
+            one_of(model or _usual_scsi(domain), _SCSI_MODELS, "controller")
         case Bus.NVME:
             controller = _controller(domain, disk, "nvme")
         case _:
             return driver
     return {} if controller is None else _attributes(controller, "driver")
+
+
+_SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional", "auto")
+
+
+def _usual_scsi(domain: ET.Element) -> str:
+    """The controller that libvirt adds to a PC: qemuDomainDefaultSCSIControllerModel."""
+    machine = _attributes(domain, "os/type").get("machine", "")
+    return "lsilogic" if re.match(r"pc(-i440fx|$)", machine) else "virtio-scsi"
 
 
 def _controller(domain: ET.Element, disk: ET.Element, kind: str) -> ET.Element | None:
@@ -769,7 +789,7 @@ def _export_share_element(request: ExportRequest) -> Configuration:
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """virt-xml(1) edits the definition; the saved one restores it exactly."""
     settings = {"driver.cache": wanted.cache.value, "driver.io": wanted.attachment.aio.value}
-    guest, before = shlex.quote(disk.guest), shlex.quote(f"{disk.guest}.before.xml")
+    guest, before = shlex.quote(disk.guest), shlex.quote(f"{disk.guest}.{disk.target}.before.xml")
     threads = ""
     if wanted.attachment.iothread != now.attachment.iothread:
         if wanted.attachment.bus is not Bus.VIRTIO or not wanted.attachment.iothread:

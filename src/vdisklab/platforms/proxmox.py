@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
@@ -38,6 +38,7 @@ from vdisklab.platforms.dialect import (
     require_supported,
 )
 from vdisklab.platforms.libvirt import CACHE_MODES
+from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
     GuestText,
@@ -115,7 +116,20 @@ def read_proxmox(
         _disk(settings, vmid, key, storages) for key in sorted(settings) if _SLOT.fullmatch(key)
     )
     shares = (_share(settings, vmid, key) for key in sorted(settings) if _SHARE.fullmatch(key))
-    return (*(disk for disk in disks if disk is not None), *shares)
+    found = [disk for disk in disks if disk is not None]
+    changes = _settings(text, "PENDING")
+    pending = [replace(disk, pending=changes.get(disk.target, "")) for disk in found]
+    return (*pending, *shares, *_disks_of_args(settings, vmid))
+
+
+def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
+    """The disks in `args`, which QEMU gets as they are."""
+    try:
+        words = shlex.split(settings.get("args", ""))
+    except ValueError:  # a quotation without its end
+        words = []
+    for disk in disks_of_arguments(words):
+        yield disk.configured(vmid, settings.get("arch"), domain=settings.get("name", vmid))
 
 
 def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
@@ -142,13 +156,15 @@ def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
     )
 
 
-def _settings(text: str) -> dict[str, str]:
+def _settings(text: str, wanted: str = "") -> dict[str, str]:
+    """The settings of a section; the first one, without a name, is the guest as it is now."""
     settings: dict[str, str] = {}
+    section = ""
     for line in text.splitlines():
         if line.startswith("["):
-            break
+            section = line.strip().strip("[]")
         match = _LINE.fullmatch(line.rstrip())
-        if match:
+        if match and section == wanted:
             settings[match[1]] = match[2]
     return settings
 
@@ -182,6 +198,8 @@ def _disk(
         controller=settings.get("scsihw", "lsi") if slot.startswith("scsi") else "",
         architecture=settings.get("arch"),
         limits=LIMITS.beyond(options),
+        drops_flushes=options.get("cache") == CacheMode.UNSAFE,
+        transient=options.get("snapshot") in ("1", "on"),
     )
 
 
@@ -202,17 +220,27 @@ def _place(
             f"its storage {name!r} is not in storage.cfg, so its layers are not known: put "
             "/etc/pve/storage.cfg beside the guest's file, or name its directory"
         )
+    *base, own = _linked(rest)
     if storage.type in _DIRECTORIES:
-        file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{rest}"
-        return (), _image(rest, options), file
+        file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{own}"
+        image = _image(rest, options)
+        linked = (("backing", 1),) if base and image.format is ImageFormat.QCOW2 else ()
+        return (), Image(image.format, linked), file
     kind = _BLOCK_LAYERS.get(storage.type)
     if kind is None:
         raise ValueError(f"its storage {name!r} is of type {storage.type}: {MAP_IT}")
     image = _image(rest, options)
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
-    device = f"/dev/zvol/{pool}/{rest}" if kind is LayerKind.ZVOL else f"/dev/{group}/{rest}"
+    device = f"/dev/zvol/{pool}/{own}" if kind is LayerKind.ZVOL else f"/dev/{group}/{own}"
     return (Layer(kind),), None if image.format is ImageFormat.RAW else image, device
+
+
+def _linked(volume: str) -> tuple[str, ...]:
+    """The volume, after the one below a linked clone: `9/base-9-disk-0.qcow2/11/vm-11-disk-0.qcow2`
+    (PVE::Storage::Plugin::parse_volname), `base-9-disk-0/vm-11-disk-1` (ZFSPoolPlugin)."""
+    match = re.fullmatch(r"((?:\d+/)?base-[^/]+)/((?:\d+/)?[^/]+)", volume)
+    return (volume,) if match is None else (match[1], match[2])
 
 
 def _image(volume: str, options: Mapping[str, str]) -> Image:

@@ -26,7 +26,6 @@ from vdisklab.guest.qemu.block_nodes import (
     virtiofsd_arguments,
 )
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -75,7 +74,7 @@ def _command(text: str) -> Sequence[str] | None:
         words = text.split("\0")
     else:
         try:
-            words = shlex.split(text, comments=True)
+            words = shlex.split(re.sub(r"\\\r?\n", "", text), comments=True)
         except ValueError:  # a quotation without its end
             return None
     start = next((at for at, word in enumerate(words[:8]) if _program(word)), None)
@@ -94,22 +93,9 @@ def read_command(
     arch = None if program is None else program["arch"]
     values = dict(pairwise(words))
     named = re.sub(r"^guest=", "", values.get("-name", "").split(",")[0]) or name
-    return tuple(
-        ConfiguredDisk(
-            domain=named,
-            target=disk.device,
-            source=disk.filename,
-            path=disk.path,
-            problem=disk.problem,
-            read_only=disk.read_only,
-            platform=Platform.QEMU,
-            guest=named,
-            architecture=_ARCHITECTURES.get(arch or "", arch),
-            probed=disk.probed,
-            limits=disk.limits,
-        )
-        for disk in disks_of_arguments(words, served)
-    )
+    architecture = _ARCHITECTURES.get(arch or "", arch)
+    disks = disks_of_arguments(words, served)
+    return tuple(disk.configured(named, architecture) for disk in disks)
 
 
 def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:

@@ -7,6 +7,7 @@ that QEMU makes of it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,6 +16,7 @@ from typing import Any
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
+from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import (
     BUS_OPTIONS,
     Aio,
@@ -23,6 +25,7 @@ from vdisklab.path.segments import (
     ImageFormat,
     WriteCache,
 )
+from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import drives_of_arguments, keyed_settings
 from vdisklab.platforms.reading import (
     MAP_IT,
@@ -61,8 +64,8 @@ old ones that drive_new() renames (blockdev.c); BlockDeviceInfo of `query-block`
 
 _SERVED = "vhost-user-blk"
 _QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvme": "max_ioqpairs"}
-_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "virtio-blk": Bus.VIRTIO, "scsi-hd": Bus.SCSI,
-          "nvme": Bus.NVME, "usb-storage": Bus.USB, _SERVED: Bus.VHOSTUSER}  # fmt: skip
+_BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
+          "nvme-ns": Bus.NVME, "usb-storage": Bus.USB, _SERVED: Bus.VHOSTUSER}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,29 @@ class DiskArguments:
     read_only: bool
     probed: bool = False
     limits: tuple[str, ...] = ()
+    drops_flushes: bool = False
+    transient: bool = False
+
+    def configured(
+        self, guest: str, architecture: str | None, noted: DiskPath | None = None, domain: str = ""
+    ) -> ConfiguredDisk:
+        """The disk as one of a guest."""
+        return ConfiguredDisk(
+            domain or guest,
+            self.device,
+            self.filename,
+            self.path,
+            noted,
+            self.problem,
+            self.read_only,
+            platform=Platform.QEMU,
+            guest=guest,
+            architecture=architecture,
+            probed=self.probed,
+            limits=self.limits,
+            drops_flushes=self.drops_flushes,
+            transient=self.transient,
+        )
 
 
 Served = Mapping[str, DiskArguments]
@@ -186,13 +212,17 @@ def disks_of_arguments(
         for default in (write_caches.get(str(device.get("drive"))),)
     ]
     implied = [drive.device for drive in drives if drive.device]
+    thrown_away = any(word in ("-snapshot", "--snapshot") for word in words)
     for device in (*devices, *implied):
         if str(device.get("driver")).startswith(_SERVED):
             yield _elsewhere(device, "chardev", words, served or {})
             continue
         disk = _disk(device, nodes, objects, devices)
         if disk is not None:
-            yield disk
+            yield replace(disk, transient=disk.transient or thrown_away)
+    for file in _following(words, "-readconfig"):
+        problem = f"its configuration is in {file} (-readconfig), which is not read: its disks "
+        yield DiskArguments("?", None, None, f"{problem}are not known", read_only=False)
     yield from _shares(words, devices, served or {})
     for flag in _FIRST_KEYS:
         for following in _following(words, flag):
@@ -208,6 +238,10 @@ def _disk(
     devices: Sequence[Settings],
 ) -> DiskArguments | None:
     """The hard disk of a device; None if it has no file or is none."""
+    if "drive" in device and _hard_disk(device) is None and not _holds_media(device):
+        name = str(device.get("id", device["drive"]))
+        unknown = f"vdisklab does not know the device {device.get('driver')!r}, and it has a drive"
+        return DiskArguments(name, None, None, unknown, read_only=False)
     top = nodes.get(str(device.get("drive")))
     limits: Settings = {} if top is None else _settings(top.get("limits"))
     beyond = () if top is None else _shared(top, "group", nodes)
@@ -216,22 +250,47 @@ def _disk(
         beyond = _shared(top, "throttle-group", nodes)
         top = _file_node(top, nodes)
     below = None if top is None else _file_node(top, nodes)
-    if top is None or below is None or "filename" not in below or not _is_hard_disk(device):
+    if top is not None and below is None and _is_protocol(top):  # QEMU opens it as raw
+        top, below = {**top, "driver": "raw"}, top
+    if top is None or below is None or not _is_protocol(below) or _hard_disk(device) is None:
         return None
     path, problem = None, None
+    cache = _settings(_cache_in_effect(top, below))
     try:
         path = throttled(_path_of_arguments(device, top, below, devices, objects), limits)
     except ValueError as error:
         problem = str(error)
     return DiskArguments(
         str(device.get("id", device.get("drive"))),
-        str(below["filename"]),
+        str(below.get("filename", below.get("path", below.get("driver")))),
         path,
         problem,
         top.get("read-only") is True,
         top.get("probed") is True,
         (*LIMITS.beyond(limits), *beyond),
+        drops_flushes=bool(cache.get("no-flush")),
+        transient=top.get("snapshot") is True,
     )
+
+
+def _is_protocol(node: Settings) -> bool:
+    """True for a node that opens a file, a device or a server."""
+    return "filename" in node or (
+        "file" not in node and node.get("driver") not in (*ImageFormat, "luks", "null-co", None)
+    )
+
+
+def _cache_in_effect(top: Settings, below: Settings) -> object:
+    """The flags that decide: those of the file's node, which inherits if it stands in the format's.
+
+    A format's own node passes each flush on to the file's node, and opens nothing
+    (block/io.c, bdrv_co_flush; block.c, bdrv_inherited_options).
+    """
+    own, above = below.get("cache"), top.get("cache")
+    if isinstance(top.get("file"), dict) or top.get("node-name") == below.get("node-name"):
+        inherited = {**_settings(above), **_settings(own)}
+        return inherited if isinstance(own, dict) or isinstance(above, dict) else None
+    return own if isinstance(own, dict) or above is None else {}
 
 
 def _shared(node: Settings, word: str, nodes: Mapping[str, Settings]) -> tuple[str, ...]:
@@ -266,9 +325,27 @@ def _share(name: str, export: Settings) -> DiskArguments:
     return DiskArguments(name, str(export.get("path", "?")), path, None, read_only, limits=limits)
 
 
-def _is_hard_disk(device: Settings) -> bool:
-    driver = str(device.get("driver"))
-    return driver in _BUSES or driver == "ide-hd"
+def _hard_disk(device: Settings) -> Bus | None:
+    """The bus of a hard disk; None for a device that is none."""
+    driver = _plain_driver(device)
+    if driver == "ide-hd":
+        # A PIIX disk has a unit; each port of an AHCI controller has one disk.
+        return Bus.IDE if "unit" in device else Bus.SATA
+    return _BUSES.get(driver)
+
+
+def _plain_driver(device: Settings) -> str:
+    """The driver without what says how the guest sees it: `virtio-blk-pci-non-transitional`."""
+    driver = re.sub(r"-(non-)?transitional$", "", str(device.get("driver")))
+    driver = re.sub(r"^(virtio-(?:blk|scsi))-(?:device|ccw)$", r"\1-pci", driver)
+    return {"scsi-disk": "scsi-hd", "virtio-blk": "virtio-blk-pci"}.get(driver, driver)
+
+
+def _holds_media(device: Settings) -> bool:
+    """True for a CD-ROM and a floppy, and for what the firmware keeps its settings in."""
+    return (
+        re.search(r"-cd$|^floppy$|^isa-fdc$|pflash|^nvdimm", str(device.get("driver"))) is not None
+    )
 
 
 def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
@@ -329,11 +406,12 @@ def _path_of_arguments(
         words = {**sizes, "encrypt": _settings(top.get("encrypt")).get("format")}
         parsed = parsed_options(image.format, words)
         image = Image(image.format, (*image.options, *parsed.items()))
-    cache, write_cache = cache_of_arguments(top.get("cache"), device.get("write-cache"))
-    bus = _bus_of_device(device)
+    cache, write_cache = cache_of_arguments(_cache_in_effect(top, below), device.get("write-cache"))
+    bus = _hard_disk(device)
+    assert bus is not None  # noqa: S101 - the caller has looked
     owner = _controller_of(device, devices) if bus is Bus.SCSI else device
     if bus is Bus.SCSI and owner:
-        one_of(str(owner.get("driver")), ("virtio-scsi-pci", "virtio-scsi"), "controller")
+        one_of(_plain_driver(owner), ("virtio-scsi-pci", "virtio-scsi"), "controller")
     options: dict[str, OptionValue] = {
         "aio": Aio(str(below.get("aio", "threads"))).value,
         "discard": one_of(str(top.get("discard", "ignore")), ("ignore", "unmap"), "discard"),
@@ -341,7 +419,7 @@ def _path_of_arguments(
     }
     if "iothread" in owner:
         options["iothread"] = True
-    queues = owner.get(_QUEUES.get(str(owner.get("driver")), ""))
+    queues = owner.get(_QUEUES.get(_plain_driver(owner), ""))
     if queues is not None:
         options["queues"] = queues_of(str(queues))
     mapping = owner.get("iothread-vq-mapping")
@@ -374,14 +452,6 @@ def throttled(path: DiskPath, limits: Settings) -> DiskPath:
     others = {key: value for key, value in path.attachment.options if key not in words}
     options = tuple((others | parsed_options(bus, words)).items())
     return replace(path, attachment=Attachment(bus, options))
-
-
-def _bus_of_device(device: Settings) -> Bus:
-    driver = str(device.get("driver"))
-    if driver == "ide-hd":
-        # A PIIX disk has a unit; each port of an AHCI controller has one disk.
-        return Bus.IDE if "unit" in device else Bus.SATA
-    return _BUSES[driver]
 
 
 def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:

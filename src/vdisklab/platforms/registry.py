@@ -216,6 +216,11 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
     if wanted.image is not None or wanted.layers:  # else a whole device of the guest's own
         require_configurable(wanted)
+    if disk.shareable and not wanted.cache.direct:
+        raise NotChangeableError(
+            f"guests share the disk, and cache mode {wanted.cache} keeps data in one host's memory",
+            hint="choose none or directsync",
+        )
     dialect = dialect_of(disk.platform)
     if wanted.cache.spelled_out not in dialect.cache_modes:
         raise lacks(disk.platform, f"cache mode {wanted.cache}")

@@ -11,12 +11,18 @@ from vdisklab.answers.disks import DiskGroup
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import FileVolume
+from vdisklab.platforms.configured_disk import (
+    FileVolume,
+    FlushesDropped,
+    PendingChange,
+    WritesThrownAway,
+)
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views.durability import durability_sentence, power_cut_word
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
+_SAID = (FileVolume, PendingChange, WritesThrownAway)
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
 
@@ -142,7 +148,9 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
                 f"{gain_text(entry.over_default)}."
             )
         for risk in entry.group.risks:
-            if isinstance(risk, FileVolume):
+            if isinstance(risk, _SAID) or (
+                isinstance(risk, FlushesDropped) and entry.action is DiskAction.CANNOT
+            ):
                 yield f"{name}: {risk}"
     yield from answer.notes
     for planned in answer.planned:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
@@ -15,7 +16,6 @@ from vdisklab.platforms.configured_disk import (
     AioConflict,
     CannotWork,
     DurableOnceFlushed,
-    backing_of,
 )
 from vdisklab.units import counted
 from vdisklab.views.durability import (
@@ -46,7 +46,7 @@ def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
 
 
 def _lacks_text(audited: AuditedDisk) -> str:
-    if audited.path is None:
+    if audited.path is None and not audited.lacks:
         return numbers.MISSING
     names = [str(need) for need in audited.lacks]
     names += [f"{need} (unknown)" for need in audited.undecided]
@@ -172,7 +172,7 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
         yield f"It does not meet {need}: {reason}."
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
-    if audited.lacks:
+    if audited.lacks and audited.path is not None:
         yield _offer(audited.instead)
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
@@ -202,7 +202,7 @@ def _way_to_measure(audited: AuditedDisk) -> str:
         place = _rank_of(nearest)
         beside = f" {nearest.cell.name}"
         text = f"; the nearest measured path is {nearest.cell} (rank {place}). To compare them"
-    if backing_of(path).devices:
+    if backing_below(path).devices:
         where = "--on DEVICE`, on a device that may be overwritten"
         return f"{text}: `vdisklab run {path}{beside} {where}"
     return f"{text}: `vdisklab run {path}{beside}`"

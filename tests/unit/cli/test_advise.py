@@ -113,7 +113,7 @@ def test_a_disk_is_kept_or_changed_by_what_was_measured(
     assert any("change to raw/none: +6" in text for text in document["sentences"])
     (lines,) = change["changes"]
     assert lines["paste"].endswith("--disk driver.cache=none,driver.io=threads")
-    assert lines["undo"] == "virsh define slow.before.xml"
+    assert lines["undo"] == "virsh define slow.vda.before.xml"
     assert keep["action"] == "keep"
     assert keep["other"] != keep["group"]["path"]
     assert f"the best other is {keep['other']}, " in " ".join(document["sentences"])

@@ -229,10 +229,10 @@ def test_the_lines_of_libvirt_save_the_definition_first() -> None:
     request = ExportRequest(parse_path("raw/unsafe"), "/a.img", "a b")
     (disk,) = read_guests([GuestText(forms()["libvirt"].write(request).text, "d.xml")])
     assert changed(disk, "raw/none/virtio:aio=native:iothread=on") == (
-        "virsh dumpxml --inactive 'a b' > 'a b.before.xml' && virt-xml 'a b' --edit --xml "
+        "virsh dumpxml --inactive 'a b' > 'a b.vda.before.xml' && virt-xml 'a b' --edit --xml "
         "./iothreads=1 && virt-xml 'a b' --edit target=vda --disk "
         "driver.cache=none,driver.io=native,driver.iothread=1",
-        "virsh define 'a b.before.xml'",
+        "virsh define 'a b.vda.before.xml'",
     )
 
 

@@ -1,0 +1,262 @@
+"""No platform's disk is called durable whose flushes are dropped, and none is missed in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vdisklab.cli.shell.main import main
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import (
+    ConfiguredDisk,
+    FlushesDropped,
+    NoDiscard,
+    PendingChange,
+    WritesThrownAway,
+    risks,
+)
+from vdisklab.platforms.dialect import NotChangeableError
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import change_of, read_guests
+
+QEMU = "qemu-system-x86_64 -m 1G "
+IMAGE = "-drive file=/vm/one.img,format=raw,if=virtio"
+STORAGES = GuestText(
+    "dir: files\n\tpath /vm\n\nlvmthin: thin\n\tvgname fast\n\nzfspool: zp\n\tpool z/vm\n",
+    "storage.cfg",
+)
+
+
+def read(text: str, name: str = "guest.sh") -> tuple[ConfiguredDisk, ...]:
+    return read_guests([STORAGES, GuestText(text, name)])
+
+
+def domain(disk: str, machine: str = "q35", devices: str = "") -> str:
+    return (
+        f"<domain type='kvm'><name>g</name><os><type arch='x86_64' machine='{machine}'>hvm</type>"
+        f"</os><devices>{devices}{disk}</devices></domain>"
+    )
+
+
+def xml(driver: str = "", inside: str = "", kind: str = "type='file'", bus: str = "virtio") -> str:
+    name = "sda" if bus == "scsi" else "vda"
+    return (
+        f"<disk {kind} device='disk'><driver name='qemu' {driver}/>"
+        f"<source file='/vm/one.img'/><target dev='{name}' bus='{bus}'/>{inside}</disk>"
+    )
+
+
+NETWORK = xml("type='raw' cache='unsafe'", kind="type='network'")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("virtio0: lost:vm-3-disk-0,cache=unsafe\nmemory: 512\n", "3.conf"),
+        ("scsi0: files:3/vm-3-disk-0.raw,cache=unsafe\nmemory: 512\n", "3.conf"),
+        (domain(NETWORK), "g.xml"),
+        (f"{QEMU}-drive file=nbd://host/x,format=raw,if=virtio,cache=unsafe", "guest.sh"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, pool: far, io.cache: unsafe}}}", "i"),
+    ],
+)  # fmt: skip
+def test_dropped_flushes_are_named_without_a_path(text: str, name: str) -> None:
+    (disk,) = read(text, name)
+    assert disk.path is None
+    assert risks(disk) == (FlushesDropped(),)
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        (f"{IMAGE},cache.direct=on,cache.no-flush=on", "raw/directunsafe"),
+        (f"{IMAGE},cache.no-flush=on", "raw/unsafe"),
+        (f"{IMAGE},cache.direct=on", "raw/none"),
+        (f"{IMAGE},cache=none,cache.direct=off", "raw/writeback"),
+        (f"{IMAGE},cache.writeback=off", "raw/writethrough"),
+        (f"{IMAGE},cache=off", "raw/none"),
+        (f"-machine q35 {IMAGE.replace(',if=virtio', '')},cache=none", "raw/none/sata"),
+        ("-machine q35 -hda /vm/one.img", "raw/default/sata"),
+    ],
+)
+def test_the_cache_of_a_drive_is_read_in_each_spelling(words: str, path: str) -> None:
+    (disk,) = read(QEMU + words)
+    assert disk.path == parse_path(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "form", "path"),
+    [
+        (",cache.no-flush=on", "", "qcow2/unsafe/virtio:write_cache=auto"),
+        (",cache.direct=on,aio=native", "", "qcow2/none/virtio:aio=native:write_cache=auto"),
+        ("", ",cache.direct=on", "qcow2/writeback/virtio:write_cache=auto"),
+        ("", ",cache.no-flush=on", "qcow2/writeback/virtio:write_cache=auto"),
+        ("", "", "qcow2/default"),
+    ],
+)
+def test_the_files_node_decides_about_direct_and_flushes(file: str, form: str, path: str) -> None:
+    nodes = (
+        f"-blockdev driver=file,node-name=f,filename=/vm/a.qcow2{file} "
+        f"-blockdev driver=qcow2,node-name=q,file=f{form} -device virtio-blk-pci,drive=q"
+    )
+    (disk,) = read(QEMU + nodes)
+    assert disk.path == parse_path(path)
+
+
+SECOND = "-drive file=/vm/two.img,format=raw,if=none,id=two,cache=unsafe -device {},drive=two"
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        (SECOND.format("virtio-blk-pci-non-transitional"), "raw/unsafe"),
+        (SECOND.format("virtio-blk-device"), "raw/unsafe"),
+        (f"-device virtio-scsi-device,id=s {SECOND.format('scsi-disk')},bus=s.0",
+         "raw/unsafe/scsi"),
+        (SECOND.format("nvme-ns"), "raw/unsafe/nvme"),
+        ("-blockdev driver=file,node-name=two,filename=/vm/two.img,cache.direct=on,"
+         "cache.no-flush=on -device virtio-blk-pci,drive=two",
+         "raw/directunsafe/virtio:write_cache=auto"),
+    ],
+)  # fmt: skip
+def test_no_disk_is_missed(more: str, path: str) -> None:
+    _, second = sorted(read(f"{QEMU}{IMAGE} {more}"), key=lambda disk: disk.source or "")
+    assert second.path == parse_path(path)
+
+
+def test_a_line_that_continues_in_its_first_column_is_read() -> None:
+    text = f"{QEMU}{IMAGE} \\\n-drive file=/vm/two.img,format=raw,if=virtio,cache=unsafe\n"
+    assert [str(disk.path) for disk in read(text)] == ["raw/default", "raw/unsafe"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (SECOND.format("odd-disk"), "does not know the device 'odd-disk'"),
+        ("-blockdev driver=nvme-io_uring,node-name=two,path=/dev/ng0n1 "
+         "-device virtio-blk-pci,drive=two", "its storage is 'nvme-io_uring'"),
+        ("-readconfig /vm/guest.cfg", "its configuration is in /vm/guest.cfg"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_named(words: str, said: str) -> None:
+    (disk,) = read(QEMU + words)
+    assert said in (disk.problem or "")
+    assert read_guests([GuestText(f"{QEMU}-cdrom /a.iso {IMAGE}", "x")])[0].problem is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{QEMU}{IMAGE},cache=none -snapshot", "guest.sh"),
+        (f"{QEMU}{IMAGE},cache=none,snapshot=on", "guest.sh"),
+        (domain(xml("cache='none'", "<transient/>")), "g.xml"),
+        ("virtio0: files:3/vm-3-disk-0.raw,snapshot=1\nmemory: 512\n", "3.conf"),
+    ],
+)
+def test_writes_that_are_thrown_away_are_the_first_risk(
+    text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (disk,) = read(text, name)
+    assert risks(disk)[0] == WritesThrownAway()
+    (tmp_path / name).write_text(text)
+    (tmp_path / "storage.cfg").write_text(STORAGES.text)
+    files = [str(tmp_path / file) for file in (name, "storage.cfg")]
+    main(["audit", *files, "--need", "durable", "--format", "json"])
+    (audited,) = json.loads(capsys.readouterr().out)["disks"]
+    assert audited["lacks"] == {"durable": "what the guest writes is thrown away when it stops"}
+
+
+@pytest.mark.parametrize(
+    ("disk", "machine", "devices", "path"),
+    [
+        (xml("cache='unsafe'", bus="scsi"), "q35",
+         "<controller type='scsi' model='virtio-non-transitional'/>", "raw/unsafe/scsi"),
+        (xml(inside="<shareable/>"), "q35", "", "raw/none"),
+        (xml("cache='writeback'", "<shareable/>"), "q35", "", "raw/writeback"),
+        (xml("type='qcow2' cache='none'",
+             "<backingStore type='file'><format type='raw'/><source file='/vm/base'/>"
+             "<backingStore/></backingStore>"), "q35", "", "qcow2:backing=1/none"),
+    ],
+)  # fmt: skip
+def test_libvirts_words_are_read(disk: str, machine: str, devices: str, path: str) -> None:
+    (found,) = read(domain(disk, machine, devices), "g.xml")
+    assert found.path == parse_path(path)
+
+
+def test_libvirts_disks_that_nobody_measures_say_why() -> None:
+    (lsi,) = read(domain(xml(bus="scsi"), "pc"), "g.xml")
+    assert "controller 'lsilogic'" in (lsi.problem or "")
+    far = "<source file='/vm/m.qcow2'><dataStore type='network'><format type='raw'/></dataStore>"
+    text = domain(xml("type='qcow2'")).replace("<source file='/vm/one.img'/>", f"{far}</source>")
+    (store,) = read(text, "g.xml")
+    assert "its data lie in a store of type network" in (store.problem or "")
+
+
+def test_guests_that_share_a_disk_get_no_page_cache() -> None:
+    (disk,) = read(domain(xml("cache='none'", "<shareable/>")), "g.xml")
+    with pytest.raises(NotChangeableError, match="guests share the disk"):
+        change_of(disk, parse_path("raw/writeback"))
+
+
+def test_each_change_of_a_guest_saves_a_definition_of_its_own() -> None:
+    second = xml("cache='unsafe'").replace("vda", "vdb")
+    disks = read(domain(xml("cache='unsafe'") + second), "g.xml")
+    undos = {change_of(disk, parse_path("raw/none")).undo for disk in disks}
+    assert undos == {"virsh define g.vda.before.xml", "virsh define g.vdb.before.xml"}
+
+
+def test_proxmox_args_pending_changes_and_linked_clones_are_read() -> None:
+    text = (
+        "args: -drive file=/vm/x.img,format=raw,if=none,id=x,cache=unsafe -device nvme,drive=x\n"
+        "virtio0: files:2/base-2-disk-0.qcow2/3/vm-3-disk-0.qcow2\n"
+        "virtio1: zp:base-2-disk-0/vm-3-disk-1\nscsihw: virtio-scsi-pci\n"
+        "scsi0: thin:vm-3-disk-2\n"
+        "[PENDING]\nvirtio0: files:3/vm-3-disk-0.qcow2,cache=unsafe\n"
+    )
+    disks = {disk.target: disk for disk in read(text, "3.conf")}
+    assert str(disks["x"].path) == "raw/unsafe/nvme"
+    assert disks["virtio0"].source == "/vm/images/3/vm-3-disk-0.qcow2"
+    assert "qcow2:backing=1/" in str(disks["virtio0"].path)
+    assert disks["virtio1"].source == "/dev/zvol/z/vm/vm-3-disk-1"
+    pending = PendingChange("files:3/vm-3-disk-0.qcow2,cache=unsafe")
+    assert pending in risks(disks["virtio0"])
+    assert NoDiscard() in risks(disks["scsi0"])
+
+
+def test_a_volume_that_nothing_uses_is_a_disk_of_kubevirt() -> None:
+    text = """apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: g}
+spec:
+  template:
+    spec:
+      domain: {devices: {}}
+      volumes: [{name: data, persistentVolumeClaim: {claimName: c}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c}
+spec: {volumeMode: Block}
+"""
+    (disk,) = read(text, "m.yaml")
+    assert (disk.target, disk.source) == ("data", "c")
+    assert disk.path == parse_path("none/sata:aio=native:discard=unmap")
+    with pytest.raises(NotChangeableError, match="a volume without a disk"):
+        change_of(disk, parse_path("writeback/sata:discard=unmap"))
+
+
+def test_advice_makes_an_unsafe_device_safe_without_a_measurement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "g.xml"
+    disk = xml("cache='unsafe'", kind="type='block'").replace(
+        "file='/vm/one.img'", "dev='/dev/v/l'"
+    )
+    file.write_text(domain(disk))
+    assert main(["advise", str(file), "--format", "json"]) == 0
+    (advice,) = json.loads(capsys.readouterr().out)["advice"]
+    assert (advice["action"], advice["to"], advice["for_safety"]) == ("change", "none", True)
+    file.write_text(domain(NETWORK))
+    assert main(["advise", str(file)]) == 0
+    assert "Flushes are dropped" in capsys.readouterr().out
