@@ -100,13 +100,14 @@ def runs(cells: int, rounds: int) -> Iterator[Run]:
             cell = Cell(path, PageCache.COLD if cached else PageCache.BYPASSED)
             speeds = np.exp(level[place] + rng.normal(0, 0.05, len(NAMES)))
             yield Run(
-                f"{round:02x}{place:06x}", CAMPAIGN.id, cell.fingerprint, named[place],
-                cell.page_cache, round, number,
-                Origin.HOST if path.on_host else Origin.GUEST, clock, 50.0,
-                None if path.on_host else "kvm", "a disk",
-                (Check("O_DIRECT", "on", "on"), Check("write cache", "write back", "write back")),
-                tuple(command.format(n=place) for command in COMMANDS),
-                tuple(
+                id=f"{round:02x}{place:06x}", campaign=CAMPAIGN.id, cell=cell.fingerprint,
+                path=named[place], page_cache=cell.page_cache, round=round, position=number,
+                origin=Origin.HOST if path.on_host else Origin.GUEST, started=clock,
+                wall_seconds=50.0, accelerator=None if path.on_host else "kvm", medium="a disk",
+                checks=(Check("O_DIRECT", "on", "on"),
+                        Check("write cache", "write back", "write back")),
+                commands=tuple(command.format(n=place) for command in COMMANDS),
+                measurements=tuple(
                     measurement(name, float(speed), clock)
                     for name, speed in zip(NAMES, speeds, strict=True)
                 ),

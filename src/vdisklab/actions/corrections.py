@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from vdisklab.actions.import_results import last_rounds, require_name
 from vdisklab.errors import DamagedError, DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Campaign, Origin
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import Campaign, Origin, RunOutline
 from vdisklab.results.store import Store
 from vdisklab.units import counted
 

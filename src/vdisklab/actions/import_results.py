@@ -15,8 +15,15 @@ from vdisklab.actions.input_file import unreadable
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.database import SQLITE
-from vdisklab.results.model import Campaign, Evidence, HostFacts, Measurement, Origin, Run
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import (
+    Campaign,
+    Evidence,
+    HostFacts,
+    Measurement,
+    Origin,
+    Run,
+    RunOutline,
+)
 from vdisklab.results.store import open_store
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report, printable

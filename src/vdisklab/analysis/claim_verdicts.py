@@ -27,8 +27,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.results.model import Origin, RanUnder
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import Origin, RanUnder, RunOutline
 
 
 class ClaimVerdict(StrEnum):

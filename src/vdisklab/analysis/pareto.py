@@ -23,8 +23,7 @@ from vdisklab.analysis.observations import (
 )
 from vdisklab.analysis.pair_noise import PairNoise, pair_noise
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Better, Direction
-from vdisklab.results.outlines import RunSums
+from vdisklab.results.model import Better, Direction, RunSums
 
 CPU = MeasureKey("host", Direction.NONE, "cpu_per_operation")
 

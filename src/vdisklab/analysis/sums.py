@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction, IoCounters, Measurement, Run
-from vdisklab.results.outlines import CellSums, RunSeries, TimedMeasurement
+from vdisklab.results.model import (
+    CellSums,
+    Direction,
+    IoCounters,
+    Measurement,
+    Run,
+    RunSeries,
+    TimedMeasurement,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ from vdisklab.answers.loading import (
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
-from vdisklab.results.model import Campaign
-from vdisklab.results.outlines import CellSums, Example
+from vdisklab.results.model import Campaign, CellSums, Example
 from vdisklab.results.store import Store
 
 DEFAULT_METRIC = "overall"

@@ -34,8 +34,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Image
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, known_durability
 from vdisklab.path.segments import ImageFormat
-from vdisklab.results.model import Campaign, Direction, Origin
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import Campaign, Direction, Origin, RunOutline
 from vdisklab.results.store import Store
 from vdisklab.workload.registry import SYSBENCH
 from vdisklab.workload.sysbench import SysbenchSettings, fsync_options

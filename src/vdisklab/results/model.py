@@ -383,14 +383,13 @@ class Campaign:
         return tuple(map(MeasuredCell.parse, self.plan.get("cells", ())))
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One cell in one round, measured or failed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutline:
+    """One cell in one round, measured or failed, without its numbers: cheap to load.
 
-    `round` counts from 1, `position` is the place within the round's random order (from 1).
-    `accelerator` is `kvm` or `tcg`, None without a guest; `emulated` is true if the host itself is
-    emulated. `medium` names the device below the work directory. `commands` are those that were
-    run, as one would type them.
+    `cell` is the fingerprint. `round` counts from 1, `position` is the place within the round's
+    random order (from 1). `accelerator` is `kvm` or `tcg`, None without a guest; `emulated` is true
+    if the host itself is emulated. `medium` names the device below the work directory.
     """
 
     id: str
@@ -404,12 +403,9 @@ class Run:
     started: datetime
     wall_seconds: float | None
     accelerator: str | None
-    medium: str | None
-    checks: tuple[Check, ...] = ()
-    commands: tuple[str, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
-    failure: Failure | None = None
     emulated: bool = False
+    medium: str | None
+    failure: Failure | None = None
 
     @property
     def ran_under(self) -> RanUnder | None:
@@ -422,3 +418,89 @@ class Run:
     def measured_cell(self) -> MeasuredCell:
         """Path and page-cache state as one value."""
         return MeasuredCell(self.path, self.page_cache)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(RunOutline):
+    """A run with its numbers; `commands` are those that were run, as one would type them."""
+
+    checks: tuple[Check, ...] = ()
+    commands: tuple[str, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CellSums:
+    """Counts summed over all runs of a cell in one measurement; None if nothing counted them.
+
+    `cell` is the fingerprint. `operations`, `flushes`, `requested_bytes` and `*_requested` (bytes)
+    are QEMU's counts, or the program's own where there was no guest; `device_*` and `*_reached` are
+    the host device's. `*_requested` and `*_reached` are of measurements with both counts, and
+    `*_reached` only of those that requested anything. `grown` is the most that an image grew in one
+    measurement, in bytes.
+    """
+
+    cell: str
+    measurement: str
+    operations: int | None
+    flushes: int | None
+    device_flushes: int | None
+    requested_bytes: int | None
+    device_bytes: int | None
+    cpu_seconds: float | None
+    read_requested: int | None = None
+    read_reached: int | None = None
+    write_requested: int | None = None
+    write_reached: int | None = None
+    grown: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSums:
+    """The host's CPU seconds and the operations of one run; `cell` is the fingerprint."""
+
+    campaign: str
+    round: int
+    cell: str
+    cpu_seconds: float
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimedMeasurement:
+    """How long a measurement took, was counted by its program, and had CPU time stolen.
+
+    All in seconds; `cell` is the fingerprint.
+    """
+
+    cell: str
+    measurement: str
+    wall_seconds: float | None
+    measured_seconds: float | None
+    steal_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The newest measured run of a cell (a fingerprint), with its commands and checked states."""
+
+    cell: str
+    run: str
+    round: int
+    started: datetime
+    ran_under: RanUnder | None
+    medium: str | None
+    commands: tuple[str, ...]
+    checks: tuple[tuple[str, str | None, str], ...]
+    measurements: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeries:
+    """The bandwidth over time of one measurement of one run; `cell` is the fingerprint."""
+
+    campaign: str
+    cell: str
+    round: int
+    measurement: str
+    series: Series

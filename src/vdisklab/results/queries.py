@@ -17,10 +17,12 @@ import sqlalchemy as sa
 
 from vdisklab.analysis.observations import Observations, collect
 from vdisklab.results import rows, schema
-from vdisklab.results.model import Direction, RanUnder, Run
-from vdisklab.results.outlines import (
+from vdisklab.results.model import (
     CellSums,
+    Direction,
     Example,
+    RanUnder,
+    Run,
     RunOutline,
     RunSeries,
     RunSums,

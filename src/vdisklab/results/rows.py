@@ -35,10 +35,10 @@ from vdisklab.results.model import (
     Observer,
     Origin,
     Run,
+    RunOutline,
     Sample,
     Series,
 )
-from vdisklab.results.outlines import RunOutline
 from vdisklab.results.power_cut import Counterexample, PowerCut
 from vdisklab.validation import first_problem
 

@@ -103,16 +103,20 @@ def _parent(name: str, table: str, *, primary: bool = False) -> sa.Column[int]:
     return sa.Column(name, sa.Integer, reference, primary_key=primary, nullable=False)
 
 
-def _words(name: str, *, optional: bool = False, unique: bool = False) -> sa.Column[str]:
-    return sa.Column(name, Words, nullable=optional, unique=unique or None)
+def _id(name: str = "id") -> sa.Column[str]:
+    return sa.Column(name, Words, unique=True, nullable=False)
 
 
-def _seconds(name: str, *, optional: bool = False) -> sa.Column[float]:
-    return sa.Column(name, Finite, nullable=optional)
+def _words(*names: str, optional: bool = False) -> list[sa.Column[str]]:
+    return [sa.Column(name, Words, nullable=optional) for name in names]
 
 
-def _count(name: str, *, optional: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=optional)
+def _numbers(*names: str, optional: bool = False) -> list[sa.Column[float]]:
+    return [sa.Column(name, Finite, nullable=optional) for name in names]
+
+
+def _counts(*names: str, optional: bool = False) -> list[sa.Column[int]]:
+    return [sa.Column(name, sa.BigInteger, nullable=optional) for name in names]
 
 
 def _place(name: str, *, primary: bool = False) -> sa.Column[int]:
@@ -124,8 +128,7 @@ metric = sa.Table(
     "metric",
     metadata,
     sa.Column("name", Words, primary_key=True),
-    _words("unit"),
-    _words("better"),
+    *_words("unit", "better"),
 )
 
 # One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets
@@ -134,15 +137,11 @@ host = sa.Table(
     "host",
     metadata,
     _key(),
-    _words("fingerprint", unique=True),
-    _words("hostname"),
-    _words("machine_id"),
-    _words("kernel"),
-    _words("cpu"),
+    _id("fingerprint"),
+    *_words("hostname", "machine_id", "kernel", "cpu"),
     sa.Column("cpus", sa.Integer),
-    _count("memory_bytes", optional=True),
-    _words("qemu", optional=True),
-    _words("fio", optional=True),
+    *_counts("memory_bytes", optional=True),
+    *_words("qemu", "fio", optional=True),
     sa.Column("more", sa.JSON, nullable=False),
 )
 
@@ -150,12 +149,12 @@ campaign = sa.Table(
     "campaign",
     metadata,
     _key(),
-    _words("id", unique=True),
-    _words("fingerprint"),
+    _id(),
+    *_words("fingerprint"),
     sa.Column("plan", sa.JSON, nullable=False),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
-    _words("label"),
+    *_words("label"),
     sa.Index("campaign_by_plan", "fingerprint", "host"),
 )
 
@@ -163,22 +162,19 @@ run = sa.Table(
     "run",
     metadata,
     _key(),
-    _words("id", unique=True),
+    _id(),
     _parent("campaign", "campaign"),
-    _words("cell"),
-    _words("path"),
-    _words("page_cache"),
+    *_words("cell", "path", "page_cache"),
     _place("round"),
     _place("position"),
-    _words("origin"),
+    *_words("origin"),
     sa.Column("started", UtcTime, nullable=False),
-    _seconds("wall_seconds", optional=True),
-    _words("accelerator", optional=True),
+    *_numbers("wall_seconds", optional=True),
+    *_words("accelerator", optional=True),
     sa.Column("emulated", sa.Boolean, nullable=False, server_default=sa.false()),
-    _words("medium", optional=True),
+    *_words("medium", optional=True),
     sa.Column("commands", sa.JSON, nullable=False),
-    _words("failure_kind", optional=True),
-    _words("failure_message", optional=True),
+    *_words("failure_kind", "failure_message", optional=True),
     sa.Index("run_by_cell", "campaign", "round", "cell"),
 )
 
@@ -200,9 +196,9 @@ state_check = sa.Table(
     metadata,
     _parent("run", "run", primary=True),
     _place("ordinal", primary=True),
-    _words("name"),
-    _words("requested", optional=True),
-    _words("observed"),
+    *_words("name"),
+    *_words("requested", optional=True),
+    *_words("observed"),
 )
 
 measurement = sa.Table(
@@ -211,18 +207,18 @@ measurement = sa.Table(
     _key(),
     _parent("run", "run"),
     _place("ordinal"),
-    _words("name"),
-    _words("program"),
-    _words("command"),
+    *_words("name", "program", "command"),
     sa.Column("started", UtcTime, nullable=False),
-    _seconds("wall_seconds", optional=True),
-    _seconds("measured_seconds", optional=True),
-    _seconds("host_cpu_seconds", optional=True),
-    _seconds("resident_before", optional=True),
-    _seconds("resident_after", optional=True),
-    _count("allocated_before", optional=True),
-    _count("allocated_after", optional=True),
-    _seconds("steal_seconds", optional=True),
+    *_numbers(
+        "wall_seconds",
+        "measured_seconds",
+        "host_cpu_seconds",
+        "resident_before",
+        "resident_after",
+        optional=True,
+    ),
+    *_counts("allocated_before", "allocated_after", optional=True),
+    *_numbers("steal_seconds", optional=True),
     sa.Column("raw", sa.LargeBinary, nullable=False),
     sa.Index("measurement_by_run", "run", "ordinal", unique=True),
 )
@@ -232,11 +228,8 @@ counted = sa.Table(
     metadata,
     _parent("measurement", "measurement", primary=True),
     sa.Column("observer", Words, primary_key=True),
-    _count("read_bytes"),
-    _count("write_bytes"),
-    _count("read_operations"),
-    _count("write_operations"),
-    _count("flush_operations", optional=True),
+    *_counts("read_bytes", "write_bytes", "read_operations", "write_operations"),
+    *_counts("flush_operations", optional=True),
 )
 
 # By far the largest table. In SQLite it is its own index (no row ids), which halves it.
@@ -246,8 +239,8 @@ sample = sa.Table(
     _parent("measurement", "measurement", primary=True),
     _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _words("direction"),
-    sa.Column("value", Finite, nullable=False),
+    *_words("direction"),
+    *_numbers("value"),
     sqlite_with_rowid=False,
 )
 
@@ -258,8 +251,8 @@ series = sa.Table(
     _parent("measurement", "measurement", primary=True),
     _place("ordinal", primary=True),
     sa.Column("metric", Words, sa.ForeignKey("metric.name"), nullable=False),
-    _words("direction"),
-    _seconds("interval_seconds"),
+    *_words("direction"),
+    *_numbers("interval_seconds"),
     sa.Column("points", sa.JSON, nullable=False),
 )
 
@@ -268,13 +261,10 @@ guest_group = sa.Table(
     "guest_group",
     metadata,
     _parent("measurement", "measurement", primary=True),
-    _seconds("seconds"),
-    _seconds("cpu", optional=True),
-    _seconds("steal", optional=True),
-    _seconds("device", optional=True),
-    _seconds("queue", optional=True),
-    _words("thread", optional=True),
-    _seconds("thread_cpu", optional=True),
+    *_numbers("seconds"),
+    *_numbers("cpu", "steal", "device", "queue", optional=True),
+    *_words("thread", optional=True),
+    *_numbers("thread_cpu", optional=True),
 )
 
 # One row for each guest of a group. `evidence` has what was counted of this guest alone.
@@ -283,14 +273,9 @@ member = sa.Table(
     metadata,
     _parent("measurement", "measurement", primary=True),
     _place("number", primary=True),
-    _seconds("start"),
-    _seconds("iops"),
-    _seconds("latency_mean"),
-    _seconds("latency_p50"),
-    _seconds("latency_p99"),
-    _seconds("latency_max"),
-    _count("offered", optional=True),
-    _count("served"),
+    *_numbers("start", "iops", "latency_mean", "latency_p50", "latency_p99", "latency_max"),
+    *_counts("offered", optional=True),
+    *_counts("served"),
     sa.Column("evidence", sa.JSON, nullable=False),
 )
 
@@ -299,30 +284,20 @@ power_cut = sa.Table(
     "power_cut",
     metadata,
     _key(),
-    _words("id", unique=True),
-    _words("fingerprint"),
-    _words("path"),
-    _words("client"),
-    _words("access"),
+    _id(),
+    *_words("fingerprint", "path", "client", "access"),
     sa.Column("host", sa.Integer, sa.ForeignKey("host.key"), nullable=False),
     sa.Column("started", UtcTime, nullable=False),
-    _seconds("wall_seconds"),
+    *_numbers("wall_seconds"),
     sa.Column("survives", sa.Boolean),
-    _words("claim"),
-    _count("states"),
-    sa.Column("possible", Finite, nullable=False),
+    *_words("claim"),
+    *_counts("states"),
+    *_numbers("possible"),
     sa.Column("exhaustive", sa.Boolean, nullable=False),
-    _count("promises"),
-    _count("flushes"),
-    _count("leaked_states"),
-    _count("repaired_states"),
-    _count("afterlives"),
+    *_counts("promises", "flushes", "leaked_states", "repaired_states", "afterlives"),
     sa.Column("outcomes", sa.JSON, nullable=False),
     sa.Column("settings", sa.JSON, nullable=False),
     sa.Column("seen", sa.JSON, nullable=False),
-    _words("bad_case", optional=True),
-    _words("bad_outcome", optional=True),
-    _words("bad_detail", optional=True),
-    _words("failure", optional=True),
+    *_words("bad_case", "bad_outcome", "bad_detail", "failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -20,14 +20,12 @@ from vdisklab.results.database import PATIENCE_SECONDS, Database, as_unstorable,
 from vdisklab.results.model import (
     METRICS,
     Campaign,
+    CellSums,
+    Example,
     HostFacts,
     Measurement,
     RanUnder,
     Run,
-)
-from vdisklab.results.outlines import (
-    CellSums,
-    Example,
     RunOutline,
     RunSeries,
     RunSums,
@@ -41,6 +39,8 @@ __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 # them or a pager waits.
 _RUNS_AT_ONCE = 64
 _CANDIDATES_SHOWN = 4
+_Answer = TypeVar("_Answer")
+
 _SUMMARY = (schema.metric, schema.host, schema.campaign, schema.run, schema.power_cut)
 """The tables of which a list of campaigns, runs or verdicts is made; the others hold numbers."""
 _HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
@@ -61,6 +61,14 @@ class Store:
             require_sound(connection, dict.fromkeys(tables).keys() - self._checked)
             self._checked.update(tables)
             yield connection
+
+    def _answer(
+        self, query: Callable[[sa.Connection, Sequence[int]], _Answer],
+        campaign_ids: Collection[str], *numbers: sa.Table,
+    ) -> _Answer:  # fmt: skip
+        """What a query finds in some campaigns and in these tables."""
+        with self._reading(*numbers) as connection:
+            return query(connection, self._campaign_keys(connection, campaign_ids))
 
     def __str__(self) -> str:
         """The address of the database, without its password."""
@@ -312,39 +320,27 @@ class Store:
 
     def outlines(self, campaign_ids: Collection[str]) -> tuple[RunOutline, ...]:
         """The runs of some campaigns, failed ones too, without numbers and raw output."""
-        with self._reading() as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.outlines(connection, keys)
+        return self._answer(queries.outlines, campaign_ids)
 
     def observations(self, campaign_ids: Collection[str]) -> Observations:
         """Every sample of the measured runs of some campaigns, as columns."""
-        with self._reading(schema.measurement, schema.sample) as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.observations(connection, keys)
+        return self._answer(queries.observations, campaign_ids, schema.measurement, schema.sample)
 
     def sums(self, campaign_ids: Collection[str]) -> tuple[CellSums, ...]:
         """The counters, summed by cell and measurement."""
-        with self._reading(schema.measurement, schema.counted) as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.sums(connection, keys)
+        return self._answer(queries.sums, campaign_ids, schema.measurement, schema.counted)
 
     def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunSums, ...]:
         """The host's CPU seconds and the operations of each measured run that has both."""
-        with self._reading(schema.measurement, schema.counted) as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.cpu_of_runs(connection, keys)
+        return self._answer(queries.cpu_of_runs, campaign_ids, schema.measurement, schema.counted)
 
     def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
         """The measurements in which CPU time was stolen, or more seconds counted than passed."""
-        with self._reading(schema.measurement) as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.times(connection, keys)
+        return self._answer(queries.times, campaign_ids, schema.measurement)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
-        with self._reading(schema.measurement, schema.state_check) as connection:
-            keys = self._campaign_keys(connection, campaign_ids)
-            return queries.examples(connection, keys)
+        return self._answer(queries.examples, campaign_ids, schema.measurement, schema.state_check)
 
     def bandwidth_series(
         self, campaign_ids: Collection[str], cells: Collection[str]

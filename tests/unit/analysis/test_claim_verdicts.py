@@ -13,8 +13,7 @@ from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Direction, Failure, FailureKind, Origin
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import Direction, Failure, FailureKind, Origin, RunOutline
 from vdisklab.workload.registry import builtin_profiles
 
 FILE = """
@@ -41,8 +40,11 @@ def claim(**over: str) -> Claim:
 
 
 def outline(path: str = "raw/none", **changes: Any) -> RunOutline:  # noqa: ANN401 - any field
-    plain = RunOutline("1", "c", path, path, PageCache.BYPASSED, 1, 1, Origin.GUEST, START, "kvm",
-                       "disk", None, 1.0)  # fmt: skip
+    plain = RunOutline(
+        id="1", campaign="c", cell=path, path=path, page_cache=PageCache.BYPASSED, round=1,
+        position=1, origin=Origin.GUEST, started=START, wall_seconds=1.0, accelerator="kvm",
+        medium="disk",
+    )  # fmt: skip
     return replace(plain, **changes)
 
 

@@ -17,7 +17,7 @@ from vdisklab.analysis.pareto import (
 )
 from vdisklab.answers.pareto import parse_criteria
 from vdisklab.errors import PlanError
-from vdisklab.results.outlines import RunSums
+from vdisklab.results.model import RunSums
 
 
 def test_the_front_has_the_best_of_each_and_the_compromises() -> None:

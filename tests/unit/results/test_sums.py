@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vdisklab.analysis.sums import sums_of, times_of
-from vdisklab.results.model import Evidence, IoCounters
-from vdisklab.results.outlines import RunSums
+from vdisklab.results.model import Evidence, IoCounters, RunSums
 from vdisklab.results.store import Store
 
 from .values import BROKEN, a_campaign, a_measurement, a_run

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.results.model import Origin, RanUnder
-from vdisklab.results.outlines import AnyRun
+from vdisklab.results.model import Origin, RanUnder, RunOutline
 
 EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
@@ -89,7 +88,7 @@ class Caveats:
         return (Emulated(),) if self.emulated else ()
 
 
-def caveats_of(runs: Iterable[AnyRun]) -> Caveats:
+def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
     """The caveats that hold for any of these runs."""
     ran_under, origins = set[RanUnder | None](), set[Origin]()
     for run in runs:

@@ -9,8 +9,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.rank_intervals import Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import FailureKind
-from vdisklab.results.outlines import AnyRun
+from vdisklab.results.model import FailureKind, RunOutline
 from vdisklab.units import counted, named
 
 
@@ -181,7 +180,7 @@ class NoBaseline(Diagnostic):
         )
 
 
-def too_slow(runs: Iterable[AnyRun]) -> set[tuple[MeasuredCell, Round]]:
+def too_slow(runs: Iterable[RunOutline]) -> set[tuple[MeasuredCell, Round]]:
     """The cells and rounds with a measurement that never ended in time, not even when repeated."""
     runs = tuple(runs)
     measured = {
@@ -217,7 +216,7 @@ def _too_slow(slow: Sequence[MeasuredCell], never: Collection[MeasuredCell]) -> 
     )
 
 
-def dropped_by_search(runs: Iterable[AnyRun]) -> frozenset[MeasuredCell]:
+def dropped_by_search(runs: Iterable[RunOutline]) -> frozenset[MeasuredCell]:
     """The cells that a campaign left out of a round that was not its last one.
 
     Only a search for the best (`run --find`) does that.
@@ -234,7 +233,7 @@ def dropped_by_search(runs: Iterable[AnyRun]) -> frozenset[MeasuredCell]:
     )
 
 
-def failed_cells(runs: Iterable[AnyRun]) -> tuple[FailedCell, ...]:
+def failed_cells(runs: Iterable[RunOutline]) -> tuple[FailedCell, ...]:
     """The cells with failed rounds that no later run measured, by label."""
     ordered = sorted(runs, key=lambda run: (run.started, run.id))
     measured = {

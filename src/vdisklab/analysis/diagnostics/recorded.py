@@ -11,8 +11,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import RATE
-from vdisklab.results.model import Campaign, Direction
-from vdisklab.results.outlines import CellSums, Example, TimedMeasurement
+from vdisklab.results.model import Campaign, CellSums, Direction, Example, TimedMeasurement
 from vdisklab.units import counted, format_bytes, named
 
 _MOST_AGED = 6

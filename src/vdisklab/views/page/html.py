@@ -29,7 +29,7 @@ from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.outlines import Example
+from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.views.charts.bars import choice_bars
 from vdisklab.views.charts.figures import figures

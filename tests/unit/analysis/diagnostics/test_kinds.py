@@ -41,8 +41,7 @@ from vdisklab.analysis.diagnostics.values import (
     first_round_diagnostics,
 )
 from vdisklab.analysis.observations import Floats, Observations
-from vdisklab.results.model import Direction
-from vdisklab.results.outlines import CellSums, TimedMeasurement
+from vdisklab.results.model import CellSums, Direction, TimedMeasurement
 
 
 def steady(rng: np.random.Generator, cells: int, rounds: int, noise: float = 0.03) -> Floats:

@@ -13,8 +13,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     direct_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.results.model import RanUnder
-from vdisklab.results.outlines import Example
+from vdisklab.results.model import Example, RanUnder
 from vdisklab.storage.zfs import directness
 
 CELLS = {

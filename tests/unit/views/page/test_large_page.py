@@ -64,10 +64,13 @@ def bare_runs(names: Sequence[str]) -> Iterator[Run]:
     for round in range(1, ROUNDS + 1):
         for number, path in numbered:
             yield Run(
-                f"{round}-{number}", CAMPAIGN.id, path, path, PageCache.BYPASSED, round, number + 1,
-                Origin.GUEST, START, 1.0, "kvm", "disk",
-                (Check("O_DIRECT", "on", "on"), Check("write cache", "write back", "write back")),
-                tuple(command.format(n=number) for command in COMMANDS),
+                id=f"{round}-{number}", campaign=CAMPAIGN.id, cell=path, path=path,
+                page_cache=PageCache.BYPASSED, round=round, position=number + 1,
+                origin=Origin.GUEST, started=START, wall_seconds=1.0, accelerator="kvm",
+                medium="disk",
+                checks=(Check("O_DIRECT", "on", "on"),
+                        Check("write cache", "write back", "write back")),
+                commands=tuple(command.format(n=number) for command in COMMANDS),
             )  # fmt: skip
 
 
