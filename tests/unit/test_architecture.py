@@ -28,7 +28,6 @@ VOCABULARY = {
     "path",
     "plan",
     "results.model",
-    "results.outlines",
     "results.power_cut",
 }
 ALLOWED = {
@@ -75,7 +74,6 @@ ALLOWED = {
 # The vocabulary of results imports the pure core alone, so that all may import it.
 ALLOWED_IN_MODULE = {
     "results.model": {"path", "documents"},
-    "results.outlines": {"path", "results.model"},
     "results.power_cut": {"path", "results.model"},
 }
 
