@@ -9,8 +9,7 @@ from typing import Annotated
 
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Campaign, Failure, Origin, RanUnder
-from vdisklab.results.outlines import RunOutline
+from vdisklab.results.model import Campaign, Failure, Origin, RanUnder, RunOutline
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCampaign:
+class ImportedCampaign:
     """Numbers of runs of an imported campaign: new ones, and those already in the database."""
 
     id: str
@@ -91,7 +91,7 @@ class StoredCampaign:
 class StoredExport:
     """The result of an import."""
 
-    campaigns: tuple[StoredCampaign, ...]
+    campaigns: tuple[ImportedCampaign, ...]
     power_cuts: int
 
 
@@ -333,7 +333,7 @@ def store_export(store: Store, export: Export, *, name: str) -> StoredExport:
         missing = [run for run in exported.runs if run.id not in stored_runs]
         runs += missing
         stored.append(
-            StoredCampaign(
+            ImportedCampaign(
                 campaign.id, campaign.label, len(missing), len(exported.runs) - len(missing)
             )
         )
