@@ -40,7 +40,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
-from vdisklab.results.outlines import Example
+from vdisklab.results.model import Example
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
