@@ -198,7 +198,9 @@ def test_another_mount_namespace_that_holds_the_disk_is_named(
     monkeypatch.setattr("vdisklab.powercut.logged_disk._END_SECONDS", 1.0)
     with (
         ExitStack() as stack,
-        pytest.raises(HostError, match=r"in another mount namespace.* by sleep \(\d+\)"),
+        pytest.raises(
+            HostError, match=r"another mount namespace \(processes sleep \(\d+\)\) was created"
+        ),
         logged_disk(site, "disk", 16 * MIB) as disk,
     ):
         hold_elsewhere(stack, marker_of(disk), how)

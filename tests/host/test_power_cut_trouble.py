@@ -147,7 +147,8 @@ def test_a_state_that_another_mount_namespace_holds_is_named(
 ) -> None:
     monkeypatch.setattr("vdisklab.host.syscalls._RELEASE_SECONDS", 0.5)
     named = (
-        r"the file system on /dev/loop\d+ is still mounted in another mount namespace.* by sleep"
+        r"another mount namespace \(processes sleep.*\) was created while the file system on "
+        r"/dev/loop\d+ was mounted"
     )
     with ExitStack() as stack:
         if database:

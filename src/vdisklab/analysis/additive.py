@@ -1,4 +1,4 @@
-"""Cells and rounds as an additive model of the logarithms: what a cell adds, how noisy it is.
+"""An additive model of the logarithms by cell and round: each cell's effect and its noise.
 
     log value = cell + round + noise of that cell          (a randomised complete block design)
 
@@ -26,10 +26,10 @@ PRECISION = 1e-9
 class Fit:
     """One entry per fitted cell. `rows` are the cells' rows in the grid, `effect` is logarithmic.
 
-    `error` is the standard error of the effect: that of a difference between two cells is
-    sqrt(e1^2 + e2^2). `freedom` is the degrees of freedom of its variance. `residual` has the
-    cells' values without effects and rounds, cells x rounds, NaN where missing. `resolution` is how
-    far the effect may be off because values are rounded.
+    `error` is the standard error of the effect; a difference of two cells has sqrt(e1^2 + e2^2).
+    `freedom` is the degrees of freedom of its variance. `residual` has the cells' values without
+    effects and rounds, cells x rounds, NaN where missing. `resolution` is the largest error of the
+    effect from rounded values.
     """
 
     rows: npt.NDArray[np.intp]
@@ -42,7 +42,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Usable:
-    """Which cells can be compared: those with enough rounds that are linked by common rounds.
+    """The cells that can be compared: they have enough rounds, and common rounds link them.
 
     `few` have too few rounds, `apart` were never measured in the same round as the others.
     """
@@ -83,7 +83,7 @@ def usable(logs: Floats) -> Usable:
 
 
 def _groups(measured: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The number of each cell's and each round's group: a value connects its cell and its round.
+    """The group number of each cell and each round: a value connects its cell and its round.
 
     Groups are numbered in the order of their first cells."""
     cells, rounds = measured.shape
@@ -105,11 +105,11 @@ def fit(
 ) -> Fit:
     """Least squares of the additive model over the usable cells; exact with missing values too.
 
-    Values that are not `known` stand for something worse (`Observations.ranked_logs`). They say
-    nothing about their round, so its effect comes from the others if these link all rounds.
+    Values that are not `known` are stand-ins (`Observations.ranked_logs`). They say nothing about
+    their round, so the round's effect comes from the other values if these link all rounds.
 
-    A standard error is never so small that a test at 5 % or less shows a difference of two cells
-    that is smaller than their `resolution` together (`Observations.resolution`).
+    Standard errors have a lower limit: no test at 5 % or less shows a difference smaller than the
+    `resolution` of both cells together (`Observations.resolution`).
     """
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     measured = np.isfinite(table)

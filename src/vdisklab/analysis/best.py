@@ -49,18 +49,19 @@ CHALLENGERS = 24
 
 @dataclass(frozen=True, slots=True)
 class BestSet:
-    """The cells of which one is the best, with confidence 1 - `alpha`.
+    """The cells that may be the best: with confidence 1 - `alpha`, one of them is.
 
     `cells` are the competitors that are not shown to be worse than another. They are sorted by
     mean, best first; the first is the leader. `beaten` is the number of the other competitors.
-    `runner_up` is the next of the set; if the leader is alone, the competitor with the second-best
-    mean. `p` is the one-sided p-value of the leader's lead over it, adjusted for the number of
-    competitors. It is above `alpha` unless the leader is alone.
+    `runner_up` is the second cell of the set; if the leader is alone, the competitor with the
+    second-best mean. `p` is the one-sided p-value of the leader's lead over it, adjusted for the
+    number of competitors. It is above `alpha` unless the leader is alone.
 
     `noise` is the standard deviation of the logarithm of a competitor's run within its round;
     `rounds` is the median number of rounds of a competitor. `shared` is the share of the noise that
-    comes from competitors being fast and slow in the same rounds (0 if that may be chance).
-    `resolution` is the smallest difference of two leaders that their rounded values can show.
+    competitors have in common, because they are fast and slow in the same rounds (0 if that may be
+    chance). `resolution` is the smallest difference of two leaders that their rounded values can
+    show.
 
     `close` are those of `cells` that are shown to be at most `NEGLIGIBLE` behind the leader; the
     leader is one of them. The others may be far behind: three rounds at 12 % noise leave 16 % on
@@ -125,7 +126,7 @@ class BestSet:
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
-    """The indices of the cells that a user could choose; all indices if there is no such cell.
+    """The indices of the cells that a user could choose; all indices if there are none.
 
     The host's own numbers and the null device do not compete. Of a path measured cold and warm,
     only the cold cell competes, because the warm one shows the host's memory. Cells that are not
@@ -154,8 +155,9 @@ def best_set(
     places: npt.NDArray[np.intp],
     alpha: float = 0.05,
 ) -> BestSet | None:
-    """The cells that may be the best of those at `places` among the `fitted` ones, which are the
-    rows of `model`; None without any."""
+    """The cells at `places` that may be the best of these; None without any. `fitted` are the rows
+    of `model`.
+    """
     if not len(places):
         return None
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
@@ -242,7 +244,7 @@ def p_of_lead(lead: float, others: int, freedom: int, rounds: int) -> float:
     """The adjusted p-value of a lead of `lead` standard errors over one of `others` cells.
 
     It is the larger of two p-values. Dunnett's test (Journal of the American Statistical
-    Association 50, 1955) tells how probable it is that any of the others falls so far behind by
+    Association 50, 1955) gives the probability that any of the others falls so far behind by
     chance. A two-sided t-test is needed where two cells tie (Gutmann & Maymin, Annals of Statistics
     15, 1987). KEPT_BACK of the allowed error is reserved for noise that `pair_noise` cannot detect.
     """

@@ -1,4 +1,4 @@
-"""Finds the path to use: the best of those that meet all needs, and what each need costs."""
+"""Finds the best path that meets all needs, and what each need costs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a need costs."""
+    """The price of one need: how much better the best cell without it is."""
 
     need: Need
     without: Annotated[
@@ -35,7 +35,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """Which path to use, of those that meet all needs."""
+    """The path to use, chosen from those that meet all needs."""
 
     measure: Annotated[MeasureKey, "the measure that decided"]
     needs: tuple[Need, ...]
@@ -143,7 +143,7 @@ def to_use(ranking: Ranking) -> MeasuredCell | None:
 
 
 def simplest(cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
-    """The cell with the simplest path; None of none."""
+    """The cell with the simplest path; None without cells."""
     paths = {cell: path for cell in cells if (path := cell.path) is not None}
     return min(paths, key=lambda cell: simplicity(paths[cell]), default=None)
 
@@ -161,7 +161,7 @@ def _by_value(
 ) -> list[MeasuredCell]:
     """A list of the only cell that can be best without a rank; empty if there are several.
 
-    It is the only cell with enough rounds for a rank, or the only one with the measure.
+    It is the only cell with enough rounds for a rank, or the only cell with the measure.
     """
     grid = narrowed(observations, cells)
     rounds = np.isfinite(grid.grid(measure)).sum(axis=1)
@@ -181,7 +181,7 @@ def _price(
 ) -> Price:
     """The price of one need; `freed` are the cells that would qualify without it.
 
-    It costs nothing if the chosen cell may be the best of those, too.
+    The need costs nothing if the chosen cell may be the best of these, too.
     """
     winners = possible_winners(rank(narrowed(observations, freed), measure))
     best = chosen if chosen in winners or not winners else winners[0]
@@ -192,7 +192,7 @@ def _price(
 def ratio_of(
     observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
 ) -> Ratio:
-    """How many times as good `a` is as `b`, within rounds; above 1 always means better."""
+    """The ratio of `a` to `b` within rounds, turned so that above 1 always means better."""
     both = narrowed(observations, (a, b))
     grid = both.grid(measure)
     first, second = (grid[both.place[cell]] for cell in (a, b))

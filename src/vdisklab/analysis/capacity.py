@@ -1,4 +1,4 @@
-"""How many guests a path carries: which numbers of guests to try next, and the answer's interval.
+"""How many guests a path carries: the numbers of guests to try next, and the capacity's interval.
 
 A step is one run with some number of guests, and it passes or fails. Near the limit it sometimes
 passes, so the answer is a fit of the probability of passing, which falls with the number of guests:
@@ -45,7 +45,7 @@ Outcomes = Mapping[int, Sequence[bool]]
 
 
 def next_steps(outcomes: Outcomes, most: int, repeats: int = REPEATS) -> tuple[int, ...]:
-    """The numbers of guests to measure in the next round; none when the answer is there.
+    """The numbers of guests to measure in the next round; empty when the capacity is known.
 
     First they are doubled until a step fails, then halved between; then the numbers on both sides
     of the limit are repeated, each once in a round.

@@ -1,4 +1,4 @@
-"""Does a claim hold here? Tests the paired ratio of two sets of cells against the stated range.
+"""Tests whether a claim holds here: is the paired ratio of two sets of cells in the stated range?
 
 In each round that has every pair of the claim in every measure, the logarithms of left/right are
 averaged. The means of the rounds give Student's t interval. There is one number per round, so
@@ -31,7 +31,7 @@ from vdisklab.results.model import Origin, RanUnder, RunOutline
 
 
 class ClaimVerdict(StrEnum):
-    """What the numbers show about a claim."""
+    """The numbers' verdict on a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -50,8 +50,9 @@ class ClaimStatus(StrEnum):
 
 
 class Void(StrEnum):
-    """Why a claim says nothing about this machine: for `EMULATED_HOST` every claim, for the others
-    a claim of guest against host."""
+    """The reason why a claim says nothing about this machine. `EMULATED_HOST` voids every claim,
+    the others void claims of guest against host.
+    """
 
     EMULATION = "emulation"
     EMULATED_HOST = "emulated-host"
@@ -105,8 +106,9 @@ def judge_claims(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RoundRatios:
-    """The mean log ratio of each complete round; `resolution` is how far their mean may be off
-    because values are rounded. With a `zero` the ratio has no digits to show."""
+    """The mean log ratio of each complete round; `resolution` is the largest error of their mean
+    from rounded values. With a `zero` the ratio is unknown.
+    """
 
     logs: Floats
     resolution: float
@@ -151,7 +153,7 @@ class _Grids:
         return logs if np.isfinite(logs).any() else None
 
     def resolution(self, cell: Cell, measure: MeasureKey) -> float:
-        """How far the cell's values may be off because they are rounded."""
+        """The largest error of the cell's values from rounding."""
         measure = self._observations.stored_as(measure)
         if measure not in self._resolutions:
             self._resolutions[measure] = self._observations.resolution(measure)
@@ -312,8 +314,9 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
 
 
 def _void(claim: Claim, voids: Mapping[MeasuredCell, set[Void]]) -> Void | None:
-    """Why the claim says nothing about this machine. Numbers from an emulated host prove that code
-    works, so they decide no claim at all."""
+    """The reason why the claim says nothing about this machine; None if it does. Numbers from an
+    emulated host prove that code works, so they decide no claim at all.
+    """
     reasons = set[Void]().union(*(voids.get(cell.measured, ()) for cell in claim.cells))
     order = (Void.LAB, Void.EMULATED_HOST, Void.EMULATION)
     counting = order if claim.absolute else (Void.EMULATED_HOST,)

@@ -42,7 +42,7 @@ from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
 
 
 class ClaimCache(StrEnum):
-    """Which page-cache state a claim is about; paths that bypass the cache have only one."""
+    """The page-cache state that a claim is about; paths that bypass the cache have only one."""
 
     COLD = "cold"
     WARM = "warm"
@@ -232,7 +232,7 @@ def _measures(texts: Sequence[str], where: str) -> tuple[MeasureKey, ...]:
 
 @dataclass(slots=True)
 class _Room:
-    """The range that satisfies all claims about one contrast, and which claims set its ends."""
+    """The range that satisfies all claims about one contrast, and the claims that set its ends."""
 
     low: float = 0.0
     low_by: str = ""

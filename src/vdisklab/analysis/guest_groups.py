@@ -24,7 +24,7 @@ _FROM_CACHE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Criterion(AsText):
-    """What each guest must meet: a latency of `Member`, and its limit in seconds."""
+    """The limit that each guest must meet: a latency of `Member`, and its maximum in seconds."""
 
     metric: str
     seconds: float
@@ -109,7 +109,7 @@ def judge(group: GuestGroup, criterion: Criterion, samples: Sequence[Sample] = (
 
 
 class LimitedBy(StrEnum):
-    """What was used up when a step failed, or what ended the search."""
+    """The resource that was saturated when a step failed, or the reason why the search ended."""
 
     CPUS = "the host's CPUs"
     THREAD = "one of QEMU's threads"
@@ -123,14 +123,16 @@ class LimitedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """What limited a step, and the numbers that say so."""
+    """The resource that limited a step, and the numbers that show it."""
 
     limit: LimitedBy
     evidence: str
 
 
 def bottleneck(group: GuestGroup, evidence: Evidence) -> Bottleneck:
-    """What limited a step. CPUs come first: with none left, nothing else shows its own limit."""
+    """The resource that limited a step. CPUs are tested first: without free CPUs, nothing else
+    reaches its limit.
+    """
     load = group.load
     if load.steal is not None and load.steal >= _STOLEN:
         return Bottleneck(LimitedBy.CPUS, f"the hypervisor stole {load.steal:.0%}")

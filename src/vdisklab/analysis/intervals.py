@@ -29,10 +29,10 @@ def median_interval(
 ) -> Interval:
     """The interval that vdisklab shows: order statistics from 6 rounds on, log-t for 3 to 5.
 
-    With 3 to 5 rounds, no interval from order statistics can reach 95 % (the range of three
-    values covers the median with 75 %), so a log-normal distribution is assumed. An interval is
-    never narrower than the last digit of the values or the step of the metric, or than what
-    the logarithmic `resolution` of computed values makes of their median.
+    With 3 to 5 rounds, no interval from order statistics can reach 95 % (the range of three values
+    covers the median with 75 %), so a log-normal distribution is assumed. An interval is never
+    narrower than the values' last digit or the metric's step; for computed values the logarithmic
+    `resolution` takes their place.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level, quantity)

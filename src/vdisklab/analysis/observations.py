@@ -130,7 +130,8 @@ class Observations:
         return logarithms(self.grid(measure), measure.quantity)
 
     def resolution(self, measure: MeasureKey) -> Floats:
-        """How far a true value may be from a measured one, by cell, as a difference of logarithms.
+        """The largest distance of a true value from a measured one, by cell, as a difference of
+        logarithms.
 
         That is half a step of the metric, or half of the last digit of all values if that is more.
         A computed measure has the weighted sum of its parts (for a score that is an estimate).
@@ -146,9 +147,9 @@ class Observations:
         """The logarithms for ranks: a cell that was too slow has its round's worst value, and a
         rate of zero has half of its round's lowest other rate.
 
-        The true value of the former is censored: worse than what ended in time. The worst measured
-        value is the mildest number that says so, and a missing one would say nothing. A zero is
-        worse than the other rates, but its logarithm would be by far the largest noise of all.
+        The true value of the former is censored: it is worse than all that ended in time. The worst
+        measured value is the mildest number that says so; a missing value would say nothing. A zero
+        is worse than the other rates, but its logarithm would swamp all other noise.
         """
         logs = self.logs(measure)
         higher = measure.quantity.better is Better.HIGHER
@@ -181,7 +182,7 @@ class Observations:
 
 
 def observe(runs: Iterable[Run]) -> Observations:
-    """The numbers of all runs that did not fail; if a run was repeated, those of the later one.
+    """The numbers of all successful runs; of a repeated run only the later one's.
 
     A failed run may have samples from before the failure. They are left out, because the state
     of that cell is unknown. Values that are not finite are left out too.

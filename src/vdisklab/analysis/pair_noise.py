@@ -39,8 +39,8 @@ SHARED_PART = 0.2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairNoise:
-    """For each cell: its variance, that variance's degrees of freedom, its number of rounds, and
-    its `load`, and its `resolution` (`Fit`).
+    """For each cell: its variance with degrees of freedom, number of rounds, `load`, and
+    `resolution` (`Fit`).
 
     The load is the cell's part in the shared round effect (a standard deviation of logarithms, 0
     without such an effect); `rest` is the variance that the effect leaves. `shared` is the share of
@@ -106,8 +106,9 @@ def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:
 def common_freedom(cells: int, rounds: int) -> int:
     """The degrees of freedom of the variance that the cells have in common.
 
-    Fewer than (cells - 1) x (rounds - 1): those of two cells, at most half of all, are left out for
-    a noisy cell and a shared effect that are too small for a test.
+    These are fewer than (cells - 1) x (rounds - 1): the degrees of two cells, at most half of all,
+    are given up as a precaution against a noisy cell or a shared effect too small for a test to
+    find.
     """
     return max(rounds - 1, int(max((cells - 1) / 2, cells - 3) * (rounds - 1)))
 
@@ -121,8 +122,8 @@ def _unequal(left: Floats) -> Floats:
     """The cells' variances, if those `left` after the fit are unequal (Grubbs, Journal of the
     American Statistical Association 43, 1948).
 
-    The mean of the cells is subtracted in each round. So a noisy cell looks less noisy than it is,
-    and the others noisier, the more so the fewer cells there are.
+    The mean of the cells is subtracted in each round. That makes a noisy cell look less noisy and
+    the others noisier, most of all with few cells.
     """
     cells = len(left)
     if cells < 3:

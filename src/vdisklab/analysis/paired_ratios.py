@@ -158,7 +158,7 @@ def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
 
 
 def one_of(ratio: Ratio, tests: int, alpha: float = 0.05) -> Ratio:
-    """A ratio that this many tests together did not show, with the rounds that would show it.
+    """The ratio with the rounds that would show it, if this many tests together did not.
 
     Each test gets alpha / tests (Bonferroni), and there must be more rounds than there are. The
     deviation is that of the ratio's 95 % interval.

@@ -1,4 +1,4 @@
-"""Which cells no other beats in every one of several measures, and how sure that is."""
+"""The cells that no other cell beats in all of several measures at once, and how sure that is."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Placed:
 class Front:
     """The cells by their standing. `left_out` lack a measure in three rounds.
 
-    With confidence 1 - `alpha`, a cell that truly no other beats in all is not called beaten.
+    With confidence 1 - `alpha`, no cell is called beaten that truly is not.
     """
 
     measures: tuple[MeasureKey, ...]

@@ -1,4 +1,4 @@
-"""Predicts cells that were not measured from those that share segments with them.
+"""Predicts unmeasured cells from measured ones that share segments with them.
 
 A Gaussian process over the factors of paths (Rasmussen & Williams, Gaussian Processes for Machine
 Learning, 2006). A value is
@@ -6,8 +6,8 @@ Learning, 2006). A value is
     logarithm = factors + pairs of factors + cell + round + noise
 
 where each factor has an effect for each of its levels, each pair of factors one for each pair of
-levels, and each cell one of its own. Nobody knows beforehand how much paths have in common, so the
-prior is a mixture of shares of the variance (`SHARES`), weighted by their marginal likelihoods.
+levels, and each cell one of its own. It is not known beforehand how much paths have in common. So
+the prior is a mixture of shares of the variance (`SHARES`), weighted by their marginal likelihoods.
 The scale is integrated out, so the model has no unit and assumes no size of the noise.
 
 Factors, pairs and rounds are a regression with a normal prior, which is solved in the space of its

@@ -1,4 +1,4 @@
-"""The articles' tables as data, and how their shape compares with this machine's.
+"""The articles' tables as data, and the comparison of their shape with this machine's.
 
 Absolute numbers of another machine say nothing about this one. Only shapes can be compared: a
 number's ratio to the baseline of its own table, and the user's ratio to the same baseline.

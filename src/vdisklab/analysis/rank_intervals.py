@@ -132,9 +132,9 @@ def _best(
     """Which of the ranked cells may be the best; None if they differ in their number of guests,
     whose rates are sums.
 
-    Only competitors tell how noisy competitors are: the host's own numbers and warm page caches
-    would otherwise decide with them, and `recommend`, which has neither, would answer differently.
-    A warm page cache does not compete either if its cold cell has no rank.
+    The noise is estimated from competitors only. If the host's own numbers and warm page caches
+    took part, `recommend`, which has neither, would answer differently. A warm page cache does not
+    compete either if its cold cell has no rank.
     """
     competing = {observations.cells[place] for place in competitors(observations.cells)}
     if len(numbers_of_guests(competing)) > 1:

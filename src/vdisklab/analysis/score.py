@@ -47,7 +47,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleSet:
-    """Which measure has which role; the measures of one set can be compared."""
+    """The measure of each role; the measures of one set can be compared."""
 
     name: str
     title: str
@@ -112,11 +112,11 @@ _ROLES: Mapping[Score, tuple[Role, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class NoScore(Diagnostic):
-    """Why a cell has no score: the roles, or rates, that it or the baseline lacks.
+    """The reason why a cell has no score: the roles or rates that it or the baseline lacks.
 
     `baseline_zero` are those that are zero at the baseline in every round: a ratio to them is
-    unknown. `zero` are the parts of a mix that leave it unknown in some rounds, as they are zero
-    there. If all are empty, cell and baseline were never measured in the same round. `score` is
+    unknown. `zero` are the parts of a mix that are zero in some rounds, where the mix is therefore
+    unknown. If all are empty, cell and baseline were never measured in the same round. `score` is
     the name of the score's metric.
     """
 

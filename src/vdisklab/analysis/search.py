@@ -56,7 +56,7 @@ ATTEMPTS = 3
 
 
 class Ended(StrEnum):
-    """Why a search is over."""
+    """The reason why a search has ended."""
 
     FOUND = "found"  # probably the best, and no rival is shown to be better in three rounds
     OUT_OF_BUDGET = "out-of-budget"
@@ -68,7 +68,8 @@ class Rules:
     """`margin` is a share (0.03): a cell worse than the best by no more than this is good enough.
 
     `alpha` is the accepted probability of an answer that is worse than that. With `every_cell` no
-    cell is left unmeasured: the model cannot know of one that is better than its segments promise.
+    cell is left unmeasured: the model cannot foresee a cell that is better than its segments
+    suggest.
     """
 
     margin: float = 0.03
@@ -96,10 +97,10 @@ class LeaderComparison:
 class SearchState:
     """The state after some rounds. `leader`, `rivals` and `challengers` are rows.
 
-    `probability` is that of no cell being better than the leader by more than the margin.
-    `rivals` are those that most probably are. `challengers` are the cells to measure next, if the
-    search goes on. `unmeasured` are those that the rules still want measured once. `lacking` is the
-    number of runs until the comparison of leader and rivals.
+    `probability`: no cell is better than the leader by more than the margin. `rivals` are the cells
+    that most probably are. `challengers` are the cells to measure next, if the search goes on.
+    `unmeasured` are the cells that the rules still require once. `lacking` is the number of runs
+    until the comparison of leader and rivals.
     """
 
     leader: int
@@ -251,9 +252,9 @@ def compare(
 def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, ...]:
     """The cells of the next round after `runs` runs; none when the search is over.
 
-    Leader and rivals if the leader is probably good enough, or if the `affordable` runs suffice
-    for nothing else; otherwise the leader and the cells that may be the best. Cells that must be
-    measured, too, come between the two.
+    They are the leader and the cells that may be the best; once the leader is probably good enough,
+    the leader and the cells that must still be measured; at the end, or when the `affordable` runs
+    suffice for nothing else, leader and rivals.
     """
     if state.ended or affordable < 2:
         return ()
@@ -268,7 +269,7 @@ def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, .
 
 
 def given_up(levels: Levels, tried: Collection[int], failed: Collection[int]) -> frozenset[int]:
-    """The `failed` cells, and those with a level of which all cells failed that were tried.
+    """The `failed` cells, and all cells with a level whose tried cells all failed.
 
     A level is given up after ATTEMPTS cells. `failed` is a subset of `tried`.
     """
@@ -295,7 +296,7 @@ def goodness(observations: Observations, measure: MeasureKey) -> Floats:
 def margin_with_resolution(margin: float, logs: Floats, resolution: Floats) -> float:
     """The margin, or twice the `resolution` of the best cell's values if that is more.
 
-    What differs by less, such as by the metric's step, cannot be told apart. `logs` are those of
+    Smaller differences, such as one step of the metric, cannot be told apart. `logs` are those of
     `goodness`; both have a row for each cell.
     """
     measured = np.flatnonzero(np.isfinite(logs).any(axis=1))

@@ -1,5 +1,6 @@
-"""Attaches a cell's disk or directory, to a guest or on the host, and checks that it is as the
-path says."""
+"""Attaches a cell's disk or directory in a guest or on the host, and checks that it matches the
+path.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def attached(
     fresh: bool,
     member: int = 0,
 ) -> Iterator[AttachedDisk]:
-    """The cell's disk or directory, attached; in a freshly booted guest if `fresh`.
+    """Attaches the cell's disk or directory while the context is open; `fresh` boots a new guest
+    for it.
 
     `member` is the number of the guest, from 0, if several run at once.
 

@@ -1,4 +1,4 @@
-"""Measures a cell by boots and shutdowns of a guest whose disk holds the system."""
+"""Measures how long a guest takes to boot from the cell's disk and to shut down."""
 
 from __future__ import annotations
 

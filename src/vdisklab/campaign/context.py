@@ -42,7 +42,7 @@ Packages = Mapping[str, PackageSet]
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What was read back, run and measured of a cell in one round."""
+    """The result of a cell in one round: states read back, programs run, numbers measured."""
 
     checks: tuple[Check, ...] = ()
     commands: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class CampaignContext:
 
     @property
     def ran_under(self) -> RanUnder | None:
-        """What runs the guests; None without guests."""
+        """The guests' accelerator; None without guests."""
         if self.accelerator is None:
             return None
         return RanUnder.of(self.accelerator, emulated=is_emulated())
@@ -73,7 +73,7 @@ class CampaignContext:
 def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[CampaignContext]:
     """The context of a campaign: stacks built, allocated images filled, guests ready to boot.
 
-    Raises HostError if there is no room for all that, before anything is created.
+    Raises HostError before creating anything if there is not enough room.
     """
     require_space(plan)
     with open_site(guest_context.host, guest_context.ledger, plan.directory) as site:
@@ -111,13 +111,15 @@ def require_space(plan: CampaignPlan) -> None:
 
 
 def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:
-    """Paths with the same kind use the same guests; guests of other kinds are frozen meanwhile."""
+    """A key: paths with the same key use the same guests, and guests with other keys are frozen
+    meanwhile.
+    """
     bus = path.attachment
     return bus.bus.machine, bus.aio.value, bus.qemu
 
 
 def most_guests(plan: CampaignPlan, largest_group: int | None = None) -> int:
-    """The largest number of guests that exist at a time, with those that are frozen meanwhile.
+    """The largest number of guests that exist at once, frozen ones included.
 
     With `largest_group` no cell is measured in more guests at once.
     1 for a campaign without groups of guests: it measures one guest after the other.
@@ -140,7 +142,7 @@ def campaign_guests(
     site: Site,
     carried: tuple[CarriedDisk, ...] = (),
 ) -> tuple[Accelerator | None, StartGuest]:
-    """The accelerator of the guests (None without guests), and the function that starts a guest."""
+    """The guests' accelerator (None without guests), and the function that starts a guest."""
     buses = guest_buses(plan)
     if not buses:
         return None, _no_guest

@@ -35,7 +35,7 @@ _REWRITE_RATE = 30 * MIB
 
 
 def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
-    """A function: the seconds that one run of a cell is likely to take."""
+    """A function that estimates the seconds of one run of a cell."""
     count = len(plan.profile.measurements)
     measured = sum(map(partial(_expected, plan), plan.profile.measurements))
     measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count + _PER_RUN
@@ -53,7 +53,7 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
 
 
 def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
-    """Guests that one run boots for itself; guests that cells share are counted per round."""
+    """The number of guests that one run boots for itself; shared guests are counted per round."""
     if cell.path.on_host or plan.profile.boots:
         return 0
     if not cell.path.attachment.bus.hot_pluggable:

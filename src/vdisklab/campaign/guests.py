@@ -76,7 +76,7 @@ def user_boot(site: Site, guest: UserGuest, name: str) -> Iterator[UserBoot]:
 
 @dataclass(frozen=True, slots=True)
 class DiskBoots:
-    """`write` writes the bootable system into a file, `start` boots a guest from such a disk."""
+    """`write` puts the bootable system into a file, `start` boots a guest from such a disk."""
 
     write: Callable[[Path], None]
     start: BootFromDisk
@@ -89,7 +89,9 @@ def disk_boots(
     buses: frozenset[Bus],
     directory: Path,
 ) -> DiskBoots | None:
-    """For a plan that boots from its disks, else None. QEMU's errors are written to `directory`."""
+    """The functions for a plan that boots from its disks, else None. QEMU's errors go to
+    `directory`.
+    """
     if not plan.profile.boots or accelerator is None:
         return None
     system, boot = system_to_boot(guest_context.host, guest_context.cache, buses, plan.guest)

@@ -75,7 +75,7 @@ def takes_turns(plan: CampaignPlan) -> bool:
 
 
 def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
-    """Paths with equal keys share one image; None for a device or a shared directory.
+    """A key: paths with equal keys share one image; None for a device or a shared directory.
 
     The workload on the host has a raw image where the stack holds files.
     """
@@ -117,8 +117,9 @@ def _works_on_files(plan: CampaignPlan) -> bool:
 
 
 def _image_room(image: Image, size: int) -> int:
-    """Bytes of an image with its format's tables: at most a thousandth of the disk for clusters
-    of 64 KiB, more for small ones; a quarter covers 512-byte clusters."""
+    """Bytes of an image with its format's tables. Tables take at most a thousandth of the disk with
+    clusters of 64 KiB; the quarter that is added covers clusters of 512 bytes.
+    """
     cluster = image.option("cluster_size")
     share = 4 if cluster is not None and int(cluster) < 4096 else 32
     # The disk itself (of a chain: the overlay that is written), and what lies below it.
@@ -129,8 +130,9 @@ def _image_room(image: Image, size: int) -> int:
 
 @dataclass(slots=True)
 class StackUse:
-    """What a plan puts on a stack: its number, the bytes that it must hold, the largest number of
-    guests at once, and the images that are made once: all but thin ones."""
+    """The use of one stack in a plan: its number, the bytes it must hold, the largest number of
+    guests at once, and the images that are made once (all but thin ones).
+    """
 
     number: int
     capacity: int
@@ -140,14 +142,14 @@ class StackUse:
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """The stack and the image of each path that has storage, and what is on each stack."""
+    """Where each path's data is (stack and image), and what is on each stack."""
 
     places: Mapping[DiskPath, tuple[Stack, Image | None]]
     uses: Mapping[Stack, StackUse]
 
 
 def layout_of(plan: CampaignPlan) -> StackLayout:
-    """Where the cells of a plan have their data; computed once for all of them."""
+    """The layout of a plan's cells, computed once for all of them."""
     stored = dict.fromkeys(cell.path for cell in plan.cells if cell.path.has_storage)
     places = {path: (stack_of(plan, path), image_key(path, plan.backing)) for path in stored}
     uses: dict[Stack, StackUse] = {}

@@ -64,7 +64,7 @@ from vdisklab.workload.registry import workload_for
 
 
 def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
-    """All measurements of a cell, on its disk, which is attached anew for each attach group.
+    """All measurements of a cell. The disk is attached anew for each attach group.
 
     Raises a VdisklabError when anything failed; StateError when a state could not be confirmed.
     """
@@ -90,7 +90,7 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
 def _measure(
     context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
 ) -> tuple[Measurement, tuple[Check, ...]]:
-    """The measurement, and the states of its file system that were read back."""
+    """The measurement, and its file system's states as read back."""
     workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
     timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
@@ -243,7 +243,7 @@ _Answer = TypeVar("_Answer")
 
 
 def _of_each(guests: Sequence[_One], ask: Callable[[_One], _Answer]) -> list[_Answer]:
-    """An answer of each guest. Errors say which guest did not give it."""
+    """The answer of each guest. An error names the guest that gave none."""
     answers = []
     for number, guest in enumerate(guests, 1):
         try:
@@ -261,7 +261,7 @@ def _start_all(
     plan: MeasurementPlan,
     timing: Timing,
 ) -> tuple[float, list[_RunningGuest]]:
-    """Orders all guests to start at one moment, which is returned as the host's clock shows it."""
+    """Makes all guests start at one moment; returns that moment by the host's clock."""
     machines = [_machine(disk) for disk in disks]
     offsets = _of_each(machines, _clock_offset)
     release = time.monotonic() + (_LEAD_SECONDS + _LEAD_FOR_EACH * len(disks)) * patience()
@@ -283,7 +283,7 @@ def _machine(disk: AttachedDisk) -> Machine:
 
 
 def _clock_offset(machine: Machine) -> float:
-    """Seconds by which the guest's clock is ahead of the host's, by the fastest of its answers."""
+    """By how many seconds the guest's clock is ahead, from the guest's fastest answer."""
     readings = []
     for _ in range(_CLOCK_READINGS):
         sent = time.time()
@@ -298,7 +298,7 @@ def _observed(
     release: float,
     timing: Timing,
 ) -> tuple[list[Snapshot], HostLoad, list[Snapshot]]:
-    """The counters of each guest at the start and the end of what counts, and the host's load.
+    """Each guest's counters at the start and end of the counted time, and the host's load.
 
     Raises GuestError when a guest dies meanwhile.
     """
@@ -419,7 +419,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def _total(values: Sequence[_Number | None]) -> _Number | None:
-    """The sum; None without values, or if one is unknown."""
+    """The sum; None without values or with an unknown one."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 

@@ -74,7 +74,8 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
 
 
 def _emptied(image: DiskData, most: float) -> float | None:
-    """The share of the image that stays in the page cache, after attempts to bring it to `most`.
+    """Empties the page cache repeatedly until at most `most` of the image is in it; returns the
+    share left.
 
     Pages in use cannot be removed. On a busy machine (load 10) they were 5 % of an image once in
     187 measurements; their user is unknown.
@@ -126,7 +127,8 @@ QemuCounter = Callable[[], IoCounters | None]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The counters of one measurement: of QEMU if there is one, the host's devices, its kernel.
+    """Reads the counters for one measurement: QEMU's (in a guest), the host's devices', the
+    kernel's.
 
     `image` is what holds the guest's data: a file, a device or a directory.
     """
@@ -138,7 +140,7 @@ class Counters:
     daemon: int | None = None
 
     def snapshot(self) -> Snapshot:
-        """All counters at this moment; QEMU's CPU time has that of its daemon in it."""
+        """All counters at this moment; QEMU's CPU time includes that of its daemon."""
         cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
         if self.daemon is not None:
             served = process_cpu_seconds(self.daemon)
@@ -172,7 +174,7 @@ def guest_counters(
     image: Path | None,
     daemon: int | None = None,
 ) -> Counters:
-    """The counters of a disk in a running guest.
+    """The counters of a disk in a running guest; if a `daemon` serves it, only its CPU time.
 
     The `daemon` that serves a disk has no counters of its requests, only CPU time.
     """
@@ -201,7 +203,9 @@ def _since(before: IoCounters | None, after: IoCounters | None) -> IoCounters | 
 
 
 def _difference(before: float | None, after: float | None) -> float | None:
-    """None, too, for a counter that went back, as steal time does on some hosts."""
+    """The difference; None if a counter is unknown or went backwards, as steal time does on some
+    hosts.
+    """
     return None if before is None or after is None or after < before else after - before
 
 

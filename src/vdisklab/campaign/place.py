@@ -36,8 +36,9 @@ _LARGEST_FILE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The subject of one measurement; `empty_cache` removes it from the page cache of the machine
-    that runs the program. `checks` are states of its file system that were read back."""
+    """The disk or directory of one measurement. `empty_cache` drops its pages on the machine that
+    runs the program. `checks` are states of its file system that were read back.
+    """
 
     subject: Subject
     empty_cache: Callable[[], None]
@@ -206,7 +207,7 @@ class HostPlace:
 
 
 def _require(site: Site, command: tuple[str, ...]) -> None:
-    """Raises HostError if a shell would start a missing program and only report status 127."""
+    """Raises HostError if the program is missing: a shell would only report status 127."""
     program = program_of(command)
     if program != command[0] and site.host.which(program) is None:
         raise HostError(
@@ -215,7 +216,9 @@ def _require(site: Site, command: tuple[str, ...]) -> None:
 
 
 def host_subject(site: Site, image: ImageFile, size: int, memory: int) -> Subject:
-    """The subject of a program on the host; `memory` is the guest's, for rules that need it."""
+    """The subject of a program on the host. `memory` is the guest's memory, for programs that size
+    their files by it.
+    """
     return Subject(
         str(image.path),
         size,

@@ -58,7 +58,7 @@ class GuestFiles:
 
 @dataclass(frozen=True, slots=True)
 class CellCommands:
-    """What a cell runs: on the host before, as QEMU and its monitor, and to measure.
+    """The commands of a cell: on the host before, QEMU's own and its monitor's, and the programs.
 
     Guests that run at once follow each other in `qmp`. `qemu` has a line for each of them if its
     disk is present at boot, else the line that they share.
@@ -134,7 +134,7 @@ def _measurements(plan: CampaignPlan, path: DiskPath, subject: Subject) -> tuple
 
 
 def _guest_subject(plan: CampaignPlan, path: DiskPath) -> Subject:
-    """The disk as the guest sees it."""
+    """The disk in the form that the guest sees."""
     user = plan.guest.user
     bus = SystemBus.VIRTIO if user is None else user.bus
     system = _system(plan)

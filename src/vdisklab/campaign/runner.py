@@ -99,9 +99,9 @@ def chosen_slots(
     *,
     clock: Clock = time,
 ) -> Iterator[Slot]:
-    """The runs of the cells that `choose` selects, as long as they end within the limit.
+    """The slots of the cells that `choose` selects, as long as they will end within the limit.
 
-    The next one is asked for when a run has ended. How long it takes follows from those before.
+    The next cell is chosen when a run has ended. Its time is estimated from the runs before it.
     """
     pace = _Pace(run_seconds(plan))
     for round in itertools.count(1):

@@ -5,8 +5,8 @@ stall only if a request took that long, which QEMU's latency histogram shows
 (block-latency-histogram-set); otherwise the guest had requested nothing.
 
 On the host, the kernel counts the bytes that a program made a device read or write, without those
-of the page cache. A pause is a stall if one of the program's threads was in uninterruptible
-sleep at every sample, as threads are that wait for a disk or for fsync(2).
+of the page cache. A pause is a stall if at every sample one of the program's threads was in
+uninterruptible sleep, the state of a thread that waits for a disk or for fsync(2).
 
 The time series of a watch give the values that a program does not report.
 """
@@ -77,7 +77,7 @@ class Watch(Protocol):
 
 
 def with_time_series(outcome: ProgramResult, measured: TimeSeries) -> ProgramResult:
-    """The outcome, with samples and series added that its program did not report."""
+    """The outcome with the samples and series that its program did not report."""
     known = {sample.metric for sample in outcome.samples}
     short = outcome.measured_seconds is not None and outcome.measured_seconds <= _ONE_SECOND
     own_worst = _bandwidths(outcome) if short else ()
@@ -157,7 +157,7 @@ def _spans(measured: TimeSeries) -> list[Span]:
 
 
 def _busy(measured: TimeSeries, seconds: int) -> list[float]:
-    """For each second, the share of it in which the disk had something to do.
+    """The share of each second in which the disk had something to do.
 
     Without this, an idle second with a few hundred bytes at its edge would count as the worst one.
     """
@@ -347,7 +347,7 @@ class ProgramWatch:
         self._progress(Throughput(size / (now.at - before.at), None))
 
     def end(self) -> TimeSeries:
-        """The series since `begin`. The total is known only now that the program was waited for."""
+        """The series since `begin`; call it after the program has been waited for."""
         began, ended_before = self._began
         total = self._ended_bytes() - ended_before
         ended = (self._clock(), total)
@@ -368,7 +368,7 @@ def program_series(
     *,
     shows_waiting: bool,
 ) -> TimeSeries:
-    """The series of a program from `began` on; `ended` is when, and after how many bytes."""
+    """The series of a program since `began`; `ended` is the end's moment and the total bytes."""
     moved = [(began, 0)]
     for point in points:
         # While a child exits, its bytes are counted neither for it nor for its parent.
@@ -402,7 +402,7 @@ def _state(point: ProgramPoint) -> tuple[bool, int]:
 class DaemonWatch:
     """Follows the process that serves a guest: its traffic with the storage, and its end.
 
-    Without it the guest would wait for its requests without end, so a measurement ends at once.
+    If the process ends, the measurement ends at once: otherwise the guest would wait for ever.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def make_certificates(directory: Path, now: datetime) -> tuple[Path, ...]:
     """Creates the authority and a certificate for each role; returns the files.
 
     Keys are readable by their owner only. Raises HostError if a file exists already: a new
-    authority would lock the hosts out that have the old one.
+    authority would lock out all hosts that have the old one.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -148,7 +148,7 @@ def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _private(file: Path, content: bytes, mode: int = 0o600) -> Path:
-    """Writes a new file that never had other permissions."""
+    """Writes a new file, created with its final permissions."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

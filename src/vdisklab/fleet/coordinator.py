@@ -42,8 +42,8 @@ _SHUT = "it has ended, but the scheduler cannot reach its worker's port (`fleet 
 class FleetMember:
     """One worker as the scheduler knows it. `campaign` is empty if none runs there.
 
-    `until` is the last day of its certificate, `silent` is how many seconds ago the scheduler last
-    heard of it.
+    `until` is the last day of its certificate, `silent` the seconds since the scheduler last heard
+    from it.
     """
 
     name: str
@@ -121,7 +121,7 @@ def _identity(client: Client) -> dict[str, Any]:
 
 
 def members(client: Client) -> tuple[FleetMember, ...]:
-    """The workers that are there, by name."""
+    """The connected workers, by name."""
     now = time.time()
     workers = []
     for address, worker in _identity(client)["workers"].items():
@@ -151,7 +151,7 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
     chosen = HostChoice.parse(wanted, known).chosen(known)
     if not chosen:
         raise PlanError(
-            "no host is there",
+            "no worker is connected",
             hint="start `vdisklab fleet worker` on the hosts; `vdisklab fleet status` lists them",
         )
     for name in chosen:
@@ -164,10 +164,10 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
 
 @dataclass(slots=True)
 class CampaignRun:
-    """One command for many hosts, and what has become of it.
+    """One command for many hosts, and its result on each.
 
-    A host that is away for `give_up` seconds is not waited for. `seen` has the time at which each
-    host was last there.
+    A host that is away for `give_up` seconds is given up. `seen` has the time at which each host
+    was last there.
     """
 
     hosts: Sequence[str]
@@ -186,7 +186,7 @@ class CampaignRun:
         return [host for host in self.hosts if host not in self.results]
 
     def wait(self, address: str, security: Security) -> tuple[HostResult, ...]:
-        """Gives the command, and waits for all hosts; they go on if this is interrupted.
+        """Gives the command and waits for all hosts. If the wait is interrupted, the hosts go on.
 
         If the scheduler is restarted, the command is given again: hosts then continue, or have
         nothing to do.

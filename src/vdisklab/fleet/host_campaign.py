@@ -1,8 +1,8 @@
 """What a worker does for a task: one `vdisklab run` at a time, as a child of its own session.
 
-The child holds a lock for as long as it lives, so a worker that was restarted finds it and waits
-for its end, then gives the same command again: that continues the campaign, or has nothing to do.
-Text is all that is sent.
+The child holds a lock while it lives. A restarted worker finds the child by the lock, waits for its
+end, and gives the same command again, which continues the campaign or has nothing to do. Only text
+is sent.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def measure_here(task: str) -> str:
 
 
 def _database_is_away(status: int, log: Path) -> bool:
-    """True if the command could not begin, or go on, because nothing answers there."""
+    """True if the command failed because the database does not answer."""
     return status == DatabaseError.exit_code and any(
         line.startswith("error: ") and "does not answer" in line for line in last_lines(log)
     )
@@ -132,7 +132,7 @@ def running() -> dict[str, Any] | None:
 
 
 def host_state() -> str:
-    """What this host does, for `fleet status`: the campaign's time of start and its last line."""
+    """What this host is doing, for `fleet status`: when its campaign started, and its last line."""
     campaign = running()
     if campaign is None:
         return "{}"
@@ -205,7 +205,7 @@ def _stopped_since(moment: int) -> bool:
 
 
 def last_lines(log: Path) -> list[str]:
-    """The last lines of a log that say something."""
+    """The last lines of a log that are not blank."""
     with suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         text = stream.read().decode(errors="replace").replace("\r", "\n")

@@ -47,7 +47,7 @@ class FleetScheduler(_WithoutHttp, Scheduler):  # type: ignore[misc]
 
 
 class FleetWorker(_WithoutHttp, Worker):  # type: ignore[misc]
-    """A worker for one task at a time, which speaks up rarely."""
+    """A worker for one task at a time, with few heartbeats."""
 
     _last_heartbeat = 0.0
 
@@ -60,7 +60,7 @@ class FleetWorker(_WithoutHttp, Worker):  # type: ignore[misc]
 
 
 def place_of(host: str) -> str:
-    """The resource that only the worker of this host has: it pins a task strictly.
+    """The resource that only this host's worker has. It pins a task to the host.
 
     Dask's `workers=[NAME]` is replaced by the worker's address when the task arrives, and a worker
     that comes back has another one; a resource also waits for a host that was never there.

@@ -41,7 +41,7 @@ SETTINGS: Mapping[str, object] = {
 
 
 def apply_settings() -> None:
-    """Makes Dask use them; must come before anything of it starts."""
+    """Applies the settings; call it before any part of Dask starts."""
     # Not in /tmp: the directory is added to Python's path. What a killed worker leaves in it, the
     # next one removes.
     dask.config.set({**SETTINGS, "temporary-directory": str(state_directory())})
@@ -62,7 +62,7 @@ def security_of(certificates: Certificates, role: FleetRole) -> Security:
 
 
 def check_address(address: str) -> str:
-    """The address if it is encrypted, with the default port. Raises PlanError for another."""
+    """The address with its port (or the default one). Raises PlanError if it is not encrypted."""
     scheme, separator, rest = address.partition("://")
     if not separator or scheme != "tls" or not rest:
         raise PlanError(
@@ -96,7 +96,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 
 def read_json(text: object) -> dict[str, Any]:
-    """The JSON object in what another end sent; empty if there is none."""
+    """The JSON object in a text from another end; empty if it holds none."""
     try:
         value = json.loads(str(text))
     except ValueError:

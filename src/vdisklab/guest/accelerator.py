@@ -98,8 +98,9 @@ def try_kvm(
 ) -> KvmTrial:
     """Whether a guest runs under KVM.
 
-    `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. Its GuestError means
-    that the guest did not come up within `seconds` times the patience; other errors are passed on.
+    `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. A GuestError from it
+    means that the guest did not come up within `seconds`, times the patience; other errors are
+    passed on.
     """
     refused = device_refused(device, root)
     if refused is not None:
@@ -147,7 +148,7 @@ def earlier_trial(file: Path, key: str) -> KvmTrial | None:
 def trial_key(
     qemu_version: str, image: str, boot_id: Path = _BOOT_ID, device: Path = DEVICE
 ) -> str:
-    """Identifies what a trial's result depends on: the host's boot, QEMU, the guest image.
+    """A key of everything that a trial's result depends on: the host's boot, QEMU, the guest image.
 
     It includes the access to the device, so a user who joins the group `kvm` or loads the module
     gets a new trial without a reboot.

@@ -87,7 +87,8 @@ class CompletedInGuest:
 
 
 class _Looks:
-    """A watch that does nothing when it is called again too soon, also after an earlier run.
+    """A watch that ignores calls that come too soon after the last one, in this run or an earlier
+    one.
 
     `pause` has the least seconds between two looks, None before the first one; `due` is the moment
     of the next.
@@ -300,7 +301,7 @@ class Agent:
             ) from error
 
     def _idle(self, until: float, looks: _Looks | None) -> None:
-        """Waits without waking up more often than a look is due: each time takes CPU, too."""
+        """Sleeps until the next look is due, because each wake-up costs CPU."""
         while (left := until - time.monotonic()) > 0:
             due = left if looks is None else max(0.5, looks.due - time.monotonic())
             self._channel.pause(min(left, due))

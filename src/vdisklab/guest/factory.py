@@ -173,7 +173,7 @@ def _choose_accelerator(
     micro: Callable[[], BootFiles] | None,
     directory: Path,
 ) -> Accelerator:
-    """The requested one, else KVM if the micro guest boots under it with every QEMU, else TCG.
+    """The requested accelerator; else KVM if every QEMU boots the micro guest under it, else TCG.
 
     Raises GuestError if KVM was requested and does not work. Without `micro` only the device is
     tested: a user's system needs no micro guest.
@@ -403,8 +403,7 @@ class GuestPool:
             yield PooledGuest(machine, before or read_process(machine), facts)
 
     def before_any_disk(self, disk: Disk) -> QemuTraces | None:
-        """QEMU's traces without the disk, which distinguish io_uring from polling; None if not
-        needed."""
+        """QEMU's traces before any disk, which tell io_uring from polling; None if not needed."""
         if disk.attachment.aio is not Aio.IO_URING:
             return None
         key = GuestKey(Bus.VIRTIO.machine, Aio.THREADS, disk.attachment.qemu)

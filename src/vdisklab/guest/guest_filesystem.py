@@ -65,7 +65,7 @@ class MountedInGuest:
         )
 
     def empty_cache(self) -> None:
-        """Removes its pages from the guest's page cache by remounting it."""
+        """Drops the file system's pages from the guest's page cache, by mounting it again."""
         agent = self.machine.agent
         agent.run(("umount", MOUNT_POINT), timeout=_MOUNT_SECONDS)
         command = mount_command(self.device, self.kind, self.options, MOUNT_POINT)
@@ -126,7 +126,7 @@ def _require_mounted(machine: Machine, device: str, kind: str, options: tuple[st
 def _require_options(kind: str, options: tuple[str, ...], seen: str) -> None:
     """The kernel may show a value with more detail: compress=zstd as compress=zstd:3.
 
-    9p shows the value of `cache` alone (fs/9p/v9fs.c, v9fs_show_options).
+    9p shows `cache=VALUE` as VALUE alone (fs/9p/v9fs.c, v9fs_show_options).
     """
     words = seen.split(",")
     shown = {*words, *(word.partition(":")[0] for word in words)}

@@ -1,4 +1,4 @@
-"""Gives a running guest its disk: plugged or served, with its queue set. Plugs ports, too."""
+"""Gives a running guest its disk (plugged or served), sets the disk's queue, and plugs ports."""
 
 from __future__ import annotations
 
@@ -169,7 +169,9 @@ def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> Guest
 
 
 def guest_queue_checks(disk: Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
-    """The scheduler as requested, and the queue's other settings; those that the guest shows."""
+    """Checks of the requested scheduler and of the queue's other settings, as far as the guest
+    shows them.
+    """
     facts = {"scheduler": disk.attachment.guest_scheduler, **dict.fromkeys(_RECORDED)}
     return tuple(
         Check(f"guest.{name}", requested, guest_disk.facts.get(name, "unknown"))

@@ -78,8 +78,8 @@ class Machine:
     def reset(self) -> None:
         """Resets the guest as its reset button does, and waits until it is booted and idle again.
 
-        QEMU keeps what it holds. It was started with -no-reboot, which would end it at a reset, so
-        set-action (qapi/run-state.json) changes that for this time. Raises GuestError.
+        QEMU keeps all that it holds. Since it was started with -no-reboot, a reset would end it;
+        set-action (qapi/run-state.json) prevents that this once. Raises GuestError.
         """
         left = _countdown(_boot_seconds(self.config), self.monitor.clock)
         self.monitor.execute("set-action", {"reboot": "reset"})
@@ -124,7 +124,7 @@ class Machine:
             )
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
-        """What a QMP query returns."""
+        """The answer to a QMP query."""
         return self.monitor.execute(command)
 
 
@@ -210,8 +210,8 @@ def require_steady_rate(
 ) -> None:
     """Raises WrongClockError if the guest's clock counts other seconds than the host's.
 
-    A user guest may have any time of day, so what it counts is compared; a slow answer widens what
-    the host has counted meanwhile.
+    A user guest may have any time of day, so the seconds that both clocks count are compared. A
+    slow answer makes the test milder, because the host's seconds are then known less exactly.
     """
 
     def ask() -> tuple[float, float, float]:

@@ -145,7 +145,7 @@ def find_by_script(
 def disk_found(
     status: int, stdout: str, stderr: str, serial: str, hidden: frozenset[str] = frozenset()
 ) -> GuestDisk:
-    """The disk that `key=value` lines describe. Raises GuestError when there is none."""
+    """The disk described by `key=value` lines. Raises GuestError when there is none."""
     facts = dict(line.strip().split("=", 1) for line in stdout.splitlines() if "=" in line)
     if status != 0 or "device" not in facts:
         output = " ".join((stderr.strip() or stdout.strip()).split())

@@ -67,7 +67,7 @@ class BlockDevice:
 
     @property
     def numbers(self) -> set[int]:
-        """The numbers of the device and of its partitions, as st_rdev has them."""
+        """The numbers of the device and of its partitions, in the form of st_rdev."""
         return {os.makedev(*map(int, number.split(":"))) for _, number in self.related() if number}
 
 
@@ -100,7 +100,7 @@ def usage(device: BlockDevice) -> str | None:
 
 
 def _loop_above(device: BlockDevice) -> str | None:
-    """A loop device on top of it. The kernel does not list loop devices as holders."""
+    """A loop device on top of the device; the kernel does not list loop devices as holders."""
     numbers = device.numbers
     for file in sorted(Path("/sys/block").glob("loop*/loop/backing_file")):
         try:
@@ -113,7 +113,7 @@ def _loop_above(device: BlockDevice) -> str | None:
 
 
 def _exclusive_user(device: BlockDevice) -> str | None:
-    """Why the kernel refuses O_EXCL (open(2)), which means that another user has the device."""
+    """The reason why the kernel refuses O_EXCL (open(2)): something else has claimed the device."""
     try:
         os.close(os.open(device.path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -128,7 +128,7 @@ def _exclusive_user(device: BlockDevice) -> str | None:
 
 
 def _opener(device: BlockDevice) -> str | None:
-    """A process that has the device open, as virtual machines have without claiming it."""
+    """A process that has the device open without claiming it, as virtual machines do."""
     numbers = device.numbers
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:
@@ -151,7 +151,7 @@ def signatures(host: Host, path: Path) -> tuple[Signature, ...]:
 
 
 def identity(device: BlockDevice) -> dict[str, str]:
-    """Properties that identify this device; after a reboot only if it has a serial number."""
+    """Properties that identify this device; without a serial number only until the next reboot."""
     whole = device.whole
     places = (whole / "wwid", whole / "device/wwid", whole / "device/serial", whole / "serial")
     serial = next((text for place in places if (text := read_text(place))), "")

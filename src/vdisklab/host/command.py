@@ -66,7 +66,7 @@ class Host(Protocol):
 def environment() -> dict[str, str]:
     """The process's environment with a fixed locale, and with /sbin and the like on PATH.
 
-    QEMU and fio are not told the password of the database.
+    The database's password is left out, so QEMU and fio never see it.
     """
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in _ADMIN_PATHS if extra not in path]
@@ -162,7 +162,7 @@ class RecordingHost:
         stdin: str | None = None,  # noqa: ARG002 - the protocol's
         watch: Callable[[int], None] | None = None,  # noqa: ARG002
     ) -> Completed:
-        """Empty output and status 0; for a query, the real answer."""
+        """Records the command. Returns empty output and status 0; for a query, the real answer."""
         command = tuple(os.fspath(word) for word in argv)
         if command[:2] in _QUERIES:
             return self._real.run(*command, timeout=timeout, allowed=allowed)

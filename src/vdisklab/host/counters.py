@@ -143,7 +143,9 @@ def _activity(process: Path) -> Activity | None:
 
 
 def _tree(pid: int, processes: Path) -> Iterator[int]:
-    """Parents before children: a child that ends meanwhile is missed, but never counted twice."""
+    """The tree's processes, parents before children: a child that ends meanwhile is missed, but
+    never counted twice.
+    """
     has_list = (processes / str(pid) / "task" / str(pid) / "children").exists()
     parents = {} if has_list else _parents(processes)
     queue = [pid]
@@ -240,7 +242,7 @@ def _cpus(proc: Path) -> tuple[int, ...]:
 
 
 def _devices(numbers: Sequence[tuple[int, int]], proc: Path) -> tuple[tuple[int, int], ...]:
-    """In the order of `numbers`; empty if one of them is not listed."""
+    """The devices' counters in the order of `numbers`; empty if one device is not listed."""
     with suppress(OSError):
         rows = [line.split() for line in (proc / "diskstats").read_text().splitlines()]
         listed = {(int(row[0]), int(row[1])): (int(row[12]), int(row[13])) for row in rows}

@@ -78,9 +78,9 @@ def memory_bytes(root: Path = SYSTEM, field: str = "MemTotal") -> int:
 def available_memory(root: Path = SYSTEM) -> int:
     """Bytes of memory that this process may still use; 0 if the kernel does not report it.
 
-    The minimum of MemAvailable and the remaining limits of this process's control groups. In a
-    container, a process that exceeds the group's limit is killed, however much memory the machine
-    has.
+    That is the minimum of MemAvailable and of what the limits of this process's control groups
+    leave. In a container, a process that exceeds the group's limit is killed, however much memory
+    the machine has.
     """
     return min((memory_bytes(root, "MemAvailable"), *_left_in_groups(root)))
 
@@ -147,7 +147,8 @@ def virtualised(root: Path = SYSTEM) -> str | None:
 def is_emulated(root: Path = SYSTEM) -> bool:
     """True if QEMU emulates this machine's CPU (TCG).
 
-    Its CPU model `max` has this name (QEMU, target/i386/cpu.c); of other models TCG is unknown.
+    The CPU's name shows it for QEMU's model `max` (target/i386/cpu.c); with other models TCG is not
+    recognised.
     """
     return "QEMU TCG CPU" in (_cpu_field(root, "model name") or "")
 

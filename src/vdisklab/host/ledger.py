@@ -185,7 +185,7 @@ def pending(path: Path) -> list[Entry]:
 def _damaged(path: Path, line: str) -> HostError:
     return HostError(
         f"the ledger {path} is damaged: {line[:60]!r} is not an entry",
-        hint="remove what its other lines name by hand, then the file",
+        hint="remove by hand whatever its other lines name, then delete the file",
     )
 
 

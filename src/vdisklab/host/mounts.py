@@ -1,7 +1,7 @@
 """Mounted file systems and their free space, and what kind of file a path names.
 
-Paths are asked with os.path, which answers False: pathlib's own questions raise OSError if a
-directory above may not be searched, or if the name is longer than the file system takes.
+Paths are tested with os.path, which returns False where pathlib raises OSError: if a directory
+above may not be searched, or the name is too long for the file system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vdisklab.path.segments import ImageFormat
 
 
 class HeldElsewhereError(HostError):
-    """Another mount namespace still has something mounted that was unmounted here."""
+    """Something that was unmounted here is still mounted in another mount namespace."""
 
 
 _TABLE = Path("/proc/self/mountinfo")
@@ -98,21 +98,20 @@ def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str
 
 
 def still_mounted(what: str, source: str) -> HeldElsewhereError | None:
-    """The error for `what`, mounted from `source`, if other mount namespaces keep it in use; else
-    None."""
+    """The error if other mount namespaces keep `what` (mounted from `source`) busy; else None."""
     holders = mounted_elsewhere(source)
     if not holders:
         return None
     return HeldElsewhereError(
-        f"{what} is still mounted in another mount namespace, created meanwhile, by "
-        f"{', '.join(holders)}",
-        hint="run the same command again, and meanwhile start no container and nothing with "
+        f"another mount namespace (processes {', '.join(holders)}) was created while {what} was "
+        "mounted, and keeps it busy",
+        hint="run the same command again; start no container meanwhile, and nothing with "
         "`unshare --mount`",
     )
 
 
 def is_held_elsewhere(error: BaseException | None) -> bool:
-    """True if an error was caused by a mount that another namespace has, directly or not."""
+    """True if a mount in another namespace caused the error, directly or not."""
     while error is not None and not isinstance(error, HeldElsewhereError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -143,7 +142,7 @@ def is_visible_file(path: Path) -> bool:
 
 
 def require_work_directory(directory: Path) -> None:
-    """Raises HostError, which says why, for what is not a directory that this user can find."""
+    """Raises HostError unless the path is a directory that this user may search."""
     try:
         mode = directory.stat().st_mode
     except FileNotFoundError as error:

@@ -93,7 +93,7 @@ def warm(path: Path) -> None:
 
 
 def residency(path: Path) -> float:
-    """The share (0 to 1) of the pages of a file or device, holes included, in the page cache.
+    """The share (0 to 1) of a file's or device's pages, holes included, that are in the page cache.
 
     Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
     """
@@ -113,7 +113,7 @@ def residency(path: Path) -> float:
 
 
 def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """These files and devices; a directory is replaced by the files that are in it now."""
+    """These files and devices; each directory is replaced by the files that are in it now."""
     return tuple(
         file
         for path in paths
@@ -125,8 +125,8 @@ def files_of(paths: Iterable[Path]) -> tuple[Path, ...]:
 def resident_share(path: Path) -> float | None:
     """The `residency` of a file, or of a directory's data; None if the directory holds none.
 
-    Holes in its files hold no data, and on tmpfs they never get a page. Through 9p a guest's fio
-    leaves them in the files that it writes, as it cannot allocate them.
+    Holes in its files hold no data, and on tmpfs they never get a page. A guest's fio leaves holes
+    in files that it writes through 9p, because 9p cannot allocate.
     """
     if not path.is_dir():
         return residency(path)

@@ -16,7 +16,7 @@ _NO_PACKAGE = "-"
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """Where a program comes from, and what cannot be done without it.
+    """A program's packages, and what cannot be done without it.
 
     `packages` has one name for each package manager, in the order of MANAGERS.
     """
@@ -57,7 +57,7 @@ def layer_programs(layer: str) -> tuple[str, ...]:
 def install_hint(programs: Iterable[str]) -> str:
     """How to get programs here: the command of this system's package manager.
 
-    Programs without a known package are only named, and so are all without a known manager.
+    Programs without a known package are only named; without a known manager all are.
     """
     wanted = tuple(programs)
     manager = next((name for name in MANAGERS if shutil.which(name)), None)

@@ -4,10 +4,10 @@ The power cut builds thousands of disk states; starting `mount` for each would t
 state itself. Numbers are from linux/loop.h, linux/fs.h, linux/mount.h and linux/falloc.h. These
 functions raise OSError with the path.
 
-A filter drops some fsyncs of a process, which succeed without effect. It is a control of the power
-cut, which must detect a QEMU that drops one flush in fifty. An LD_PRELOAD library would need a
-compiler on the user's machine; seccomp's user notification (seccomp_unotify(2), Linux 5.5) does
-not. Numbers are from linux/seccomp.h and linux/filter.h.
+A filter makes some fsyncs of a process succeed without effect. It tests the power cut itself, which
+must detect a QEMU that drops one flush in fifty. An LD_PRELOAD library would need a compiler on the
+user's machine; seccomp's user notification (seccomp_unotify(2), Linux 5.5) does not. Numbers are
+from linux/seccomp.h and linux/filter.h.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _backing_file(device: str) -> str | None:
 
 
 def forget_btrfs_devices() -> None:
-    """Makes btrfs forget unmounted devices, because the next disk state has the same UUID."""
+    """Makes btrfs forget unmounted devices: the next disk state has the same UUID."""
     try:
         control = os.open("/dev/btrfs-control", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

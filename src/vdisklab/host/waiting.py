@@ -30,8 +30,9 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def patience() -> float:
-    """The factor by which all deadlines are longer than usual: `factor_of_machine`, or what
-    `longer_deadlines` makes of it."""
+    """The factor of all deadlines in this thread: `factor_of_machine`, or a larger one within
+    `longer_deadlines`.
+    """
     factor = _FACTOR.get()
     return factor_of_machine() if factor is None else factor
 
@@ -58,15 +59,17 @@ def longer_deadlines(factor: float) -> Iterator[None]:
 
 
 def pause_after(look: Callable[[], None], *, least: float = 0.0) -> float:
-    """Looks once, and returns the seconds to wait before the next look: at least `least`, and so
-    many that looking uses no more than 1 % of a CPU, which would change what is measured."""
+    """Looks once, and returns the seconds to wait before the next look: at least `least`, and
+    enough to use no more than 1 % of a CPU, so that looking does not change the measurement.
+    """
     before = time.thread_time()
     look()
     return max(least, (time.thread_time() - before) / _LOOKING)
 
 
 def seconds_without_cpu(pid: int, proc: Path = Path("/proc")) -> float:
-    """How long the thread of a process that waited longest was ready to run but had no CPU.
+    """Seconds for which a process was ready to run but had no CPU: those of its thread that waited
+    longest.
 
     0 if the process has ended or the kernel does not count this. Source: the second number of
     /proc/PID/task/TID/schedstat, in ns (Documentation/scheduler/sched-stats.rst).

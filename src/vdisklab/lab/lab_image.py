@@ -1,4 +1,4 @@
-"""The lab's system: built from Debian's packages once, and cached by its ingredients."""
+"""The lab's system: built once from Debian's packages, and cached by what it was built from."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def bootstrap_command(
 ) -> tuple[str, ...]:
     """The command that creates the system in a directory and runs the `finish` script on it.
 
-    mmdebstrap mounts /proc, /sys and /dev inside. In a mount namespace of its own, these mounts
-    end with it, so that removing a half-built system cannot reach the host's devices.
+    mmdebstrap mounts /proc, /sys and /dev inside. It runs in its own mount namespace, so these
+    mounts end with it: removing a half-built system cannot reach the host's devices.
     """
     return (
         "unshare", "--mount", "--propagation=private",

@@ -1,4 +1,4 @@
-"""A job in the lab: passes on what it writes, and says what ended a lab that did not finish."""
+"""Runs a job in the lab: passes its output on, and says why a lab ended early."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class _NewLines:
 
     @property
     def seconds_silent(self) -> float:
-        """How long nothing has been appended."""
+        """Seconds since a line was last appended."""
         return self._clock() - self.last
 
 
 class _Deadlines:
-    """Raises an error when the lab hangs, prints nothing for too long, or has filled the disk."""
+    """Deadlines of a lab: an error if it hangs, is silent for too long, or has filled the disk."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ def _await_end(process: subprocess.Popen[bytes], monitor: Channel) -> None:
 
 
 def _record_registers(files: LabFiles, monitor: Channel, title: str) -> None:
-    """Stores what each of the lab's CPUs was doing. Raises GuestError if QEMU does not answer."""
+    """Stores the registers of the lab's CPUs. Raises GuestError if QEMU does not answer."""
     line = {"command-line": "info registers -a"}
     registers = monitor.execute("human-monitor-command", line)
     with files.resets.open("a") as record:
@@ -269,7 +269,7 @@ def _death(status: int | None, *, up: bool) -> GuestError:
 
 @contextmanager
 def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
-    """Stores all that is known of a lab that failed, and adds the last lines to the GuestError."""
+    """Stores everything known about a failed lab, and adds the last lines to the GuestError."""
     try:
         yield
     except GuestError as error:

@@ -87,12 +87,12 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
     `monitor` is the file descriptor of a QMP socket; None is for a shell on this terminal, without
     a job. An NMI makes the lab's kernel panic, which prints what it was doing.
 
-    An emulated lab does without what costs an emulated CPU most: page tables of five levels (each
-    level is walked for each level of a nested table), protection against Spectre, a clock that is
-    read from an emulated timer, string instructions that are emulated byte by byte (ERMS, FSRM; the
-    kernel then copies and clears eight bytes at a time), and random addresses (ASLR), with which
-    QEMU translates a program anew at each start (docs/decisions/0015). `no_timer_check` is
-    explained at `guest_image.APPEND`.
+    An emulated lab switches off the features that cost an emulated CPU most: page tables of five
+    levels (each level is walked for each level of a nested table), protection against Spectre, a
+    clock that is read from an emulated timer, string instructions that are emulated byte by byte
+    (ERMS, FSRM; the kernel then copies and clears eight bytes at a time), and random addresses
+    (ASLR), with which QEMU translates a program anew at each start (docs/decisions/0015).
+    `no_timer_check` is explained at `guest_image.APPEND`.
     """
     append = (
         "root=/dev/vda rw console=ttyS0 quiet panic=-1 unknown_nmi_panic init=/sbin/vdisklab-lab"
@@ -236,7 +236,7 @@ _LOADED_LATER = {"alembic", "PyYAML"}
 def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
     """The arguments for the lab, and the files to carry there by their new names.
 
-    Values of _FILE_OPTIONS that are files here are carried; others are names.
+    A value of one of _FILE_OPTIONS is carried if it is a file here; else it is a name.
     """
     words, files = list(arguments), dict[str, Path]()
     for number, word in enumerate(words):

@@ -280,7 +280,7 @@ def _one_path(text: str, axes: Axes) -> DiskPath:
     paths = expand_paths([text], axes)
     if len(paths) != 1:
         raise PlanError(
-            f"the baseline {text!r} stands for {len(paths)} paths",
+            f"the baseline {text!r} expands to {len(paths)} paths",
             hint=f"write one path, such as {paths[0]}" if paths else "write one path",
         )
     return paths[0]

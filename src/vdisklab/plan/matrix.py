@@ -47,7 +47,7 @@ def expand_paths(patterns: Sequence[str], axes: Axes = NO_AXES) -> tuple[DiskPat
             paths.setdefault(path.canonical, path)
         if len(paths) > MAX_WORDS:
             raise PlanError(
-                f"the patterns stand for more than {MAX_WORDS} paths", hint="write fewer of them"
+                f"the patterns expand to more than {MAX_WORDS} paths", hint="write fewer of them"
             )
     expanded = tuple(paths.values())
     for option, values in axes.items():

@@ -225,7 +225,7 @@ class Request(OptionRows):
     )
     ramp: float | None = setting(
         SECONDS,
-        "How long each measurement runs before it counts.",
+        "How long each measurement warms up before it counts.",
         Panel.LENGTH,
         metavar="SECONDS",
         default=0.5,
@@ -254,7 +254,7 @@ class Request(OptionRows):
     )
     seed: int | None = setting(
         WHOLE,
-        "Decides the order of cells.",
+        "Seed for the random order of cells.",
         Panel.LENGTH,
         shown="from the plan",
         limits=Limits(0, (1 << 63) - 1),
@@ -291,7 +291,7 @@ class Request(OptionRows):
     )
     destroy: tuple[Path, ...] = setting(
         FILES,
-        "Allow the data on this device, which --on must also name, to be destroyed.",
+        "Allow vdisklab to destroy the data on this device; --on must name it, too.",
         Panel.WHERE,
         key="",  # no plan file may say so
         metavar="DEVICE",
@@ -307,8 +307,8 @@ class Request(OptionRows):
     )
     disk: HostDisk | None = setting(
         one_of(HostDisk),
-        "The host's disk in a power cut: volatile loses writes that it has not flushed; plp has "
-        "power-loss protection and keeps every write that it completed.",
+        "The host's disk in a power cut: volatile loses writes that were not flushed; plp "
+        "(power-loss protection) keeps every completed write.",
         Panel.WHERE,
         default=HostDisk.VOLATILE,
     )

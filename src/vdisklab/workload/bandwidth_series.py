@@ -78,8 +78,9 @@ class BandwidthLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
-    """What fio reports of a run: the window of its log and the run itself in seconds, the bytes
-    of each direction, and the latency of the slowest request in seconds."""
+    """fio's report of a run: seconds of the log's window and of the run, bytes of each direction,
+    and the slowest request's latency in seconds.
+    """
 
     window: float
     seconds: float
@@ -126,8 +127,8 @@ def _is_stall(gap: float, run: LoggedRun) -> bool:
 def _completed(pieces: Sequence[Moved], run: LoggedRun, total: int) -> list[Moved]:
     """The pieces, completed with the unlogged end of the run, so that they add up to `total` bytes.
 
-    The bytes that the log lacks were transferred at the end. It may lack none, because a shortened
-    window is logged with its full rate: then the end, unless it is a stall, has the mean rate.
+    The bytes that the log lacks were transferred at the end. If the log lacks none (a shortened
+    window is logged with its full rate), the end has the mean rate, unless it is a stall.
     """
     every = list(pieces)
     last = max(piece.end for piece in every)

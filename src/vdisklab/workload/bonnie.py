@@ -240,14 +240,14 @@ def _samples(fields: Sequence[str], layout: tuple[int, int], number: int) -> tup
 
 
 def cpu_samples(metric: str, direction: Direction, percent: str) -> list[Sample]:
-    """The %CP beside a rate, as a ratio; none for `+++` and other text."""
+    """The %CP beside a rate, as a ratio; empty for `+++` and other text."""
     if re.fullmatch(r"[0-9]{1,4}", percent) is None:
         return []
     return [Sample(f"{metric}_cpu", direction, int(percent) / 100)]
 
 
 def _rate(field: str, number: int, at: int) -> float | None:
-    """None for `+++++` (the test took less than half a second) and for a skipped test."""
+    """The rate; None for `+++++` (the test took less than half a second) and for a skipped test."""
     if not field or not field.strip("+"):
         return None
     if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", field) is None:

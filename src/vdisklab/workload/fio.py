@@ -258,7 +258,7 @@ def _block_size(settings: FioSettings) -> str:
 
 
 def _buffers(settings: FioSettings) -> int:
-    """The bytes of all jobs' buffers: each request in flight has one of the largest block size."""
+    """The bytes of all jobs' buffers: one for each request in flight, of the largest block size."""
     largest = settings.bs or (settings.bsrange or "").partition("-")[2]
     return settings.numjobs * settings.iodepth * parse_size(largest)
 

@@ -68,7 +68,8 @@ class _Side(BaseModel):
 
     @property
     def bandwidth(self) -> float:
-        """Bytes per second. If only `bw` states it, from the exact figures beside it, as fio does.
+        """Bytes per second. If the report has only `bw` (rounded), computed from io_bytes and
+        runtime, as fio does.
 
         Raises WorkloadError if they contradict `bw`, or if there is none.
         """
@@ -107,7 +108,7 @@ class FioJob(BaseModel):
 
     @property
     def sides(self) -> tuple[tuple[Direction, _Side], ...]:
-        """Its directions; NONE for reads and writes that fio reports as one."""
+        """The job's directions; NONE if fio reports reads and writes as one."""
         every = ((Direction.READ, self.read), (Direction.WRITE, self.write))
         apart = tuple((direction, side) for direction, side in every if side is not None)
         return apart or (((Direction.NONE, self.mixed),) if self.mixed is not None else ())
@@ -186,7 +187,7 @@ def outcome_of(jobs: Sequence[FioJob]) -> ProgramResult:
     """
     samples = tuple(sample for job in jobs for sample in _samples(job))
     if not samples and any(job.trim.total_ios for job in jobs):
-        raise WorkloadError("fio's jobs only discarded (trim); vdisklab reads reads and writes")
+        raise WorkloadError("fio's jobs only discarded (trim); vdisklab needs reads or writes")
     if not samples:
         raise WorkloadError(
             "fio did not complete a single operation", hint="choose a longer --runtime"

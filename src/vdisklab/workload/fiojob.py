@@ -1,9 +1,9 @@
 """The user's own fio job files: their options, the check that they are safe, and their profile.
 
-fio can run programs and write to any file that a job names. Only options known to do neither are
-accepted, and vdisklab names the file. fio also makes a file as large as the job requests:
-`size=150%` of a file of 64 MiB wrote until the disk was full (fio 3.33). So the size that the jobs
-need is computed first.
+fio can run programs and write to any file that a job names. So only options that are known to do
+neither are accepted, and vdisklab names the file. fio also makes a file as large as the job
+requests: `size=150%` of a file of 64 MiB wrote until the disk was full (fio 3.33). So the size that
+the jobs need is computed first.
 """
 
 from __future__ import annotations

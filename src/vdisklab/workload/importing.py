@@ -1,6 +1,6 @@
 """Recognises the program that wrote a result file, and parses it; one row for each program.
 
-A text that looks like results but is not is refused with why, and with what to import instead.
+A text that only looks like results is refused with the reason and with what to import instead.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ def refuse_failed(text: str) -> None:
 
 
 def refuse_unknown(text: str, known: Sequence[str]) -> NoReturn:
-    """Raises WorkloadError that says what the text is, or names the `known` formats."""
+    """Raises WorkloadError: it says what the text is, or names the `known` formats."""
     for sign, sentence, hint in _KNOWN:
         if sign.search(text) is not None:
             raise WorkloadError(sentence, hint=hint)

@@ -206,7 +206,7 @@ def _is_early(lines: Sequence[_LatencyLine], due: Sequence[float]) -> bool:
 
 
 def _late(lines: Sequence[_LatencyLine], due: Sequence[float]) -> Iterator[float]:
-    """By how much each request was started late that was due while its thread had nothing to do."""
+    """The delays with which idle threads started their requests after these were due."""
     for before, line, moment in zip(lines, lines[1:], due[1:], strict=False):
         if moment > before.completed + 2 * _RESOLUTION:
             yield line.start - moment
@@ -248,7 +248,7 @@ class CommonWindow:
 
     @property
     def seconds(self) -> float:
-        """How long all guests ran; not above zero if they never ran at once."""
+        """Seconds in which all guests ran; zero or less if they never ran at once."""
         return self.end - self.begin
 
 
@@ -291,8 +291,9 @@ class WindowNumbers:
 def window_numbers(guests: Sequence[GuestRequests], window: CommonWindow) -> WindowNumbers:
     """The numbers of these guests' requests together: each request counts, no mean of percentiles.
 
-    Latency is of the requests that were due in the window. One that was never started has waited
-    until the window's end at least, and counts with that. Raises WorkloadError if none was due.
+    Latency covers the requests that were due in the window. A request that was never started counts
+    as if it ended with the window: it has waited at least until then. Raises WorkloadError if none
+    was due.
     """
     is_open = any(guest.is_open for guest in guests)
     due, done = [], []

@@ -31,13 +31,13 @@ def program_of(command: tuple[str, ...]) -> str:
 class Subject:
     """The measured device, file, or (`is_directory`) directory on a file system.
 
-    `size` is the number of bytes of it that may be used. `scratch` is a directory outside of the
-    subject for logs; `mark` makes their names unique, since fio appends to a log that exists.
-    `memory` is the bytes of RAM of the machine that runs the program, None if unknown; `as_root`
-    says whether root runs it. `stderr_log` is a prefix of file names that lead to the program's
-    standard error, if there is one: a log of such a name need not be read back.
-    `packages` has the directory of a system's packages by the system's name; a system that is not
-    in it has a disk with its serial number instead.
+    `size` is how many of its bytes may be used. `scratch` is a directory outside of the subject for
+    logs; `mark` makes their names unique, since fio appends to a log that exists. `memory` is the
+    bytes of RAM of the machine that runs the program, None if unknown; `as_root` says whether root
+    runs it. `stderr_log` is a prefix of file names that lead to the program's standard error, if
+    the machine has such names: a log written there need not be read back. `packages` maps a
+    system's name to the directory of its packages; the packages of other systems are on a disk with
+    the system's serial number.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Timing:
     """The run time of a timed program in seconds, and the ramp time before it, which does not
     count.
 
-    `scale` is the share of its work that an untimed program does.
+    `scale` is the share of the full work that an untimed program does.
     """
 
     runtime: float

@@ -1,4 +1,4 @@
-"""Installs an operating system with its real package manager; boots a guest, timed from outside."""
+"""Measures the installation of an operating system, and the boot of a guest."""
 
 from __future__ import annotations
 

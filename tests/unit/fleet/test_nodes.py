@@ -273,7 +273,7 @@ def test_hosts_are_chosen_by_name_and_fact() -> None:
             choose_members(there, [wanted])
     with pytest.raises(PlanError, match="no host meets all of: z, cpu=EPYC"):
         choose_members(there, ["z", "cpu=EPYC"])
-    with pytest.raises(PlanError, match="no host is there"):
+    with pytest.raises(PlanError, match="no worker is connected"):
         choose_members([], ["all"])
 
 

@@ -78,7 +78,7 @@ def test_baseline(
     [
         ("ext4/none", PlanError, "ext4/none cannot exist"),
         ("zfs/host", HostError, "zfs/host cannot be measured"),
-        ("{raw,qcow2}/none", PlanError, "stands for 2 paths"),
+        ("{raw,qcow2}/none", PlanError, "expands to 2 paths"),
         ("ext9/host", PlanError, "unknown segment"),
         ("", PlanError, "the path is empty"),
     ],

@@ -123,7 +123,7 @@ def test_two_of_one_name_are_refused_with_the_way_out() -> None:
 
 def test_a_baseline_has_to_be_one_path() -> None:
     request = Request(paths=("host",), directory=Path("/srv"), baseline="raw/none")
-    with pytest.raises(PlanError, match="stands for 2 paths") as caught:
+    with pytest.raises(PlanError, match="expands to 2 paths") as caught:
         build_plan(request, BOTH, PROFILE, (OLD, NEW))
     assert "raw/none/virtio:qemu=7.2.22" in str(caught.value.hint)
 

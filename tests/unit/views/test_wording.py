@@ -62,9 +62,9 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
-    (SeveralGuests((2,)), "Rates are those of 2 guests together."),
-    (SeveralGuests((1, 4)), "of all guests together (1, 4 at once)"),
-    (OpenLoad(), "the load that was set"),
+    (SeveralGuests((2,)), "Rates are the sums over 2 guests."),
+    (SeveralGuests((1, 4)), "sums over all guests (1, 4 at once)"),
+    (OpenLoad(), "rates show the requested load"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),
     (
         Emulated(),
@@ -73,9 +73,12 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (InEmulatedHost(), "proof that code works under KVM, not a measure of speed"),
     (
         FromPageCache(cell("a"), "seqread", Direction.READ, 0.03),
-        "a, seqread: from the host's page cache; 3% of the bytes came from the device.",
+        "a, seqread: read from the host's page cache; only 3% of the bytes came from the device.",
     ),
-    (FromPageCache(cell("a"), "w", Direction.WRITE, 0.0), "into the host's page cache; 0%"),
+    (
+        FromPageCache(cell("a"), "w", Direction.WRITE, 0.0),
+        "wrote into the host's page cache; only 0%",
+    ),
     (FailedCell(cell("a"), 1, "guest", "it died"), "a: failed in 1 round (guest): it died"),
     (NoBaseline(cell("host")), "No scores: the baseline host has no numbers"),
     (

@@ -1,4 +1,4 @@
-"""A diagnostic: a reason to distrust or qualify a number. It says itself."""
+"""A diagnostic: a reason to distrust or qualify a number, which knows its own sentence."""
 
 from __future__ import annotations
 

@@ -135,10 +135,10 @@ class SharedRounds(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class SetAndRanksDiffer(Diagnostic):
-    """The set of cells that may be the best, and the ranks, separate different cells.
+    """The ranks and the set of cells that may be the best disagree.
 
-    The ranks put the cells `behind` after the `leader`, but they may be the best. Without them, the
-    leader is the best but shares its rank.
+    The cells `behind` rank after the `leader` but may be the best; if there are none, the leader is
+    the best but shares its rank.
     """
 
     leader: MeasuredCell
@@ -181,7 +181,7 @@ class NoBaseline(Diagnostic):
 
 
 def too_slow(runs: Iterable[RunOutline]) -> set[tuple[MeasuredCell, Round]]:
-    """The cells and rounds with a measurement that never ended in time, not even when repeated."""
+    """The cells and rounds whose measurement never ended in time, not even when repeated."""
     runs = tuple(runs)
     measured = {
         (run.measured_cell, Round(run.campaign, run.round)) for run in runs if run.failure is None
@@ -286,7 +286,7 @@ def ranking_diagnostics(
 
 
 def _differences(ranking: Ranking) -> Iterator[SetAndRanksDiffer]:
-    """Where the ranks and the set of cells that may be the best do not agree."""
+    """A diagnostic where the ranks and the set of cells that may be the best disagree."""
     best = ranking.best
     if best is None or best.competitors < 2:
         return

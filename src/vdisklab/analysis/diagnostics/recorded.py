@@ -30,14 +30,14 @@ class FromPageCache(Diagnostic):
     def __str__(self) -> str:
         if self.direction is Direction.WRITE:
             return (
-                f"{self.cell}, {self.measurement}: into the host's page cache; {self.share:.0%} of "
-                "the bytes reached the device while it was measured. Look at cache=none, or "
-                "measure with a larger --size for a longer --runtime."
+                f"{self.cell}, {self.measurement}: wrote into the host's page cache; only "
+                f"{self.share:.0%} of the bytes reached the device meanwhile. Look at cache=none, "
+                "or measure longer (--runtime) with a larger --size."
             )
         return (
-            f"{self.cell}, {self.measurement}: from the host's page cache; {self.share:.0%} of the "
-            "bytes came from the device. Look at cache=none, or measure with a larger --size than "
-            "the host's memory."
+            f"{self.cell}, {self.measurement}: read from the host's page cache; only "
+            f"{self.share:.0%} of the bytes came from the device. Look at cache=none, or measure "
+            "with a --size larger than the host's memory."
         )
 
 
@@ -51,10 +51,10 @@ class FitsInMemory(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            f"The disk of {format_bytes(self.size_bytes)} fits into the host's memory "
-            f"({format_bytes(self.memory_bytes)}), whose page cache serves "
-            f"{counted(self.cells, 'cell')} that may never wait for the disk. Measure with a "
-            "larger --size, or look at cache=none."
+            f"The measured disk ({format_bytes(self.size_bytes)}) fits into the host's memory "
+            f"({format_bytes(self.memory_bytes)}): {counted(self.cells, 'cell')} with the page "
+            "cache may never wait for the real disk. Measure with a larger --size, or look at "
+            "cache=none."
         )
 
 
@@ -170,9 +170,10 @@ class QueueDiffers(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class Aged(Diagnostic):
-    """The campaign aged its images (`--age`): in how many pieces each cell's file was, before the
-    rewrites and after them, and the disk in its image, if the rewrites changed that. Without what
-    could not be read."""
+    """The campaign aged its images (`--age`). For each cell: in how many pieces the image's file
+    was before and after the rewrites, and the disk in the image, if that changed. Unknown numbers
+    are left out.
+    """
 
     age: str
     file: tuple[tuple[MeasuredCell, int, int], ...]
@@ -194,17 +195,17 @@ class Aged(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class SeveralGuests(Diagnostic):
-    """Cells were measured in these `numbers` of guests at once: a rate is that of all together."""
+    """Cells were measured in `numbers` of guests at once; a rate is the sum over the guests."""
 
     numbers: tuple[int, ...]
 
     def __str__(self) -> str:
         if len(self.numbers) == 1:
-            return f"Rates are those of {self.numbers[0]} guests together."
+            return f"Rates are the sums over {self.numbers[0]} guests."
         return (
-            f"Rates are those of all guests together ({', '.join(map(str, self.numbers))} at "
-            "once): with more guests they are higher, and the path is no faster. Compare paths "
-            "with the same number of guests."
+            f"Rates are sums over all guests ({', '.join(map(str, self.numbers))} at once): more "
+            "guests give a higher rate on a path that is no faster. Compare paths with the same "
+            "number of guests."
         )
 
 
@@ -214,7 +215,7 @@ class OpenLoad(Diagnostic):
 
     def __str__(self) -> str:
         return (
-            "The load was open: rates show the load that was set, not what a path can do. Compare "
+            "The load was fixed: rates show the requested load, not what a path can do. Compare "
             "latencies instead: `vdisklab rank --metric MEASUREMENT/write/latency_p99`."
         )
 
@@ -241,8 +242,8 @@ def evidence_diagnostics(
 ) -> tuple[Diagnostic, ...]:
     """All diagnostics from evidence; `cells` are by fingerprint.
 
-    `reported` are the measurements with the directions of which their programs gave numbers.
-    `cpus` is the host's number of CPUs, for the share of steal time; None skips steal time.
+    `reported` has the directions that each measurement's program reported. `cpus` is the host's
+    number of CPUs, for the share of steal time; None skips steal time.
     """
     totals: dict[tuple[MeasuredCell, str, Direction], list[int]] = {}
     grown: dict[MeasuredCell, int] = {}
@@ -305,7 +306,7 @@ _UNKNOWN = "of an unknown version"
 def direct_diagnostics(
     runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> tuple[NotDirect, ...]:
-    """Cells that should bypass caches but were on a ZFS version that does not, by version."""
+    """Cells that should bypass caches but ran on ZFS versions that do not, by version."""
     by_version: dict[str, list[MeasuredCell]] = {}
     for run in runs:
         cell = cells[run.cell]

@@ -1,4 +1,4 @@
-"""On how many hosts one cell beats another, by how much, and which hosts disagree."""
+"""Two cells compared over hosts: on how many one is better, by how much, and who disagrees."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def agreement(
 
 
 def _next_host(apart: Floats, alpha: float) -> tuple[float | None, float | None]:
-    """The interval that holds the ratio on another host, from those on these hosts.
+    """The prediction interval for the ratio on one more host.
 
-    As for one more value from a normal distribution; None with fewer than three hosts.
+    It assumes a normal distribution of the log ratios; None with fewer than three hosts.
     """
     hosts = len(apart)
     if hosts < MIN_HOSTS:
@@ -146,8 +146,8 @@ def _next_host(apart: Floats, alpha: float) -> tuple[float | None, float | None]
 def _between(apart: Floats, in_rounds: Floats) -> float | None:
     """The standard deviation of the log ratio between hosts, without the noise of their rounds.
 
-    By moments: the variance of the hosts' means, less the mean variance of such a mean, which is
-    estimated from hosts x rounds of log ratios. None if that cannot be estimated.
+    By moments: the variance of the hosts' means minus the mean variance within hosts of such a
+    mean, both from hosts x rounds of log ratios. None if that cannot be estimated.
     """
     observed = np.isfinite(in_rounds)
     count = observed.sum(axis=1)

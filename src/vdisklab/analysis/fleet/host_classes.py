@@ -36,7 +36,8 @@ def profiles_differ(
     class_of: Mapping[str, str],
     cells: Sequence[MeasuredCell],
 ) -> float | None:
-    """The p-value of: hosts of all classes have the same differences between cells.
+    """The p-value of the hypothesis that hosts of all classes have the same differences between
+    cells.
 
     A permutation test (Anderson, Austral Ecology 26, 2001): the hosts' profiles (logarithms less
     the host's mean) vary more between classes than with hosts assigned to classes by chance.
@@ -80,8 +81,9 @@ def better_paths(
 ) -> dict[str, tuple[BetterPath, ...]]:
     """For each class the cells that are shown to beat the fleet's `chosen` one there, best first.
 
-    Paired t-tests over the hosts of a class, Holm over all classes and cells: of the fleets whose
-    classes need no other path, 5 % get one, at most. A class of fewer than three hosts has no test.
+    Paired t-tests over the hosts of a class, corrected by Holm over all classes and cells. So at
+    most 5 % of the fleets whose classes need no other path get one. A class of fewer than three
+    hosts is not tested.
     """
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     logs = sign * means.ranked_logs(measure)[[means.place[cell] for cell in cells]]

@@ -1,4 +1,4 @@
-"""One number for each cell, host and measure: what the analysis of a fleet compares.
+"""One number for each cell, host and measure: the input of a fleet's analysis.
 
 The model of the logarithms has a term for each level:
 
@@ -6,10 +6,10 @@ The model of the logarithms has a term for each level:
 
 A host's rounds are reduced first to one mean for each cell, free of the round effects (the additive
 model of `analysis.additive`). These means become observations whose rounds are the hosts. So a
-difference of two cells is taken within hosts, and its error comes from how much hosts differ: that
-contains "cell on that host" and what is left of the noise. With equally many rounds this is the
-mixed model's own test (a two-stage analysis; Gelman & Hill 2007, section 12); with unequally many
-it stays valid, and all hosts count alike.
+difference of two cells is taken within hosts. Its error comes from how much hosts differ, which
+includes "cell on that host" and the remaining noise. With equally many rounds this is the mixed
+model's own test (a two-stage analysis; Gelman & Hill 2007, section 12); with unequally many it
+stays valid, and all hosts count alike.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def host_means(
 ) -> Observations:
     """The observations with one round for each host; `host_of` has the host of each campaign.
 
-    A cell that did not end in time in half of a host's rounds or more counts as too slow there. The
-    (geometric) mean of a rate with a zero is zero.
+    A cell counts as too slow on a host if it did not end in time in at least half of the host's
+    rounds. The (geometric) mean of a rate with a zero is zero.
     """
     columns = rounds_by_host(observations, host_of)
     hosts = sorted(columns)

@@ -63,7 +63,9 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
 
 
 def may_be_best(ranking: Ranking) -> tuple[MeasuredCell, ...]:
-    """The cells that no other is shown to beat, best first: with 1 - alpha the best is one."""
+    """The cells that no other is shown to beat, best first. With confidence 1 - alpha the best is
+    one.
+    """
     return tuple(row.cell for row in ranking.rows if row.best == 1)
 
 

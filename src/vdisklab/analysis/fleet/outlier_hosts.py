@@ -70,9 +70,9 @@ def find_outliers(
 
     A host's level is its effect in the additive model cells + hosts of the `host_means`. Outliers
     are found by the generalised extreme studentised deviate (Rosner, Technometrics 25, 1983), which
-    several bad hosts do not hide from. Its level is `alpha` divided by groups and measures, so that
-    of the fleets whose hosts differ only by (log-normal) chance, 5 % have an alarm, at most. That
-    assumes thin tails; so a host must also be far off, or farther than heavy tails bring one.
+    finds several bad hosts at once. Its level is `alpha` divided by groups and measures: at most 5
+    % of fleets whose hosts differ only by log-normal chance have an alarm. Because that assumes
+    thin tails, a host must also be far off, or farther than heavy tails would explain.
     """
     large = [set(group) for group in groups if len(group) >= MIN_PEERS]
     unchecked = sorted(host for group in groups if len(group) < MIN_PEERS for host in group)
@@ -98,7 +98,7 @@ def find_outliers(
 
 
 def _in_tails(apart: float, normal: Floats, alpha: float) -> bool:
-    """True if a sound host may be this far from the mean of the normal ones."""
+    """True if a healthy host may be this far from the mean of the normal ones."""
     if apart <= math.log(SLOW) or apart >= math.log(FAST):
         return False
     spread = float(normal.std(ddof=1)) * math.sqrt((TAIL - 2) / TAIL) if len(normal) > 1 else 0.0
@@ -107,7 +107,9 @@ def _in_tails(apart: float, normal: Floats, alpha: float) -> bool:
 
 
 def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:
-    """Each host's effect on its cells; more is better. Warm page caches say nothing of a disk."""
+    """Each host's effect on its cells; more is better. Warm cells are left out: they say nothing
+    about a disk.
+    """
     on_disk = [cell.page_cache is not PageCache.WARM for cell in means.cells]
     logs = means.logs(measure)
     if any(on_disk):
@@ -133,10 +135,10 @@ def _with_zeros(means: Observations, measure: MeasureKey) -> set[str]:
 
 
 def extreme(values: Floats, alpha: float) -> list[int]:
-    """The places of the outliers among values, the most extreme first.
+    """The indices of the outliers among values, the most extreme first.
 
-    Values are removed one by one, the most extreme of the rest each time; the outliers are those up
-    to the last one beyond its limit. A fifth of the values at most, and one of fewer than 15.
+    The most extreme value is removed again and again; the outliers are all those up to the last one
+    beyond its limit. They are at most a fifth of the values, and one of fewer than 15.
     """
     count = len(values)
     if count < MIN_PEERS:

@@ -234,7 +234,7 @@ _MISSING = re.compile(r"^\s+(\S+) => not found", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class InstalledProgram:
-    """A program of this host: the path it was found at, and the file behind all links."""
+    """A program of this host: the path where it was found, and the file behind all links."""
 
     program: Program
     path: Path

@@ -103,7 +103,7 @@ def _explain(package: str, error: CommandError) -> HostError:
 
 
 def closure(host: Host, wanted: Sequence[str], status: Path) -> list[str]:
-    """Names of all package files to install the packages `wanted` on an empty system.
+    """The names of all package files that are needed to install `wanted` on an empty system.
 
     `status` is an empty file that replaces dpkg's list of installed packages. Raises the same
     errors as `download_packages`.

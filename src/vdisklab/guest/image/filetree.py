@@ -162,8 +162,9 @@ def write_root(host: Host, tree: FileTree, work: Path) -> None:
 
 
 def _fix_times(host: Host, staging: Path, work: Path) -> None:
-    """Sets the times that mke2fs always copies from the files (set_inode_extra in e2fsprogs'
-    create_inode.c). The ctime of a file cannot be set, so it is changed in the image."""
+    """Resets the times that mke2fs copies from the files (set_inode_extra in e2fsprogs'
+    create_inode.c). The ctime of a file cannot be set, so it is changed in the image.
+    """
     names = ["/", *(f"/{path.relative_to(staging)}" for path in sorted(staging.rglob("*")))]
     orders = [
         f'set_inode_field "{name}" {time} @1\n'

@@ -34,7 +34,7 @@ class QmpCommand:
 
 @dataclass(frozen=True, slots=True)
 class ImageParts:
-    """What a disk's image has beside its file.
+    """The parts of a disk's image beside its file.
 
     `backing` are the qcow2 files below, nearest first. `data_file` holds a qcow2 image's data, and
     `key_file` the key of an encrypted one. `format_options` are further members of the format's
@@ -93,8 +93,8 @@ class AttachedNames:
 class Disk:
     """A disk of a guest, which finds it by `serial`.
 
-    `source` is what QEMU opens: the driver of its protocol node and the members that tell where.
-    Of a shared directory it is the -fsdev; None for the null device.
+    `source` is the protocol node that QEMU opens (driver and place); for a shared directory the
+    -fsdev, for the null device None.
     """
 
     serial: str
@@ -127,7 +127,7 @@ class Disk:
 
     @property
     def guest_serial(self) -> str:
-        """The serial number that the guest reads: qemu-storage-daemon gives its disks this one."""
+        """The serial number that the guest reads: qemu-storage-daemon's disks all have one."""
         return "vhost_user_blk" if self.attachment.bus.is_served else self.serial
 
 
@@ -472,8 +472,8 @@ def virtiofsd_arguments(
 ) -> tuple[str, ...]:
     """The daemon's command line; `at` is its option for the socket.
 
-    Its sandbox is a chroot, because one of namespaces needs a second process, which is not there in
-    every container. The guest reaches no other directory in either.
+    Its sandbox is a chroot: a sandbox of namespaces needs a second process, which some containers
+    do not allow. In both, the guest reaches no other directory.
     """
     options = (f"source={directory}", f"cache={attachment.option('cache')}", "sandbox=chroot")
     return (str(program), at, *(word for option in options for word in ("-o", option)))

@@ -1,7 +1,7 @@
 """The daemons that serve a disk or a directory: qemu-storage-daemon and virtiofsd.
 
-The storage daemon is QEMU's block layer without a guest, driven by the same monitor. It exports a
-disk over NBD as a guest's device would use it, with the same nodes and cache options; the export's
+The storage daemon is QEMU's block layer without a guest, with the same monitor. It exports a disk
+over NBD as a guest's device would use it, with the same nodes and cache options; the export's
 `writethrough` is the device's `write-cache=off`. virtiofsd ends when its QEMU does.
 """
 

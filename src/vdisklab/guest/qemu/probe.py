@@ -1,10 +1,10 @@
-"""What a QEMU says: its version, machines, devices and aio modes, and the state of its disks.
+"""Queries a QEMU: its version, machines, devices and aio modes, and the state of its disks.
 
-One that is not running answers through its monitor, without a machine, so nothing is booted. Each
+A QEMU program is started without a machine and queried through its monitor, so nothing boots. Each
 device is queried by name: `-device help` loads all modules in the directory compiled into QEMU, and
-a QEMU that was unpacked next to an installed one aborts on the other's modules.
+a QEMU unpacked next to an installed one aborts on the installed one's modules.
 
-Of what a running one says about a disk only the members used here are read; other data is an error.
+From a running QEMU's answers about a disk, only the members used here are read.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ _MOST_VALUES = 1 << 20  # `[],[],…` takes 20 times its length in memory
 class BoundedClient(QMPClient):
     """A client that ends the connection when an answer is out of bounds.
 
-    `from_guest` says that a guest sends the answers: then whatever arrives between two commands
-    must fit into one answer. Events are kept only while somebody listens for them. The library's
+    `from_guest`: a guest sends the answers, so all that arrives between two commands must fit into
+    the budget of one answer. Events are kept only while somebody listens for them. The library's
     log of messages is left out, because formatting it cost 5 ms per measurement.
     """
 
@@ -84,15 +84,16 @@ class BoundedClient(QMPClient):
 
 
 def read_message(line: bytes) -> Message:
-    """The message in a line. Raises ProtocolError, which says what was sent, for one that is no
-    JSON object or out of bounds."""
+    """The message in a line. Raises ProtocolError with the reason if it is no JSON object or out of
+    bounds.
+    """
     opened = line.count(b"{") + line.count(b"[")
     if opened + line.count(b",") > _MOST_VALUES:
         raise ProtocolError(f"it sent more than {_MOST_VALUES:,} values at once")
     try:
         message = Message(line, eager=True)
     except (QMPError, ValueError, RecursionError):  # ValueError: a number of 5,000 digits
-        raise ProtocolError("it sent what is not JSON, or nested too deep") from None
+        raise ProtocolError("it sent a line that is not JSON, or is nested too deep") from None
     if opened > _MOST_DEPTH and _is_deep(dict(message)):
         raise ProtocolError(f"it sent values nested more than {_MOST_DEPTH} deep")
     # The library looks both up in a table.
@@ -359,8 +360,8 @@ def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 def _finish_tasks(loop: asyncio.AbstractEventLoop) -> None:
     """Lets cancelled tasks end.
 
-    A Ctrl-C inside a task is raised again by each task that waits for it, so this may take several
-    attempts. Otherwise asyncio would print warnings about unfinished tasks.
+    After a Ctrl-C inside a task, each task that waits for it raises it again, so this may take
+    several attempts. Otherwise asyncio would print warnings about unfinished tasks.
     """
     with contextlib.suppress(RuntimeError):
         closing = loop.create_task(loop.shutdown_asyncgens())

@@ -46,7 +46,9 @@ def read_process(machine: Machine) -> QemuTraces:
 
 
 def read_daemon(daemon: StorageDaemon, disk: Disk | None = None) -> QemuTraces:
-    """The same of a daemon, which has a loop more for the iothread of a disk that it serves."""
+    """Like `read_process`, for a daemon: it has one loop more, the iothread of the disk that it
+    serves.
+    """
     threads = disk is not None and disk.attachment.iothread
     return QemuTraces(_count_rings(daemon.pid), 1 + threads)
 
@@ -119,7 +121,8 @@ def check_share(machine: Machine, disk: Disk, daemon: VirtiofsDaemon | None) -> 
 
 
 def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
-    """The image as the daemon opened it. It has no query of iothreads, so their objects are read.
+    """The image as the daemon opened it. The daemon has no query of iothreads, so their objects are
+    read.
 
     The write cache is the export's; the guest's kernel shows it (`guest.write_cache`).
     """
@@ -182,7 +185,7 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
 
 
 def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check, ...]:
-    """The format's driver, and the detection of zeros where the path has it.
+    """Checks the format's driver, and the detection of zeros if the path sets it.
 
     The device of a throttled disk uses the filter, so QEMU must list the node below by its name.
     """
@@ -295,7 +298,7 @@ def _gone(pid: int, error: OSError) -> GuestError:
 
 
 def _check_threads(machine: Machine, disk: Disk) -> tuple[Check, ...]:
-    """The device's thread, or the threads of its queues, and the settings of each."""
+    """Checks the device's thread, or its queues' threads, and the settings of each."""
     names, attachment = disk.names, disk.attachment
     own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
     checks = []
