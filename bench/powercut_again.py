@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vdisklab.actions.cut_power import PowerCutPlace, judge_power_cuts
+from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts
 from vdisklab.documents import document
 from vdisklab.host.ledger import cache_directory
 from vdisklab.path.disk_path import parse_path
@@ -67,8 +67,8 @@ def ask_again(record: Mapping[str, Any], work: Path, database: str) -> Mapping[s
         memory_bytes=_GUEST_MEMORY,
         accelerator=None if accelerator is None else Accelerator(accelerator),
     )
-    place = PowerCutPlace(work=work, database=database, guest=guest, guest_cache=cache_directory())
-    answer = judge_power_cuts(tuple(questions_of(record)), place, _progress, new=False)
+    setup = JudgingSetup(work=work, database=database, guest=guest, guest_cache=cache_directory())
+    answer = judge_power_cuts(tuple(questions_of(record)), setup, _progress, new=False)
     if answer.interrupted:
         raise SystemExit("interrupted; the same command continues")
     return document(answer)

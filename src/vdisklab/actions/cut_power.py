@@ -31,7 +31,7 @@ from vdisklab.units import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerCutPlace:
+class JudgingSetup:
     """The environment for judging: the work directory, guests and their cache, the database."""
 
     work: Path
@@ -41,7 +41,7 @@ class PowerCutPlace:
 
 
 def judge_power_cuts(
-    questions: Sequence[Question], place: PowerCutPlace, progress: Progress, *, new: bool
+    questions: Sequence[Question], setup: JudgingSetup, progress: Progress, *, new: bool
 ) -> PowercutAnswer:
     """Judges the questions and stores each verdict at once.
 
@@ -52,14 +52,14 @@ def judge_power_cuts(
     host = collect_facts(LocalHost())
     controls: list[ControlResult] = []
     interrupted = False
-    with open_store(place.database) as store:
-        verdicts = {} if new else _stored(store, host, place.guest.accelerator)
+    with open_store(setup.database) as store:
+        verdicts = {} if new else _stored(store, host, setup.guest.accelerator)
         open_questions = [
             question for question in questions if question.fingerprint not in verdicts
         ]
         try:
             if open_questions:
-                judging = _judge(open_questions, place, host, progress, controls)
+                judging = _judge(open_questions, setup, host, progress, controls)
                 with closing(judging):
                     for verdict in judging:
                         store.add_power_cut(verdict)
@@ -89,13 +89,13 @@ def _stored(store: Store, host: HostFacts, requested: Accelerator | None) -> dic
 
 def _judge(
     questions: Sequence[Question],
-    place: PowerCutPlace,
+    setup: JudgingSetup,
     facts: HostFacts,
     progress: Progress,
     controls: list[ControlResult],
 ) -> Generator[PowerCut, None, None]:
     """Runs the controls, adds their results to `controls`, then yields the verdicts."""
-    require_work_directory(place.work)
+    require_work_directory(setup.work)
     host = LocalHost()
     if any(question.settings.logged_by is LoggedBy.DM for question in questions):
         require_log_writes(host)  # before the controls, which take a minute
@@ -104,8 +104,8 @@ def _judge(
         require_zfs(host)
     with (
         open_ledger() as ledger,
-        open_session(host, ledger, place.work) as session,
-        _guests_for(session, questions, place, progress),
+        open_session(host, ledger, setup.work) as session,
+        _guests_for(session, questions, setup, progress),
     ):
         models = {question.model for question in questions}
         during = {question.settings.during for question in questions}
@@ -123,11 +123,11 @@ def _judge(
 def _guests_for(
     session: PowerCutSession,
     questions: Sequence[Question],
-    place: PowerCutPlace,
+    setup: JudgingSetup,
     progress: Progress,
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
-    session.boot_sectors_under = place.guest.accelerator or Accelerator.TCG
+    session.boot_sectors_under = setup.guest.accelerator or Accelerator.TCG
     boot_sectors = any(question.access is AccessKind.BOOT_SECTOR for question in questions)
     if boot_sectors and session.boot_sectors_under is Accelerator.KVM:
         refused = device_refused()
@@ -137,9 +137,9 @@ def _guests_for(
     if not paths:
         yield
         return
-    context = GuestContext(session.site.host, session.site.ledger, place.guest_cache, progress)
+    context = GuestContext(session.site.host, session.site.ledger, setup.guest_cache, progress)
     buses = frozenset(path.attachment.bus for path in paths)
-    with open_guests(context, place.guest, buses, session.site) as session.guests:
+    with open_guests(context, setup.guest, buses, session.site) as session.guests:
         yield
 
 

@@ -56,7 +56,7 @@ class HostFinding:
 
     topic: str
     state: Availability
-    seen: str
+    observed: str
     costs: Annotated[str | None, "what is not possible without it"] = None
     mend: Annotated[str | None, "the command that fixes it"] = None
     essential: Annotated[bool, "true when nothing can be measured without it"] = False
@@ -119,18 +119,18 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield _root()
 
 
-def _ok(topic: str, seen: str, *, essential: bool = False) -> HostFinding:
-    return HostFinding(topic, Availability.OK, seen, essential=essential)
+def _ok(topic: str, observed: str, *, essential: bool = False) -> HostFinding:
+    return HostFinding(topic, Availability.OK, observed, essential=essential)
 
 
-def _limited(topic: str, seen: str, costs: str, mend: str | None) -> HostFinding:
-    return HostFinding(topic, Availability.LIMITED, seen, costs, mend)
+def _limited(topic: str, observed: str, costs: str, mend: str | None) -> HostFinding:
+    return HostFinding(topic, Availability.LIMITED, observed, costs, mend)
 
 
 def _missing(
-    topic: str, seen: str, costs: str, mend: str | None, *, essential: bool = False
+    topic: str, observed: str, costs: str, mend: str | None, *, essential: bool = False
 ) -> HostFinding:
-    return HostFinding(topic, Availability.MISSING, seen, costs, mend, essential)
+    return HostFinding(topic, Availability.MISSING, observed, costs, mend, essential)
 
 
 def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
@@ -222,14 +222,14 @@ def _listed(
         return _ok(topic, ", ".join(wanted), essential=essential)
     purposes = ", ".join(dict.fromkeys(wanted[name] for name in lacking))
     state = Availability.LIMITED if len(lacking) < len(wanted) else Availability.MISSING
-    seen, costs = f"lacks {', '.join(lacking)}", f"cannot be measured: {purposes}"
-    return HostFinding(topic, state, seen, costs, install_hint([program]), essential)
+    observed, costs = f"lacks {', '.join(lacking)}", f"cannot be measured: {purposes}"
+    return HostFinding(topic, state, observed, costs, install_hint([program]), essential)
 
 
 def _no_program(program: str, *, topic: str | None = None, essential: bool = False) -> HostFinding:
     costs = f"cannot be done: {PROGRAMS[program].purpose}"
-    seen = f"{program} is not installed"
-    return _missing(topic or program, seen, costs, install_hint([program]), essential=essential)
+    observed = f"{program} is not installed"
+    return _missing(topic or program, observed, costs, install_hint([program]), essential=essential)
 
 
 def _fio(host: Host) -> Iterator[HostFinding]:
@@ -303,9 +303,9 @@ def _layer(at: Inspection, name: str, part: KernelPart) -> HostFinding:
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
     if part.filesystem == "zfs" and not lacking and _zfs_answers(at.host):
-        seen = "not in this kernel; zfs-fuse is running"
+        observed = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
-        return _limited(topic, seen, costs, mend_kernel)
+        return _limited(topic, observed, costs, mend_kernel)
     reasons = [] if in_kernel else ["not in this kernel"]
     mend = [] if in_kernel else [mend_kernel]
     if lacking:
@@ -336,8 +336,8 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
         # Loading a driver does not help against a missing permission.
         denied = isinstance(error, PermissionError)
         mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
-        seen = f"/dev/{name}: {error.strerror}"
-        yield _missing(topic, seen, f"cannot be measured: {lost}", mend)
+        observed = f"/dev/{name}: {error.strerror}"
+        yield _missing(topic, observed, f"cannot be measured: {lost}", mend)
 
 
 def _power_cut(at: Inspection) -> Iterator[HostFinding]:
@@ -361,8 +361,8 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
         with tempfile.NamedTemporaryFile(dir=at.directory, prefix=".vdisklab-"):
             free = free_bytes(at.directory)
     except OSError as error:
-        seen, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"
-        yield _missing(topic, seen, "nothing can be measured in it", mend, essential=True)
+        observed, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"
+        yield _missing(topic, observed, "nothing can be measured in it", mend, essential=True)
         return
     yield _ok(topic, f"{at.directory} can be written", essential=True)
     refused = try_o_direct(at.directory)
@@ -372,33 +372,33 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
         modes = CacheMode.choices(lambda mode: mode.direct, last="and")
         costs = f"cannot be measured here: cache {modes}; aio=native"
         yield _missing("O_DIRECT", refused, costs, "name another directory with --dir")
-    seen = f"{format_bytes(free)} free"
+    observed = f"{format_bytes(free)} free"
     if free >= _ROOM_WANTED:
-        yield _ok("free space", seen)
+        yield _ok("free space", observed)
     else:
         costs = f"images must stay smaller than {format_bytes(free)}"
         mend = "choose --size accordingly, or another directory with --dir"
-        yield _limited("free space", seen, costs, mend)
+        yield _limited("free space", observed, costs, mend)
     yield _medium(at)
 
 
 def _medium(at: Inspection) -> HostFinding:
     """The device below the work directory; its write cache decides what a flush costs."""
-    seen = medium_of(at.directory, at.root) or "unknown"
+    observed = medium_of(at.directory, at.root) or "unknown"
     device = device_of(at.directory, at.root)
     if device is None or any(leaf.write_cache is None for leaf in device.leaves()):
         costs = "it is unknown whether a flush reaches the medium, and what the device transferred"
-        return _limited("medium", seen, costs, "use a local disk")
-    return _ok("medium", seen)
+        return _limited("medium", observed, costs, "use a local disk")
+    return _ok("medium", observed)
 
 
 def _memory(at: Inspection) -> HostFinding:
     total, free = memory_bytes(at.root), available_memory(at.root)
-    seen = f"{format_bytes(total)}, {format_bytes(free)} available"
+    observed = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
-        return _ok("memory", seen)
+        return _ok("memory", observed)
     costs = "the guest and the page cache compete; warm cells may not stay warm"
-    return _limited("memory", seen, costs, "stop other programs")
+    return _limited("memory", observed, costs, "stop other programs")
 
 
 def _root() -> HostFinding:

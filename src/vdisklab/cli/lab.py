@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +24,7 @@ from vdisklab.actions.lab_runs import (
 from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
-from vdisklab.cli.shell.campaign_options import parse_words
+from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import DbOption, Format, FormatOption
 from vdisklab.cli.shell.output import print_overview
@@ -36,46 +37,40 @@ from vdisklab.lab.lab_image import build_lab_image
 from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
+from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.value_kinds import FILE, SIZE, WHOLE, Limits, one_of
 from vdisklab.results.store import open_store
-from vdisklab.units import format_duration, format_size, parse_size
+from vdisklab.units import format_duration
 
 PANEL = VerbPanel.ELSEWHERE
 
-CarryOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--carry",
-        metavar="FILE",
-        help=f"A file that the script finds in {CARRIED}; repeatable.",
-        show_default="none",
-    ),
-]
-DirOption = Annotated[
-    Path | None,
-    typer.Option("--dir", help="The directory of the lab's disks.", show_default="the cache"),
-]
-DisksOption = Annotated[
-    int, typer.Option("--lab-disks", min=0, max=16, help="Number of empty disks.")
-]
-DiskSizeOption = Annotated[
-    str, typer.Option("--lab-disk-size", metavar="SIZE", help="Size of each empty disk.")
-]
-MemoryOption = Annotated[
-    str, typer.Option("--lab-memory", metavar="SIZE", help="The lab's memory.")
-]
-CpusOption = Annotated[
-    int, typer.Option("--lab-cpus", min=1, max=64, help="The lab's CPUs; an emulated lab has one.")
-]
-LabAcceleratorOption = Annotated[
-    AcceleratorChoice,
-    typer.Option(
-        "--lab-accelerator", help="What runs the lab; auto is KVM if it works, else emulation."
-    ),
-]
-
-
 _USUAL = LabConfig(Accelerator.TCG)
-_DISK_SIZE, _MEMORY = format_size(_USUAL.disk_bytes), format_size(_USUAL.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class LabRequest(OptionRows):
+    """The lab that a verb wants."""
+
+    directory: Path | None = option(
+        FILE, "The directory of the lab's disks.", flag="--dir", shown="the cache"
+    )
+    lab_disks: int = option(WHOLE, "Number of empty disks.", _USUAL.disks, limits=Limits(0, 16))
+    lab_disk_size: int = option(SIZE, "Size of each empty disk.", _USUAL.disk_bytes, metavar="SIZE")
+    lab_memory: int = option(SIZE, "The lab's memory.", _USUAL.memory_bytes, metavar="SIZE")
+    lab_cpus: int = option(
+        WHOLE, "The lab's CPUs; an emulated lab has one.", _USUAL.cpus, limits=Limits(1, 64)
+    )
+    lab_accelerator: AcceleratorChoice = option(
+        one_of(AcceleratorChoice),
+        "What runs the lab; auto is KVM if it works, else emulation.",
+        AcceleratorChoice.AUTO,
+    )
+
+    def config(self, lab: Lab) -> LabConfig:
+        """The lab's configuration, after its accelerator was tried."""
+        accelerator = _accelerator(lab, self.lab_accelerator)
+        cpus = _cpus(accelerator, self.lab_cpus)
+        return LabConfig(accelerator, cpus, self.lab_memory, self.lab_disks, self.lab_disk_size)
 
 
 def lab() -> typer.Typer:
@@ -104,18 +99,14 @@ def build(
     print(f"{image.directory} (kernel {image.kernel_release}, Python {image.python})")
 
 
+@takes_settings(LabRequest)
 def run(
+    request: LabRequest,
     context: typer.Context,
     paths: Annotated[
         list[str], typer.Argument(metavar="PATHS...", help="Disk paths and options for `run`.")
     ],
     db: DbOption = None,
-    directory: DirOption = None,
-    lab_disks: DisksOption = _USUAL.disks,
-    lab_disk_size: DiskSizeOption = _DISK_SIZE,
-    lab_memory: MemoryOption = _MEMORY,
-    lab_cpus: CpusOption = _USUAL.cpus,
-    lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
     form: FormatOption = Format.TABLE,
 ) -> int:
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
@@ -129,14 +120,12 @@ def run(
     """
     words = [*paths, *context.args]
     _require_possible(words)
-    memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
     console = Console(stderr=True)
     with (
         open_store(database_url(db, create=True)) as store,
-        open_lab(LocalHost(), directory) as lab,
+        open_lab(LocalHost(), request.directory) as lab,
     ):
-        accelerator = _accelerator(lab, lab_accelerator)
-        config = LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks, disk)
+        config = request.config(lab)
         try:
             imported = measure_in_lab(lab, config, words, store, _line_printer(console))
         except (KeyboardInterrupt, GuestError):
@@ -144,24 +133,27 @@ def run(
             raise
         end = imported.end
         up, wall = f"{end.up_seconds:.0f} s", format_duration(end.wall_seconds)
+        where = describe_lab(config.accelerator)
         console.print(
-            f"the lab, {describe_lab(accelerator)}, was up after {up} and ran for {wall} in all",
-            soft_wrap=True,
+            f"the lab, {where}, was up after {up} and ran for {wall} in all", soft_wrap=True
         )
         for campaign in imported.campaigns:
             print_overview(store, campaign, form, console)
     return end.status
 
 
+@takes_settings(LabRequest)
 def job(
+    request: LabRequest,
     script: Annotated[Path, typer.Argument(metavar="FILE", help="A script for /bin/sh.")],
-    carry: CarryOption = None,
-    directory: DirOption = None,
-    lab_disks: DisksOption = _USUAL.disks,
-    lab_disk_size: DiskSizeOption = _DISK_SIZE,
-    lab_memory: MemoryOption = _MEMORY,
-    lab_cpus: CpusOption = _USUAL.cpus,
-    lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
+    carry: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A file that the script finds in {CARRIED}; repeatable.",
+            show_default="none",
+        ),
+    ] = None,
 ) -> int:
     """Run a script in the lab, print its output, and end with its exit status.
 
@@ -170,11 +162,8 @@ def job(
     Example: vdisklab lab job check-pools.sh
     """
     text, files = _script_text(script), _files_by_name(carry or ())
-    memory, disk = parse_size(lab_memory), parse_size(lab_disk_size)
-    with open_lab(LocalHost(), directory) as lab:
-        accelerator = _accelerator(lab, lab_accelerator)
-        config = LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks, disk)
-        return run_script(lab, config, text, partial(print, flush=True), files)
+    with open_lab(LocalHost(), request.directory) as lab:
+        return run_script(lab, request.config(lab), text, partial(print, flush=True), files)
 
 
 def _files_by_name(files: Iterable[Path]) -> dict[str, Path]:
@@ -200,23 +189,18 @@ def _script_text(script: Path) -> str:
         raise HostError(f"the script {script} is not UTF-8 text", hint=hint) from error
 
 
-def shell(
-    directory: DirOption = None,
-    lab_disks: DisksOption = _USUAL.disks,
-    lab_memory: MemoryOption = _MEMORY,
-    lab_cpus: CpusOption = _USUAL.cpus,
-    lab_accelerator: LabAcceleratorOption = AcceleratorChoice.AUTO,
-) -> None:
+@takes_settings(LabRequest)
+def shell(request: LabRequest) -> None:
     """Open a shell in the lab; everything in it is gone when the shell ends.
 
     Example: vdisklab lab shell
     """
-    memory = parse_size(lab_memory)
-    with open_lab(LocalHost(), directory) as lab:
-        accelerator = _accelerator(lab, lab_accelerator)
-        slow = "; under emulation this takes a minute or more" if accelerator.is_emulation else ""
+    with open_lab(LocalHost(), request.directory) as lab:
+        config = request.config(lab)
+        emulated = config.accelerator.is_emulation
+        slow = "; under emulation this takes a minute or more" if emulated else ""
         Console(stderr=True).print(f"booting the lab{slow}")
-        open_shell(lab, LabConfig(accelerator, _cpus(accelerator, lab_cpus), memory, lab_disks))
+        open_shell(lab, config)
 
 
 def _require_possible(words: list[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from vdisklab.actions.cut_power import PowerCutPlace, judge_power_cuts, replay_case
+from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
@@ -65,14 +65,14 @@ def powercut(
     console = Console(stderr=True)
     print_dropped(console, planned.dropped)
     choice = request.accelerator or AcceleratorChoice.AUTO
-    place = PowerCutPlace(
+    setup = JudgingSetup(
         work=work,
         database=database_url(request.db, create=True),
         guest=GuestPlan(memory_bytes=_GUEST_MEMORY, accelerator=choice.accelerator),
         guest_cache=cache_directory(),
     )
     with TerminalProgress(console) as progress:
-        answer = judge_power_cuts(planned.questions, place, progress, new=request.new)
+        answer = judge_power_cuts(planned.questions, setup, progress, new=request.new)
     if answer.interrupted:
         console.print("interrupted: all verdicts so far are stored; the same command continues")
     print_answer(answer, view.tables(answer), form, Named.of(request.db), why=why)

@@ -21,7 +21,7 @@ def tables(answer: DoctorAnswer) -> Iterator[Table[HostFinding]]:
         Column(
             "state", lambda finding: finding.state, style=lambda finding: _STYLES[finding.state]
         ),
-        Column("seen", _seen, folds=WORDS),
+        Column("seen", _observed, folds=WORDS),
     )
     verdict = (
         "A guest's disk can be measured here."
@@ -31,6 +31,6 @@ def tables(answer: DoctorAnswer) -> Iterator[Table[HostFinding]]:
     yield Table("This host", columns, answer.findings, (verdict,), kind=HostFinding)
 
 
-def _seen(finding: HostFinding) -> str:
+def _observed(finding: HostFinding) -> str:
     remedy = f"remedy: {finding.mend}" if finding.mend else ""
-    return "\n".join(line for line in (finding.seen, finding.costs, remedy) if line)
+    return "\n".join(line for line in (finding.observed, finding.costs, remedy) if line)

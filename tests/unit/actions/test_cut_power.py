@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.results.values import a_power_cut
 from vdisklab.actions import cut_power
-from vdisklab.actions.cut_power import PowerCutPlace, judge_power_cuts
+from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -31,7 +31,7 @@ def test_zfs_must_run_if_a_pool_is_recovered(
     monkeypatch.setattr(cut_power, "open_session", lambda *_: stop("the session begins"))
     path = parse_path("zfs/raw/none")
     question = Question(path, ClientKind.NEVER, QuestionSettings(), model=model)
-    place = PowerCutPlace(
+    setup = JudgingSetup(
         work=tmp_path,
         database=f"sqlite:///{tmp_path}/results.sqlite",
         guest=GuestPlan(),
@@ -39,7 +39,7 @@ def test_zfs_must_run_if_a_pool_is_recovered(
     )
     reason = "the session begins" if model.spares_the_host else "ZFS does not run"
     with pytest.raises(HostError, match=reason):
-        judge_power_cuts([question], place, lambda _text: None, new=False)
+        judge_power_cuts([question], setup, lambda _text: None, new=False)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
 
     monkeypatch.setattr(cut_power, "open_session", stop)
     question = Question(parse_path("raw/none"), ClientKind.NEVER, QuestionSettings(), access=access)
-    place = PowerCutPlace(
+    setup = JudgingSetup(
         work=tmp_path,
         database=f"sqlite:///{tmp_path}/results.sqlite",
         guest=GuestPlan(accelerator=requested),
@@ -77,11 +77,11 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
         host=collect_facts(LocalHost()),
         failure=None,
     )
-    with open_store(place.database) as store:
+    with open_store(setup.database) as store:
         store.add_power_cut(known)
     if answered:
-        answer = judge_power_cuts([question], place, lambda _text: None, new=False)
+        answer = judge_power_cuts([question], setup, lambda _text: None, new=False)
         assert [verdict.id for verdict in answer.verdicts] == [known.id]
     else:
         with pytest.raises(HostError, match="the session begins"):
-            judge_power_cuts([question], place, lambda _text: None, new=False)
+            judge_power_cuts([question], setup, lambda _text: None, new=False)

@@ -126,7 +126,7 @@ def test_without_an_essential_program_the_job_cannot_be_done(
 def test_a_qemu_without_a_device_costs_its_bus_only(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost(monitor=monitor_answers(["nvme"])))
     assert found["QEMU devices"].state is Availability.LIMITED
-    assert found["QEMU devices"].seen == "lacks nvme"
+    assert found["QEMU devices"].observed == "lacks nvme"
     assert found["QEMU devices"].costs == "cannot be measured: bus nvme"
     assert DoctorAnswer.of(found.values()).main_job
 
@@ -148,9 +148,9 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
 
 def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
-    assert found["layer btrfs"].seen == "not installed: mkfs.btrfs"
-    assert found["layer lvm"].seen == "not in this kernel; not installed: lvm, dmsetup"
-    assert found["layer luks"].seen == "not in this kernel; not installed: cryptsetup"
+    assert found["layer btrfs"].observed == "not installed: mkfs.btrfs"
+    assert found["layer lvm"].observed == "not in this kernel; not installed: lvm, dmsetup"
+    assert found["layer luks"].observed == "not in this kernel; not installed: cryptsetup"
     assert "contrib" in (found["layer zfs"].mend or "")
 
 
@@ -163,10 +163,10 @@ def test_every_layer_is_looked_for_with_its_programs() -> None:
 
 def test_the_kernels_log_is_found_as_a_power_cut_finds_it(tmp_path: Path) -> None:
     host = ScriptedHost()
-    assert findings(tmp_path, host)["dm log-writes"].seen == "dmsetup is not installed"
+    assert findings(tmp_path, host)["dm log-writes"].observed == "dmsetup is not installed"
     host.programs["dmsetup"] = ""
     lacking = findings(tmp_path, host)["dm log-writes"]
-    assert "has no target log-writes" in lacking.seen
+    assert "has no target log-writes" in lacking.observed
     assert "kernel" in (lacking.mend or "")
     host.said["dmsetup targets"] = "striped v1.6.0\nlog-writes       v1.1.0\n"
     assert findings(tmp_path, host)["dm log-writes"].state is Availability.OK
@@ -176,7 +176,7 @@ def test_zfs_outside_the_kernel_is_known_by_its_answer(tmp_path: Path) -> None:
     host = ScriptedHost()
     host.programs |= {"zpool": "", "zfs": ""}
     answered = findings(tmp_path, host)["layer zfs"]
-    assert (answered.state, answered.seen) == (
+    assert (answered.state, answered.observed) == (
         Availability.LIMITED,
         "not in this kernel; zfs-fuse is running",
     )
@@ -196,7 +196,7 @@ def test_a_directory_that_cannot_be_written_stops_everything(tmp_path: Path) -> 
     seen = tuple(examine(Inspection(ScriptedHost(), tmp_path / "absent", no_kvm, tmp_path)))
     assert not DoctorAnswer.of(seen).main_job
     (finding,) = [each for each in seen if each.topic == "work directory"]
-    assert "No such file" in finding.seen
+    assert "No such file" in finding.observed
 
 
 def test_io_uring_that_is_refused_is_explained(
@@ -218,7 +218,7 @@ def test_json_is_stable(tmp_path: Path) -> None:
             {
                 "topic": "KVM",
                 "state": "limited",
-                "seen": "tried",
+                "observed": "tried",
                 "costs": "slow",
                 "mend": "mend",
                 "essential": False,
@@ -255,7 +255,7 @@ def test_the_power_cut_needs_fuse_and_the_storage_daemon(tmp_path: Path) -> None
     assert found["qemu-storage-daemon"].state is Availability.MISSING
     assert (found["qemu-storage-daemon"].mend or "").endswith(" qemu-system-common")
     assert "power cuts" in (found["qemu-storage-daemon"].costs or "")
-    assert findings(tmp_path, ScriptedHost())["qemu-storage-daemon"].seen.startswith("7.2")
+    assert findings(tmp_path, ScriptedHost())["qemu-storage-daemon"].observed.startswith("7.2")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_what_a_qemu_was_built_without(
 
 
 def test_free_space_is_what_the_plan_counts(tmp_path: Path) -> None:
-    seen = findings(tmp_path, ScriptedHost())["free space"].seen
+    seen = findings(tmp_path, ScriptedHost())["free space"].observed
     assert seen.split(" free")[0][:3] == format_bytes(free_bytes(tmp_path))[:3]
 
 

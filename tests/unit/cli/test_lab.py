@@ -226,7 +226,7 @@ def test_a_lab_that_stands_still_is_ended_with_a_trace_of_its_kernel(
 
 def test_the_answer_as_json(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lab(f"up(); give({str(measured(tmp_path))!r}); done()", "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)["lab"] is True
+    assert json.loads(capsys.readouterr().out)["caveats"]["lab"] is True
 
 
 @pytest.mark.parametrize(
