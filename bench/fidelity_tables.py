@@ -1,13 +1,15 @@
-"""The tables of docs/guest.md: vdisklab and guests made by hand, from the records of fidelity.py.
+"""Tables of vdisklab and guests made by hand, from the records of fidelity.py.
 
-<!-- record: fidelity_tables.py pooled -->
-<!-- record: fidelity_tables.py machines -->
-<!-- record: fidelity_tables.py changes lab-fidelity-write -->
+.venv/bin/python bench/fidelity_tables.py pooled      # the table of docs/guest.md
+.venv/bin/python bench/fidelity_tables.py machines
+.venv/bin/python bench/fidelity_tables.py changes lab-fidelity-parameters   # -write, -timer
+.venv/bin/python bench/fidelity_tables.py changes fidelity-parameters
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,7 +30,7 @@ RECORDS = {
     "Intel, with the Debian": "lab-fidelity-debian-intel",
     "Intel, with the Debian, again": "lab-fidelity-debian",
 }
-"""All records of bench/fidelity.py under KVM in the lab, by their names on the page."""
+"""All records of bench/fidelity.py under KVM in the lab, by their names in the tables."""
 ALL = tuple(RECORDS.values())
 DEBIAN = tuple(name for name in ALL if "debian" in name)
 BY_HAND, THE_DEBIAN = ("hand", "control"), ("system",)
@@ -56,7 +58,7 @@ CHANGES = {
     "all of vdisklab's guest": ("vdisklab", "hand"),
     "all of it ÷ a guest with `tsc=reliable`": ("vdisklab", "tsc"),
 }
-"""What each row of the page's tables of changes divides by what."""
+"""The guests that each row of a table of changes divides."""
 UNDER_EMULATION = ("all of vdisklab's guest", "all of it ÷ a guest with `tsc=reliable`")
 TABLES = {
     "lab-fidelity-parameters": ("work", UNDER_EMULATION),
@@ -64,7 +66,7 @@ TABLES = {
     "lab-fidelity-timer": ("work", UNDER_EMULATION),
     "fidelity-parameters": ("IOPS", ("vdisklab's guest, attachment and options of fio",)),
 }
-"""What each record of changes shows on the page, and the rows that its table does not have."""
+"""The value that each record of changes shows, and the rows that its table leaves out."""
 
 Boots = list[list[dict[str, dict[str, list[float]]]]]
 
@@ -126,7 +128,7 @@ def changes(record: str) -> Iterator[list[str]]:
 
 
 def shown(words: Sequence[str]) -> str:
-    """A table of the page in Markdown."""
+    """A table in Markdown."""
     kind, *names = words
     jobs: Sequence[str] = JOBS
     match kind:
@@ -140,3 +142,7 @@ def shown(words: Sequence[str]) -> str:
     head += [TITLES[job] for job in jobs]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+if __name__ == "__main__":
+    print(shown(sys.argv[1:]))
