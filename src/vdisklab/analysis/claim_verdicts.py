@@ -28,6 +28,7 @@ from vdisklab.analysis.observations import (
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.results.model import Origin, RanUnder, RunOutline
+from vdisklab.units import counted
 
 
 class ClaimVerdict(StrEnum):
@@ -58,6 +59,13 @@ class Void(StrEnum):
     EMULATED_HOST = "emulated-host"
     LAB = "lab"
 
+    def __str__(self) -> str:
+        return {
+            Void.EMULATION: "emulation",
+            Void.EMULATED_HOST: "an emulated host",
+            Void.LAB: "measured in a lab",
+        }[self]
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
@@ -82,6 +90,28 @@ class ClaimAnswer:
     void: Void | None = None
     missing: tuple[Cell, ...] = ()
     failures: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> ClaimStatus:
+        """The claim's status; a void claim has no valid verdict."""
+        settled = self.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
+        void = settled and self.void is not None
+        return ClaimStatus.VOID if void else ClaimStatus(self.verdict)
+
+    @property
+    def words(self) -> str:
+        """`holds`, `inconclusive (4 more rounds)`, `void: emulation (here it fails)`."""
+        match self.verdict:
+            case ClaimVerdict.INCONCLUSIVE:
+                if self.more_rounds is None:
+                    return "inconclusive (1000 rounds would not decide)"
+                return f"inconclusive ({counted(self.more_rounds, 'more round')})"
+            case ClaimVerdict.NOT_MEASURED:
+                return "not measured"
+            case verdict if self.void is None:
+                return verdict.value
+            case verdict:
+                return f"void: {self.void} (here it {verdict.value})"
 
 
 def judge_claims(

@@ -67,6 +67,13 @@ class Claim:
     absolute: bool
 
     @property
+    def stated(self) -> str:
+        """The claimed range, such as `0.9–1.1`."""
+        if self.low == 0:
+            return f"< {self.high:g}"
+        return f"> {self.low:g}" if math.isinf(self.high) else f"{self.low:g}–{self.high:g}"
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """Every cell that the claim needs, once."""
         return tuple(dict.fromkeys(cell for pair in self.pairs for cell in pair))

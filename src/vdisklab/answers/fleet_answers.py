@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.analysis.candidates import candidates, simplest
 from vdisklab.analysis.claim_verdicts import ClaimStatus
-from vdisklab.analysis.claimfile import Claim, ClaimFile
+from vdisklab.analysis.claimfile import ClaimFile
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_means import fleet_numbers, of_hosts
@@ -15,7 +15,7 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Comparison, compare_cells
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.answers.claim_answers import evaluate_claims, status
+from vdisklab.answers.claims import JudgedClaim, evaluate_claims
 from vdisklab.answers.compare import match_cells
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import load_chosen
@@ -66,7 +66,7 @@ class FleetRecommendation:
 class FleetClaim:
     """One claim on each host: the names of the hosts by status."""
 
-    claim: Claim
+    claim: JudgedClaim
     hosts: Mapping[ClaimStatus, tuple[str, ...]]
 
 
@@ -147,14 +147,13 @@ def answer_fleet_claims(
     fleet: HostsAnalysis, files: Sequence[ClaimFile], requested: Request
 ) -> tuple[FleetClaim, ...]:
     """Every claim, judged on each host by its own rounds."""
-    by_claim: dict[tuple[str, str], tuple[Claim, dict[ClaimStatus, list[str]]]] = {}
+    by_claim: dict[tuple[str, str], tuple[JudgedClaim, dict[ClaimStatus, list[str]]]] = {}
     for host in fleet.hosts:
         campaigns = tuple(c for c in fleet.campaigns if c.id in host.campaigns)
         answer = evaluate_claims(load_chosen(fleet.results, campaigns), files, requested)
-        for entry in answer.answers:
-            key = (entry.claim.article, entry.claim.name)
-            hosts = by_claim.setdefault(key, (entry.claim, {}))[1]
-            hosts.setdefault(status(entry), []).append(host.name)
+        for claim in answer.claims:
+            hosts = by_claim.setdefault((claim.article, claim.claim), (claim, {}))[1]
+            hosts.setdefault(claim.status, []).append(host.name)
     return tuple(
         FleetClaim(claim, {kind: tuple(names) for kind, names in hosts.items()})
         for claim, hosts in by_claim.values()

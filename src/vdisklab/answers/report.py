@@ -27,7 +27,7 @@ from vdisklab.analysis.rank_intervals import Ranked, Unranked, WithoutRank
 from vdisklab.analysis.summary import IntervalMethod, Summaries, Summary
 from vdisklab.analysis.sums import BandwidthSeries, RelativeSums, bandwidth_series
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.claim_answers import ClaimsAnswer, evaluate_claims
+from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
 from vdisklab.answers.loading import first_measure
@@ -173,7 +173,7 @@ class ReportAnswer(Answer):
         DensityAnswer | None, "for a search of how many guests each path carries, instead"
     ]
     trade_offs: Annotated[ParetoAnswer | None, "null without two measures, and for many cells"]
-    claims: Annotated[InstanceOf[ClaimsAnswer] | None, HIDDEN]
+    claims: ClaimsAnswer | None
     published: Annotated[
         tuple[PublishedAnswer, ...], "the articles' series with a counterpart here"
     ]

@@ -13,7 +13,7 @@ from vdisklab.results.model import Campaign, Failure, Origin, RanUnder, RunOutli
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCampaign:
+class ListedCampaign:
     """One stored campaign."""
 
     campaign: Annotated[str, "its id"]
@@ -32,11 +32,11 @@ class CampaignsAnswer(Answer):
 
     FORMAT = "vdisklab.campaigns/2"
 
-    campaigns: tuple[StoredCampaign, ...]
+    campaigns: tuple[ListedCampaign, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
+class ListedRun:
     """One run of a campaign."""
 
     run: Annotated[str, "its id"]
@@ -57,7 +57,7 @@ class RunsAnswer(Answer):
     FORMAT = "vdisklab.runs/2"
 
     campaign: Campaign
-    runs: tuple[StoredRun, ...]
+    runs: tuple[ListedRun, ...]
 
 
 def answer_campaigns(
@@ -69,7 +69,7 @@ def answer_campaigns(
         runs_of[run.campaign].append(run)
     return CampaignsAnswer(
         tuple(
-            StoredCampaign(
+            ListedCampaign(
                 campaign=campaign.id,
                 started=campaign.started,
                 hostname=campaign.host.hostname,
@@ -90,7 +90,7 @@ def answer_runs(campaign: Campaign, outlines: Iterable[RunOutline]) -> RunsAnswe
     return RunsAnswer(
         campaign,
         tuple(
-            StoredRun(
+            ListedRun(
                 run=run.id,
                 cell=run.measured_cell,
                 round=run.round,

@@ -13,7 +13,7 @@ from rich.console import Console
 from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
 from vdisklab.actions.output_file import empty_file, output_file
 from vdisklab.analysis.claim_verdicts import ClaimStatus
-from vdisklab.answers.claim_answers import (
+from vdisklab.answers.claims import (
     ClaimsAnswer,
     answer_claims,
     evaluate_claims,
@@ -25,8 +25,8 @@ from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption, HostsOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption, HostsOption, WhyOption
+from vdisklab.cli.shell.output import emit, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
@@ -37,7 +37,7 @@ from vdisklab.errors import (
 )
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.results.store import open_store
-from vdisklab.views.claim_results import claims_document, claims_table, junit_xml
+from vdisklab.views.claims import junit_xml, tables
 from vdisklab.views.fleet_tables import fleet_claims_document, fleet_claims_table
 
 PANEL = VerbPanel.LEARN
@@ -73,6 +73,7 @@ def claims(
     ] = None,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
+    why: WhyOption = False,
     form: FormatOption = Format.TABLE,
 ) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
@@ -133,12 +134,7 @@ def claims(
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
-    emit(
-        form,
-        [claims_table(answer)],
-        lambda: claims_document(answer),
-        Named.of(requested.db, campaign),
-    )
+    print_answer(answer, tables(answer), form, Named.of(requested.db, campaign), why=why)
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
 
 
@@ -155,4 +151,4 @@ def exit_status(answer: ClaimsAnswer) -> int:
     counts = answer.counts
     if counts.get(ClaimStatus.FAILS):
         return EXIT_CLAIM_FAILS
-    return 0 if counts.get(ClaimStatus.HOLDS) == len(answer.answers) else EXIT_CLAIM_OPEN
+    return 0 if counts.get(ClaimStatus.HOLDS) == len(answer.claims) else EXIT_CLAIM_OPEN

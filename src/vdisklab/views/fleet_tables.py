@@ -241,7 +241,7 @@ def fleet_claims_table(
         Column("not\nmeasured", lambda row: str(row.not_measured), right=True, spare=1),
     )
     notes = [
-        f"{entry.claim.name} fails on {names(entry.hosts[ClaimStatus.FAILS])}."
+        f"{entry.claim.claim} fails on {names(entry.hosts[ClaimStatus.FAILS])}."
         for entry in claims
         if entry.hosts.get(ClaimStatus.FAILS)
     ]

@@ -16,7 +16,6 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
-from vdisklab.answers.claim_answers import status
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
 from vdisklab.errors import HostError, PlanError
@@ -29,10 +28,9 @@ from vdisklab.views import recommend
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.views.charts.vega import to_png, to_svg
-from vdisklab.views.claim_results import claims_counts, claims_document, stated, verdict_text
+from vdisklab.views.claims import claims_counts
 from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
-from vdisklab.views.documents.conversion import to_json
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.rank import rank_text
 
@@ -164,18 +162,18 @@ def claim_rows(report: ReportAnswer) -> list[dict[str, str]]:
         return []
     return [
         {
-            "article": answer.claim.article,
-            "name": answer.claim.name,
-            "sentence": answer.claim.sentence,
-            "status": status(answer),
-            "verdict": verdict_text(answer),
-            "ratio": numbers.ratio(answer.ratio),
-            "interval": numbers.ratio_interval(answer.low, answer.high),
-            "stated": stated(answer.claim),
-            "rounds": str(answer.rounds) if answer.rounds else numbers.MISSING,
+            "article": claim.article,
+            "name": claim.claim,
+            "sentence": claim.sentence,
+            "status": claim.status,
+            "verdict": claim.verdict,
+            "ratio": numbers.ratio(claim.ratio),
+            "interval": numbers.ratio_interval(claim.low, claim.high),
+            "stated": claim.stated,
+            "rounds": str(claim.rounds) if claim.rounds else numbers.MISSING,
         }
-        for answer in claims.answers
-        if status(answer) is not ClaimStatus.NOT_MEASURED
+        for claim in claims.claims
+        if claim.status is not ClaimStatus.NOT_MEASURED
     ]
 
 
@@ -254,7 +252,6 @@ def build(report: ReportAnswer, form: ReportFormat, draw: Draw = draw_here) -> F
 def _json(report: ReportAnswer) -> str:
     sentences = (headline(report), *answer_sentences(report), *diagnostic_sentences(report))
     whole = document(replace(report, figures=figures(report, LIGHT)), sentences)
-    whole["claims"] = to_json(report.claims and claims_document(report.claims))
     return json.dumps(whole, indent=1, allow_nan=False)
 
 

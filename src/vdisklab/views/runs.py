@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vdisklab.answers.runs import CampaignsAnswer, RunsAnswer, StoredCampaign, StoredRun
+from vdisklab.answers.runs import CampaignsAnswer, ListedCampaign, ListedRun, RunsAnswer
 from vdisklab.results.model import Origin
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
-def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[StoredCampaign]]:
+def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[ListedCampaign]]:
     """One row per campaign."""
-    columns: tuple[Column[StoredCampaign], ...] = (
+    columns: tuple[Column[ListedCampaign], ...] = (
         Column("campaign", lambda row: row.campaign),
         Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
         Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
@@ -23,12 +23,12 @@ def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[StoredCampaign]]:
     )
     none = "No campaign has been measured yet: `vdisklab run PATHS…`"
     title = "Campaigns" if answer.campaigns else none
-    yield Table(title, columns, answer.campaigns, kind=StoredCampaign)
+    yield Table(title, columns, answer.campaigns, kind=ListedCampaign)
 
 
-def tables(answer: RunsAnswer) -> Iterator[Table[StoredRun]]:
+def tables(answer: RunsAnswer) -> Iterator[Table[ListedRun]]:
     """One row per run."""
-    columns: tuple[Column[StoredRun], ...] = (
+    columns: tuple[Column[ListedRun], ...] = (
         Column("run", lambda row: row.run),
         Column("cell", lambda row: row.cell.label, folds=NAMES),
         Column("round", lambda row: str(row.round), right=True),
@@ -37,14 +37,14 @@ def tables(answer: RunsAnswer) -> Iterator[Table[StoredRun]]:
         Column("outcome", _outcome, folds=WORDS),
     )
     title = f"Runs of campaign {answer.campaign.id} {answer.campaign.label}".strip()
-    yield Table(title, columns, answer.runs, kind=StoredRun)
+    yield Table(title, columns, answer.runs, kind=ListedRun)
 
 
-def _measured_by(row: StoredRun) -> str:
+def _measured_by(row: ListedRun) -> str:
     """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
     words = (row.ran_under or "", "in the lab" if row.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 
 
-def _outcome(row: StoredRun) -> str:
+def _outcome(row: ListedRun) -> str:
     return f"failed: {row.failure.sentence}" if row.failure else "measured"

@@ -229,7 +229,7 @@ class FleetClaimEntry:
     """One claim on each host."""
 
     article: Annotated[str, At("claim.article")]
-    name: Annotated[str, At("claim.name")]
+    name: Annotated[str, At("claim.claim")]
     sentence: Annotated[str, At("claim.sentence")]
     holds: Annotated[Count, "hosts on which it holds"]
     fails: Count

@@ -10,11 +10,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from vdisklab.views.documents import fleets, rankings, reports
+from vdisklab.views.documents import fleets, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
-    "claims": rankings.ClaimsDocument,
     "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-compare": fleets.FleetCompareDocument,
     "fleet-doctor": fleets.FleetDoctorDocument,

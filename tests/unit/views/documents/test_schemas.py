@@ -19,7 +19,6 @@ ROOT = Path(__file__).parents[4]
 NAMES = sorted(DOCUMENTS)
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "claims": ("claims",),
     "method": ("method",),
 }
 

@@ -1,15 +1,23 @@
-"""Evaluates claims, and articles' published numbers, against what was measured."""
+"""`claims`: are the claims of articles, or your own, true on this machine?"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from vdisklab.actions.missing_claims import missing_cells, request_for, run_command
 from vdisklab.actions.planning import load_profile
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimStatus, ClaimVerdict, judge_claims
+from vdisklab.analysis.claim_verdicts import (
+    ClaimAnswer,
+    ClaimStatus,
+    ClaimVerdict,
+    Void,
+    judge_claims,
+)
 from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -17,7 +25,9 @@ from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load
+from vdisklab.documents import Answer, Count, Probability
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import Profile
 from vdisklab.plan.settings import Request
 from vdisklab.plan.toml_file import text_of
@@ -29,31 +39,77 @@ _CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimsAnswer:
-    """All claims with their verdicts, and the campaigns that the verdicts come from.
+class JudgedClaim:
+    """The verdict on one claim."""
 
-    `commands` has, by article and name, the command that measures an unmeasured claim.
-    """
+    article: str
+    claim: Annotated[str, "its name"]
+    sentence: str
+    status: ClaimStatus
+    verdict: Annotated[str, "the status in words"]
+    ratio: Annotated[float | None, "left/right within rounds"]
+    low: Annotated[float | None, "95 % interval of the ratio, for this claim alone"]
+    high: float | None
+    stated: Annotated[str, "the claimed range"]
+    stated_low: Annotated[float | None, "null for an open end"]
+    stated_high: float | None
+    p: Annotated[Probability | None, "for this claim alone"]
+    p_adjusted: Annotated[Probability | None, "corrected for all claims (Holm); this one decides"]
+    rounds: Annotated[Count, "in which all cells of the claim were measured"]
+    more_rounds: Annotated[int | None, "how many more rounds would decide"]
+    void: Annotated[Void | None, "why the claim says nothing about this machine"]
+    command: Annotated[str | None, "measures what is missing; null unless not measured"]
+    left: Annotated[tuple[Cell, ...], "the compared cells, each with its partner in `right`"]
+    right: tuple[Cell, ...]
+    measures: tuple[MeasureKey, ...]
+    absolute: Annotated[bool, "true for a claim of guest against host"]
+    missing: Annotated[tuple[Cell, ...], "cells to measure"]
+    failures: Annotated[tuple[str, ...], "why its runs failed"]
 
-    campaigns: tuple[Campaign, ...]
+    @classmethod
+    def of(cls, answer: ClaimAnswer, command: str | None) -> JudgedClaim:
+        """The row of an answer, with the command that measures what it lacks."""
+        claim = answer.claim
+        return cls(
+            article=claim.article,
+            claim=claim.name,
+            sentence=claim.sentence,
+            status=answer.status,
+            verdict=answer.words,
+            ratio=answer.ratio,
+            low=answer.low,
+            high=answer.high,
+            stated=claim.stated,
+            stated_low=claim.low or None,
+            stated_high=None if math.isinf(claim.high) else claim.high,
+            p=answer.p,
+            p_adjusted=answer.p_adjusted,
+            rounds=answer.rounds,
+            more_rounds=answer.more_rounds,
+            void=answer.void,
+            command=command,
+            left=tuple(left for left, _ in claim.pairs),
+            right=tuple(right for _, right in claim.pairs),
+            measures=claim.measures,
+            absolute=claim.absolute,
+            missing=answer.missing,
+            failures=answer.failures,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsAnswer(Answer):
+    """`vdisklab claims`: a verdict on each claim of the articles."""
+
+    FORMAT = "vdisklab.claims/2"
+
+    campaigns: Annotated[tuple[Campaign, ...], "where the verdicts come from"]
     caveats: Caveats
-    answers: tuple[ClaimAnswer, ...]
-    titles: Mapping[str, str]
-    commands: Mapping[tuple[str, str], str]
+    articles: Annotated[Mapping[str, str], "name: title"]
+    counts: Annotated[Mapping[ClaimStatus, int], "claims of each status"]
+    claims: tuple[JudgedClaim, ...]
+    left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]
     findings: tuple[Diagnostic, ...]
-    left_out: tuple[str, ...]
-
-    @property
-    def counts(self) -> Mapping[ClaimStatus, int]:
-        """Number of claims by status."""
-        return Counter(status(answer) for answer in self.answers)
-
-
-def status(answer: ClaimAnswer) -> ClaimStatus:
-    """The claim's status; a void claim has no valid verdict."""
-    settled = answer.verdict in (ClaimVerdict.HOLDS, ClaimVerdict.FAILS)
-    void = settled and answer.void is not None
-    return ClaimStatus.VOID if void else ClaimStatus(answer.verdict)
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
@@ -185,12 +241,15 @@ def evaluate_claims(
     return ClaimsAnswer(
         campaigns=loaded.campaigns,
         caveats=loaded.caveats,
-        answers=answers,
-        titles={file.article: file.title for file in files},
-        commands=commands,
+        articles={file.article: file.title for file in files},
+        counts=Counter(answer.status for answer in answers),
+        claims=tuple(
+            JudgedClaim.of(answer, commands.get((answer.claim.article, answer.claim.name)))
+            for answer in answers
+        ),
+        left_out=left_out,
         findings=(
             *slow_diagnostics(loaded.observations),
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
         ),
-        left_out=left_out,
     )

@@ -1,0 +1,125 @@
+"""The answer of `claims` as a table, and as JUnit's XML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.etree import ElementTree as Xml
+
+from vdisklab import numbers
+from vdisklab.analysis.claim_verdicts import ClaimStatus
+from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
+from vdisklab.sanitise import sanitise_line
+from vdisklab.units import counted
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
+    """One row per claim, in the order of the files; commands for missing cells follow."""
+    warning = answer.caveats.warning
+    title = claims_counts(answer) + (f"; {warning}" if warning else "")
+    columns: tuple[Column[JudgedClaim], ...] = (
+        Column("article", lambda row: row.article, spare=2),
+        Column("claim", lambda row: row.claim, folds=NAMES),
+        Column("claimed", lambda row: row.sentence, folds=WORDS, spare=2),
+        Column("verdict", lambda row: row.verdict, folds=WORDS),
+        Column("ratio", lambda row: numbers.ratio(row.ratio), right=True),
+        Column(
+            "95 %\ninterval",
+            lambda row: numbers.ratio_interval(row.low, row.high),
+            right=True,
+            spare=1,
+        ),
+        Column("stated", lambda row: row.stated, right=True, spare=1),
+        Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
+    )
+    commands = dict.fromkeys(row.command for row in answer.claims if row.command)
+    yield Table(
+        title, columns, answer.claims, tuple(_notes(answer)), tuple(commands), kind=JudgedClaim
+    )
+
+
+def claims_counts(answer: ClaimsAnswer) -> str:
+    """How many claims have which status."""
+    order = (
+        ClaimStatus.HOLDS, ClaimStatus.FAILS, ClaimStatus.INCONCLUSIVE, ClaimStatus.VOID,
+        ClaimStatus.NOT_MEASURED,
+    )  # fmt: skip
+    counts = ", ".join(
+        f"{answer.counts[status]} {status.replace('-', ' ')}"
+        for status in order
+        if answer.counts.get(status)
+    )
+    return f"Claims: {counts or 'none'}"
+
+
+def _notes(answer: ClaimsAnswer) -> Iterator[str]:
+    yield from map(str, answer.findings)
+    yield from (f"Left out: {reason}" for reason in answer.left_out)
+    failures = dict.fromkeys(failure for row in answer.claims for failure in row.failures)
+    yield from (f"Failed: {failure}" for failure in failures)
+    if any(row.p_adjusted is not None for row in answer.claims):
+        yield (
+            "The ratio is left/right within rounds. Intervals hold for each claim alone; verdicts "
+            "are corrected for the number of claims answered (Holm)."
+        )
+    if any(row.more_rounds is not None for row in answer.claims):
+        yield (
+            "To measure more rounds, repeat the command that measured the first ones with a larger "
+            "--rounds."
+        )
+    if answer.counts.get(ClaimStatus.VOID):
+        yield (
+            "Void: numbers from an emulated host decide no claim."
+            if answer.caveats.emulated_host
+            else "Void: a claim of guest against host needs KVM and a real disk."
+        )
+    if any(row.command for row in answer.claims):
+        yield "To measure what is missing (or run `vdisklab claims --run`):"
+
+
+def junit_xml(answer: ClaimsAnswer) -> str:
+    """JUnit's XML: one suite per article. A claim without a verdict is skipped, with the reason.
+
+    There is no standard; this is the subset of windyroad's schema that CI systems agree on.
+    """
+    root = Xml.Element("testsuites", name="vdisklab claims")
+    for article in dict.fromkeys(row.article for row in answer.claims):
+        claims = [row for row in answer.claims if row.article == article]
+        failures = sum(row.status is ClaimStatus.FAILS for row in claims)
+        settled = failures + sum(row.status is ClaimStatus.HOLDS for row in claims)
+        suite = Xml.SubElement(
+            root, "testsuite", name=article, tests=str(len(claims)), failures=str(failures),
+            errors="0", skipped=str(len(claims) - settled), time="0",
+        )  # fmt: skip
+        for row in claims:
+            _test_case(suite, row)
+    Xml.indent(root)
+    return Xml.tostring(root, encoding="unicode", xml_declaration=False) + "\n"
+
+
+def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
+    case = Xml.SubElement(
+        suite, "testcase", classname=f"vdisklab.claims.{row.article}", name=row.claim, time="0"
+    )  # some programs require a time
+    shown = numbers.ratio_interval(row.low, row.high)
+    explained = (
+        f"{row.verdict}: {numbers.ratio(row.ratio)} ({shown}) "
+        f"in {counted(row.rounds, 'round')}; stated is {row.stated}"
+    )
+    text = _xml_text(f"{row.sentence} {explained}")
+    match row.status:
+        case ClaimStatus.HOLDS:
+            Xml.SubElement(case, "system-out").text = text
+        case ClaimStatus.FAILS:
+            failure = Xml.SubElement(case, "failure", message=explained, type="claim")
+            failure.text = text
+        case _:
+            reason = "; ".join((explained if row.rounds else row.verdict, *row.failures))
+            reason += f": {row.command}" if row.command else ""
+            Xml.SubElement(case, "skipped", message=_xml_text(reason))
+
+
+def _xml_text(outside: str) -> str:
+    """One line that any XML parser accepts: XML cannot represent the two noncharacters."""
+    return sanitise_line(outside).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
