@@ -28,7 +28,7 @@ from vdisklab.analysis.search import (
     search_state,
 )
 from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES
-from vdisklab.answers.loading import find_measure
+from vdisklab.answers.loading import Loaded, find_measure
 from vdisklab.campaign.estimate import boot_seconds, run_seconds
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.errors import PlanError
@@ -46,14 +46,6 @@ from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.units import format_duration
 from vdisklab.workload.registry import directions_of
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer of a search, and the number of runs that it took, with those of baselines."""
-
-    outcome: Outcome
-    runs: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +143,12 @@ class BestSearch:
         allowed = self.most_rounds * len(contest.cells)
 
         def choose(round: int) -> Collection[str]:
-            known = self._known(results, contest, campaign, round)
+            numbers = Loaded(
+                (results.campaign(campaign),),
+                tuple(results.outlines([campaign])),
+                results.observations([campaign]),
+            )
+            known = self._known(contest, numbers, round)
             affordable = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
             if round == 1 or known.waits:
                 rows = first_cells(contest.levels, min(affordable, allowed))
@@ -177,20 +174,13 @@ class BestSearch:
             {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)},
         )
 
-    def result(self, store: Store, campaign: str) -> SearchResult | None:
-        """The answer of a finished search; None if nothing was measured in a guest."""
-        outcome = self.outcome(store, campaign)
-        if outcome is None:
-            return None
-        return SearchResult(outcome, len(store.finished(campaign)))
-
-    def outcome(self, results: Store, campaign: str) -> Outcome | None:
+    def outcome(self, numbers: Loaded) -> Outcome | None:
         """The best cell after all measured rounds, and why the search ended.
 
         None if nothing was measured in a guest.
         """
-        contest = _Contest.among(results.campaign(campaign).cells)
-        known = self._known(results, contest, campaign, None)
+        contest = _Contest.among(numbers.campaigns[0].cells)
+        known = self._known(contest, numbers, None)
         state = known.state(contest, self.rules)
         if state is None:
             return None
@@ -223,15 +213,14 @@ class BestSearch:
         limited = math.isfinite(self.budget) and not used_up
         return Ended.OUT_OF_BUDGET if limited else Ended.OUT_OF_ROUNDS
 
-    def _known(self, results: Store, contest: _Contest, campaign: str, round: int | None) -> _Known:
+    def _known(self, contest: _Contest, numbers: Loaded, round: int | None) -> _Known:
         """What the rounds before `round` have shown (None: all rounds)."""
-        runs = [run for run in results.outlines([campaign]) if round is None or run.round < round]
+        runs = [run for run in numbers.outlines if round is None or run.round < round]
         place = {cell: row for row, cell in enumerate(contest.cells)}
         logs = np.full((len(place), 0), np.nan)
         margin, step = self.rules.margin, None
         if runs:
-            observations = results.observations([campaign])
-            scored, key = self._ranked_by(observations, results.campaign(campaign))
+            scored, key = self._ranked_by(numbers.observations, numbers.campaigns[0])
             grid = goodness(scored, key)
             columns = [
                 column

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.errors import HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
@@ -40,6 +41,15 @@ def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ..
     if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", text):
         raise PlanError(f"{text!r} is not a version of libvirt", hint="--libvirt 11.5")
     return tuple(map(int, text.split(".")))
+
+
+def can_export(path: str) -> bool:
+    """Whether `vdisklab export` can write this path. A device that was given with --on cannot be
+    named by its path alone."""
+    with suppress(PlanError):
+        configure(ExportRequest(parse_path(path)), "libvirt")
+        return True
+    return False
 
 
 def answer_export(

@@ -243,19 +243,16 @@ def answer_table(
     return table_of(results, {place: load(results, ids) for place, ids in grouped.items()}, disk)
 
 
-def overview(
-    results: Store, campaign: str, metric: str, disk: HostDisk | None = None
-) -> RankAnswer | TableAnswer:
+def overview(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer | TableAnswer:
     """What to show after a run: a ranking, or all numbers if the profile has no score.
 
     Raises PlanError if nothing can be ranked.
     """
-    loaded = load(results, [campaign])
-    observations = loaded.observations
+    observations = analysis.loaded.observations
     if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
-        return table_of(results, {"": loaded}, disk)
-    require_numbers(loaded)
-    return rank_cells(Analysis(results, loaded, disk), metric)
+        return table_of(analysis.results, {"": analysis.loaded}, analysis.disk)
+    require_numbers(analysis.loaded)
+    return rank_cells(analysis, metric)
 
 
 def table_of(

@@ -27,7 +27,7 @@ from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.options import DbOption, Format, FormatOption
-from vdisklab.cli.shell.output import print_overview
+from vdisklab.cli.shell.output import analysed, print_overview
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
 from vdisklab.host.command import LocalHost
@@ -138,7 +138,9 @@ def run(
             f"the lab, {where}, was up after {up} and ran for {wall} in all", soft_wrap=True
         )
         for campaign in imported.campaigns:
-            print_overview(store, campaign, form, console)
+            analysis = analysed(store, campaign, console)
+            if analysis is not None:
+                print_overview(analysis, form, console)
     return end.status
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Annotated
 
@@ -15,27 +15,25 @@ from vdisklab.actions.campaign_files import stream_of_runs
 from vdisklab.actions.find_best import BestSearch, make_search
 from vdisklab.actions.lab_runs import ONLY_MEASURE
 from vdisklab.actions.measure import Measured, measure, measure_in_turns
-from vdisklab.analysis.search import Outcome
 from vdisklab.answers.analysis import DEFAULT_METRIC
-from vdisklab.answers.loading import database_url, stored_verdicts
+from vdisklab.answers.export import can_export
+from vdisklab.answers.loading import database_url
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import print_overview, print_tables, print_verdict
+from vdisklab.cli.shell.output import analysed, print_overview, print_tables, print_verdict
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
-from vdisklab.path.durability import HostDisk
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
-from vdisklab.views.run import next_step
-from vdisklab.views.wording import ranking_after_search, search_effort, search_sentences
+from vdisklab.views.run import next_step, ranking_after_search, search_effort, search_sentences
 
 PANEL = VerbPanel.MEASURE
 
@@ -88,11 +86,7 @@ def run(
                 )
                 measured = (one,)
         _print_end(console, measured)
-        outcome = None
-        if search is not None:
-            outcome = _print_search(console, store, measured[0], search, request.disk)
-        if ONLY_MEASURE not in os.environ:
-            _print_answer(console, store, measured, request, form, search, outcome)
+        _print_answers(console, store, measured, request, form, search)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -108,59 +102,56 @@ def _print_end(console: Console, measured: Sequence[Measured]) -> None:
         console.print(f"interrupted: {kept_runs}; the same command continues")
 
 
-def _print_search(
-    console: Console,
-    store: Store,
-    measured: Measured,
-    search: BestSearch,
-    disk: HostDisk | None,
-) -> Outcome | None:
-    """Prints what a search found, and how much it measured."""
-    if measured.campaign is None or measured.interrupted:
-        return None
-    result = search.result(store, measured.campaign)
-    if result is None:
-        return None
-    outcome = result.outcome
-    effort = search_effort(result.runs, outcome.measured, outcome.cells)
-    verdicts = stored_verdicts(store, store.campaign(measured.campaign).host, disk)
-    losses = loss_sentences((outcome.best, *outcome.as_good), verdicts)
-    for sentence in (*search_sentences(outcome), *losses, effort):
-        console.print(sentence, soft_wrap=True, markup=False, highlight=False)
-    return outcome
-
-
-def _print_answer(
+def _print_answers(
     console: Console,
     store: Store,
     measured: Sequence[Measured],
     request: RunRequest,
     form: Format,
     search: BestSearch | None,
-    outcome: Outcome | None,
 ) -> None:
-    """Prints the numbers of several places side by side, or a campaign's ranking and verdict.
-
-    Then why the ranking differs from what a search `found`, and last the next step.
-    """
+    """Prints the numbers of several places side by side, or what a campaign has shown."""
     named = Named.of(request.db)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
-    if len(measured) > 1 and campaigns:
-        print_tables(answer_table(store, campaigns), form, named)
-    elif campaigns:
-        metric = DEFAULT_METRIC if search is None else search.metric
-        answer = print_overview(
-            store, campaigns[0], form, console, metric, measured[0].failed, request.disk, named
-        )
-        path = None
-        ranked = isinstance(answer, RankAnswer) or (answer is not None and answer.has_paths)
-        if ranked and search is None and not request.here:
-            path = print_verdict(store, campaigns[0], form, console, request.disk, named)
-        if outcome is not None and isinstance(answer, RankAnswer):
-            why = ranking_after_search(outcome, answer.ranking)
-            if why is not None:
-                console.print(why, soft_wrap=True, markup=False, highlight=False)
-        if answer is not None and not measured[0].interrupted:
-            newest = store.campaigns(with_runs=True)[0].id
-            campaign = None if campaigns[0] == newest else campaigns[0]
-            console.print(Text(next_step(path, request.db, campaign)), soft_wrap=True)
+    if len(measured) > 1:
+        if campaigns and ONLY_MEASURE not in os.environ:
+            print_tables(answer_table(store, campaigns), form, named)
+        return
+    if not campaigns or (search is None and ONLY_MEASURE in os.environ):
+        return
+    (one,) = measured
+    analysis = analysed(
+        store, campaigns[0], console, failed=one.failed, disk=request.disk, named=named
+    )
+    if analysis is None:
+        return
+    outcome = None if search is None or one.interrupted else search.outcome(analysis.loaded)
+    if outcome is not None:
+        runs = len(store.finished(campaigns[0]))
+        found = (outcome.best, *outcome.as_good)
+        _say(console, search_sentences(outcome))
+        _say(console, loss_sentences(found, analysis.verdicts))
+        _say(console, [search_effort(runs, outcome.measured, outcome.cells)])
+    if ONLY_MEASURE in os.environ:
+        return
+    metric = DEFAULT_METRIC if search is None else search.metric
+    answer = print_overview(analysis, form, console, metric, named)
+    if answer is None:
+        return
+    advised = None
+    has_paths = isinstance(answer, RankAnswer) or answer.has_paths
+    if has_paths and search is None and not request.here:
+        advised = print_verdict(analysis, form, console, named)
+    if outcome is not None and isinstance(answer, RankAnswer):
+        _say(console, filter(None, [ranking_after_search(outcome, answer.ranking)]))
+    if not one.interrupted:
+        newest = store.campaigns(with_runs=True)[0].id
+        campaign = None if campaigns[0] == newest else campaigns[0]
+        path = None if advised is None or not can_export(advised.path) else advised.path
+        _say(console, [next_step(path, request.db, campaign)])
+
+
+def _say(console: Console, sentences: Iterable[str]) -> None:
+    """Prints each sentence on one line, as it is."""
+    for sentence in sentences:
+        console.print(Text(sentence), soft_wrap=True)

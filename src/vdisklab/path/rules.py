@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks
+from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
@@ -305,3 +305,63 @@ _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] =
 def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impossible | None:
     """The first reason why no host could build this path, or None."""
     return next((verdict for rule in _RULES for verdict in rule(path, backing)), None)
+
+
+JUDGED = (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS, LayerKind.ZFS)
+"""The file systems whose recovery after a power cut vdisklab knows."""
+
+
+def not_judgeable(path: DiskPath) -> Impossible | None:
+    """Why a path cannot be judged, as what follows its name; None if it can."""
+    if path.on_host:
+        return Impossible(
+            "has no guest disk, so no write is acknowledged to a guest",
+            "write a path with a format",
+        )
+    if not path.layers:
+        return Impossible(
+            "has no host layer, so there is no place for the logged disk",
+            f"add a file system: ext4/{path}",
+        )
+    if path.attachment.guests is not None:
+        return Impossible(
+            "names several guests, and a power cut is judged for one", "leave out guests"
+        )
+    return _unknown_recovery(path) or _unknown_image(path)
+
+
+def _unknown_recovery(path: DiskPath) -> Impossible | None:
+    (layer, *above) = path.layers
+    filesystems = ", ".join(JUDGED)
+    if in_memory(path.layers):
+        return Impossible(
+            "is in memory: nothing is left after a power cut, so nothing can be judged",
+            f"write one of {filesystems} instead of {layer.kind}",
+        )
+    if above or layer.kind not in JUDGED:
+        unknown = layer if layer.kind not in JUDGED else above[0]
+        return Impossible(
+            f"cannot be judged: vdisklab does not know how {unknown} recovers after a power cut",
+            f"write one of {filesystems} as the only host layer",
+        )
+    if layer.option("raid") not in (None, "single"):
+        return Impossible(
+            f"cannot be judged: only one disk is logged, but {layer} uses several",
+            "leave out raid",
+        )
+    return None
+
+
+def _unknown_image(path: DiskPath) -> Impossible | None:
+    if path.shares_directory:
+        return None
+    if path.image is None or not path.image.format.is_file:
+        return Impossible(
+            "has no image on its host layer, so no data survives",
+            f"name a format: {path.stack}/raw/{path.cache}",
+        )
+    if path.image.compressed:
+        return Impossible(
+            "cannot be judged: the judge does not read compressed clusters", "leave out compression"
+        )
+    return None

@@ -14,10 +14,10 @@ from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
-from vdisklab.path.backing import in_memory, size_for
+from vdisklab.path.backing import size_for
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.durability import FailureModel
-from vdisklab.path.rules import Impossible
+from vdisklab.path.rules import Impossible, not_judgeable
 from vdisklab.path.segments import ImageFormat, LayerKind
 from vdisklab.powercut.client import (
     FILLED,
@@ -43,7 +43,7 @@ from vdisklab.powercut.logged_disk import (
 )
 from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
 from vdisklab.powercut.rebuild import STATE_NAME, stored_ranges
-from vdisklab.powercut.recovery import POOL, RECOVERIES
+from vdisklab.powercut.recovery import POOL
 from vdisklab.powercut.sectors import make_sectors
 from vdisklab.powercut.write_log import open_tail, read_log
 from vdisklab.storage.filesystem import wanted_mount_options
@@ -266,25 +266,6 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image | None]:
     return path.layers[0], path.image
 
 
-def not_judgeable(path: DiskPath) -> Impossible | None:
-    """Why a path cannot be judged, as what follows its name; None if it can."""
-    if path.on_host:
-        return Impossible(
-            "has no guest disk, so no write is acknowledged to a guest",
-            "write a path with a format",
-        )
-    if not path.layers:
-        return Impossible(
-            "has no host layer, so there is no place for the logged disk",
-            f"add a file system: ext4/{path}",
-        )
-    if path.attachment.guests is not None:
-        return Impossible(
-            "names several guests, and a power cut is judged for one", "leave out guests"
-        )
-    return _unknown_recovery(path) or _unknown_image(path)
-
-
 def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | None:
     """Why a path cannot be judged under a model, as what follows its name; None if it can."""
     if model.spares_the_host and path.image is not None and path.image.has_data_file:
@@ -298,43 +279,6 @@ def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | Non
             f"leave out --model {model}",
         )
     return not_judgeable(path)
-
-
-def _unknown_recovery(path: DiskPath) -> Impossible | None:
-    (layer, *above) = path.layers
-    filesystems = ", ".join(RECOVERIES)
-    if in_memory(path.layers):
-        return Impossible(
-            "is in memory: nothing is left after a power cut, so nothing can be judged",
-            f"write one of {filesystems} instead of {layer.kind}",
-        )
-    if above or layer.kind not in RECOVERIES:
-        unknown = layer if layer.kind not in RECOVERIES else above[0]
-        return Impossible(
-            f"cannot be judged: vdisklab does not know how {unknown} recovers after a power cut",
-            f"write one of {filesystems} as the only host layer",
-        )
-    if layer.option("raid") not in (None, "single"):
-        return Impossible(
-            f"cannot be judged: only one disk is logged, but {layer} uses several",
-            "leave out raid",
-        )
-    return None
-
-
-def _unknown_image(path: DiskPath) -> Impossible | None:
-    if path.shares_directory:
-        return None
-    if path.image is None or not path.image.format.is_file:
-        return Impossible(
-            "has no image on its host layer, so no data survives",
-            f"name a format: {path.stack}/raw/{path.cache}",
-        )
-    if path.image.compressed:
-        return Impossible(
-            "cannot be judged: the judge does not read compressed clusters", "leave out compression"
-        )
-    return None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import CrashVerdicts, FailureModel
 from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.rules import not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
@@ -22,7 +23,6 @@ from vdisklab.powercut.logged_disk import LoggedBy
 from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recordings import (
-    not_judgeable,
     not_judgeable_under,
     require_judgeable,
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, assert_never
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.durability import (
     CrashStates,
     CrashVerdicts,
@@ -18,7 +20,8 @@ from vdisklab.path.durability import (
     PowerCutOutcome,
     known_durability,
 )
-from vdisklab.path.segments import Bus
+from vdisklab.path.rules import impossible, not_judgeable
+from vdisklab.path.segments import Bus, LayerKind
 from vdisklab.units import counted, named
 
 _WORDS = {
@@ -101,12 +104,9 @@ def durability_sentence(path: str, durability: Durability) -> str:
             )
         case DurabilityKind.NOT_TESTED:
             few = states.judged
-            options = f"{_client_options(path)}{_model_option(durability.disk)}"
             tested = f"Tested in {few} power cuts, which is too few" if few else "Not tested"
-            answer = (
-                f"{path} {_rule(durability)}, so {should}. {tested}: "
-                f"`vdisklab powercut {path}{options}` simulates the cut."
-            )
+            to_test = _test_command(path, durability.disk)
+            answer = f"{path} {_rule(durability)}, so {should}. {tested}{to_test}."
         case _:
             assert_never(durability.kind)
     return " ".join([answer, *_unflushed(durability)])
@@ -116,6 +116,21 @@ def _rule(durability: Durability) -> str:
     if durability.flush_free and durability.disk.keeps_its_cache:
         return "writes in place to a disk that keeps what it completed"
     return "passes flushes on"
+
+
+def _test_command(path: str, disk: HostDisk) -> str:
+    """Which command tests a path; empty if none can.
+
+    A cut needs a file system below, whose disk is logged: ext4 for a path without a host layer.
+    """
+    options = f"{_client_options(path)}{_model_option(disk)}"
+    if not_judgeable(parse_path(path)) is None:
+        return f": `vdisklab powercut {path}{options}` simulates the cut"
+    on_ext4 = parse_path(path)
+    on_ext4 = replace(on_ext4, layers=on_ext4.layers or (Layer(LayerKind.EXT4),))
+    if not_judgeable(on_ext4) is None and impossible(on_ext4) is None:
+        return f": `vdisklab powercut {on_ext4}{options}` simulates the cut on a file system"
+    return ""
 
 
 def _client_options(path: str) -> str:

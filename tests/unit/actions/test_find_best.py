@@ -22,6 +22,7 @@ from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import rank
 from vdisklab.analysis.search import Ended, Rules
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.loading import load
 from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
@@ -39,7 +40,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths, silent
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
-from vdisklab.views.wording import ranking_after_search, search_effort, search_sentences
+from vdisklab.views.run import ranking_after_search, search_effort, search_sentences
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -129,7 +130,7 @@ def test_the_rounds_limit_the_runs(plan: CampaignPlan, measured: Measured) -> No
 
 def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> None:
     store = measured(4)
-    outcome = search().outcome(store, CAMPAIGN.id)
+    outcome = search().outcome(load(store, [CAMPAIGN.id]))
     ranking = rank_cells(Analysis.of(store, [CAMPAIGN.id])).ranking
     assert outcome is not None
     best_set = ranking.best
@@ -157,7 +158,7 @@ def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> 
 
 
 def test_the_outcome_is_put_into_words(measured: Measured) -> None:
-    outcome = search().outcome(measured(4), CAMPAIGN.id)
+    outcome = search().outcome(load(measured(4), [CAMPAIGN.id]))
     assert outcome is not None
     assert outcome.best == cell("raw/none")
     assert outcome.ended is Ended.FOUND
@@ -170,7 +171,7 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     alone = dataclasses.replace(outcome, as_good=())
     assert "Best: raw/none, after 4 rounds." in search_sentences(alone)
     assert "Compared in 3 rounds or more: 1 rival shown to be worse." in search_sentences(alone)
-    early = search(budget=1.0).outcome(measured(1), CAMPAIGN.id)
+    early = search(budget=1.0).outcome(load(measured(1), [CAMPAIGN.id]))
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
     sentences = " ".join(search_sentences(early))
@@ -195,21 +196,21 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
         "raw/unsafe may be better by up to 7%." in sentences
     )
     assert "2 paths failed" in sentences
-    assert search().outcome(measured(0), CAMPAIGN.id) is None
+    assert search().outcome(load(measured(0), [CAMPAIGN.id])) is None
 
 
 def test_why_it_ended_is_what_ended_it(measured: Measured) -> None:
     """A budget that was there and not used up has not ended what the rounds have."""
-    late = search(budget=1e6, rounds=2).outcome(measured(2), CAMPAIGN.id)
+    late = search(budget=1e6, rounds=2).outcome(load(measured(2), [CAMPAIGN.id]))
     assert late is not None
     assert late.ended is Ended.OUT_OF_ROUNDS
-    early = search(budget=1e6).outcome(measured(2), CAMPAIGN.id)
+    early = search(budget=1e6).outcome(load(measured(2), [CAMPAIGN.id]))
     assert early is not None
     assert early.ended is Ended.OUT_OF_BUDGET
 
 
 def test_a_single_path_is_not_called_better_than_others(measured: Measured) -> None:
-    outcome = search().outcome(measured(1, "host", "raw/none"), CAMPAIGN.id)
+    outcome = search().outcome(load(measured(1, "host", "raw/none"), [CAMPAIGN.id]))
     assert outcome is not None
     first, *_ = search_sentences(outcome)
     assert first == (
@@ -225,7 +226,7 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
     store.add_run(
         dataclasses.replace(fastest, id="f" * 16, round=4, measurements=(), failure=failure)
     )
-    outcome = search().outcome(store, CAMPAIGN.id)
+    outcome = search().outcome(load(store, [CAMPAIGN.id]))
     assert outcome is not None
     assert (outcome.best.name, outcome.failed) == ("raw/writeback", 1)
 
@@ -247,7 +248,7 @@ def test_no_path_is_given_up_because_the_baseline_failed(
     store.add_run(host)
     for run in planned_runs(plan, 4, *guests)[-4:]:
         store.add_run(run)
-    outcome = search().outcome(store, CAMPAIGN.id)
+    outcome = search().outcome(load(store, [CAMPAIGN.id]))
     assert outcome is not None
     assert outcome.failed == 0
 
@@ -403,7 +404,7 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
                     round=number, position=runs, page_cache=cell.page_cache,
                 )  # fmt: skip
                 store.add_run(stalled(run, seconds))
-        outcome = finder.outcome(store, CAMPAIGN.id)
+        outcome = finder.outcome(load(store, [CAMPAIGN.id]))
         ranking = rank(store.observations([CAMPAIGN.id]), MeasureKey.parse(STALLS))
     assert outcome is not None
     assert (outcome.best.name.startswith("raw/none"), outcome.ended) == (True, Ended.FOUND)

@@ -16,6 +16,7 @@ import pytest
 
 from vdisklab.actions import measure as service
 from vdisklab.actions.find_best import make_search
+from vdisklab.answers.loading import load
 from vdisklab.campaign import runner
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.path.cell import Cell
@@ -91,7 +92,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
         asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC, unsafe=True))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
-        outcome = asked.outcome(store, measured.campaign or "")
+        outcome = asked.outcome(load(store, [measured.campaign or ""]))
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
     return run

@@ -74,7 +74,9 @@ def test_unsafe_is_recommended_only_to_those_who_say_so(
     assert price["without"] == "raw/unsafe (cold)"
     assert price["ratio"]["ratio"] == pytest.approx(1.4 / 0.8, rel=0.05)
     said = " ".join(found["sentences"])
-    assert "Not tested: `vdisklab powercut raw/none` simulates the cut." in said
+    assert (
+        "Not tested: `vdisklab powercut ext4/raw/none` simulates the cut on a file system." in said
+    )
     assert re.search(
         r"without it the best is raw/unsafe \(cold\), between 7\d and 7\d % faster", said
     )

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
-from vdisklab.answers.analysis import DEFAULT_METRIC
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.cli.shell.main import main
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import print_overview, print_verdict
+from vdisklab.cli.shell.output import analysed, print_overview, print_verdict
 from vdisklab.results.store import open_store
 from vdisklab.views.run import next_step
 
@@ -23,7 +23,7 @@ def test_only_failed_cells_are_no_ranking_and_no_error(database: Database) -> No
     database.write(failed)
     console = Console(file=io.StringIO(), width=200)
     with open_store(database.url) as store:
-        print_overview(store, failed[0].campaign, Format.TABLE, console, failed=len(failed))
+        assert analysed(store, failed[0].campaign, console, failed=len(failed)) is None
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
     assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
@@ -37,7 +37,8 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
     console = Console(file=io.StringIO(), width=200)
     for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
         with open_store(database.url) as store:
-            print_overview(store, CAMPAIGN.id, Format.TABLE, console, metric)
+            analysis = Analysis.of(store, [CAMPAIGN.id])
+            print_overview(analysis, Format.TABLE, console, metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out
 
 
@@ -46,11 +47,13 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
 ) -> None:
     console = Console(file=io.StringIO(), width=200)
     with open_store(database.url) as store:
-        path = print_verdict(store, CAMPAIGN.id, Format.TABLE, console)
+        analysis = Analysis.of(store, [CAMPAIGN.id])
+        answer = print_verdict(analysis, Format.TABLE, console)
         printed = capsys.readouterr().out
-        assert print_verdict(store, CAMPAIGN.id, Format.JSON, console) == path
+        assert print_verdict(analysis, Format.JSON, console) == answer
         assert not capsys.readouterr().out
-    assert path is not None
+    assert answer is not None
+    path = answer.path
     assert main(["recommend", "--db", database.url, "--format", "json"]) == 0
     sentences = json.loads(capsys.readouterr().out)["sentences"]
     said = " ".join(printed.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from vdisklab.path.disk_path import parse_path
@@ -15,6 +17,8 @@ from vdisklab.path.durability import (
     forgets_fua,
 )
 from vdisklab.path.needs import Need, NeedKind, meets, parse_need
+from vdisklab.path.rules import JUDGED, impossible, not_judgeable
+from vdisklab.powercut.recovery import RECOVERIES
 from vdisklab.views.durability import durability_sentence
 
 
@@ -130,7 +134,38 @@ def test_a_disk_that_keeps_its_cache_needs_no_flush_for_writes_in_place(
         assert known.kind is DurabilityKind.NOT_TESTED
         sentence = durability_sentence(text, known)
         assert "writes in place to a disk that keeps what it completed" in sentence
-        assert sentence.endswith("--model plp` simulates the cut.")
+        if not_judgeable(path) is None:
+            assert sentence.endswith("--model plp` simulates the cut.")
+        else:
+            assert sentence.endswith("Not tested.")
+
+
+@pytest.mark.parametrize(
+    ("text", "tested"),
+    [
+        ("ext4/raw/none", "ext4/raw/none"),
+        ("raw/none", "ext4/raw/none"),
+        ("qcow2/none/scsi", "ext4/qcow2/none/scsi"),
+        ("virtiofs", "ext4/virtiofs"),
+        ("none", None),
+        ("lvm/none", None),
+        ("tmpfs/raw/none", None),
+        ("raw/none/virtio:guests=2", None),
+    ],
+)
+def test_a_command_that_tests_a_path_works(text: str, tested: str | None) -> None:
+    sentence = durability_sentence(text, durability(parse_path(text), CrashVerdicts()))
+    found = re.findall("`(vdisklab powercut [^`]*)`", sentence)
+    assert len(found) == (tested is not None)
+    for command in found:
+        words = command.removeprefix("vdisklab powercut ").split()
+        assert words[0] == str(parse_path(tested or ""))
+        assert not_judgeable(parse_path(words[0])) is None
+        assert impossible(parse_path(words[0])) is None
+
+
+def test_the_file_systems_that_can_be_judged_are_those_that_can_be_recovered() -> None:
+    assert tuple(RECOVERIES) == JUDGED
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.loading import load, require_numbers
 from vdisklab.answers.rank import RankAnswer
-from vdisklab.answers.recommend import recommend
+from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format
@@ -125,28 +126,46 @@ def dumps(value: object, named: Named = NOTHING_NAMED) -> str:
     return as_json(to_json(value), named)
 
 
-def print_overview(
+def analysed(
     store: Store,
     campaign: str,
-    form: Format,
     messages: Console,
-    metric: str = DEFAULT_METRIC,
+    *,
     failed: int = 0,
     disk: HostDisk | None = None,
     named: Named = NOTHING_NAMED,
-) -> RankAnswer | TableAnswer | None:
-    """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
+) -> Analysis | None:
+    """The analysis of a campaign after measuring.
 
-    If nothing can be ranked, explains it on `messages` and returns None: measuring did not fail.
+    If it has no numbers, explains it on `messages` and returns None: measuring did not fail.
     """
     try:
-        answer = overview(store, campaign, metric, disk)
+        loaded = load(store, [campaign])
+        require_numbers(loaded)
     except PlanError as error:
         if failed:
             listed = named.in_text(f"`vdisklab runs {campaign}` lists them")
             messages.print(Text(f"{failed} cells failed; {listed}"), soft_wrap=True)
-        messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
-        messages.print(Text(f"hint: {named.in_text(error.hint or '')}"), soft_wrap=True)
+        _say_why(messages, error, named)
+        return None
+    return Analysis(store, loaded, disk)
+
+
+def print_overview(
+    analysis: Analysis,
+    form: Format,
+    messages: Console,
+    metric: str = DEFAULT_METRIC,
+    named: Named = NOTHING_NAMED,
+) -> RankAnswer | TableAnswer | None:
+    """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
+
+    If nothing can be ranked, explains it on `messages` and returns None.
+    """
+    try:
+        answer = overview(analysis, metric)
+    except PlanError as error:
+        _say_why(messages, error, named)
         return None
     if isinstance(answer, TableAnswer):
         print_tables(answer, form, named)
@@ -155,27 +174,27 @@ def print_overview(
     return answer
 
 
+def _say_why(messages: Console, error: PlanError, named: Named) -> None:
+    messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
+    messages.print(Text(f"hint: {named.in_text(error.hint or '')}"), soft_wrap=True)
+
+
 def print_verdict(
-    store: Store,
-    campaign: str,
-    form: Format,
-    messages: Console,
-    disk: HostDisk | None = None,
-    named: Named = NOTHING_NAMED,
-) -> str | None:
+    analysis: Analysis, form: Format, messages: Console, named: Named = NOTHING_NAMED
+) -> RecommendAnswer | None:
     """Prints the recommendation in a few sentences, unless the format is for programs.
 
-    Returns the recommended path. If there is none, explains it on `messages`.
+    If there is none, explains it on `messages`.
     """
     try:
-        answer = recommend(Analysis.of(store, [campaign], disk=disk), with_default(()))
+        answer = recommend(analysis, with_default(()))
     except PlanError as error:
         sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
         messages.print(Text(sentence), soft_wrap=True)
         return None
     if form is Format.TABLE:
         show(_complete(verdict_table(answer), named), console())
-    return answer.path
+    return answer
 
 
 def console() -> Console:
