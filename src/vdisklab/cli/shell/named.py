@@ -15,17 +15,9 @@ from typing import Any, Self
 
 from typer.core import TyperCommand
 
-from vdisklab.cli.shell.verbs import is_verb
+from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
-
-TAKE_CAMPAIGN = frozenset(
-    {"advise", "audit", "claims", "compare", "export-data", "rank", "recommend", "report", "table"}
-)
-"""The verbs with `--campaign`."""
-
-WITHOUT_DB = frozenset({"clean", "doctor", "fleet", "lab", "method", "profiles"})
-"""The verbs without `--db`, and groups of verbs: all others are about results."""
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
@@ -66,14 +58,10 @@ class Named:
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, verb = match[0], match[1]
         words: list[str] = []
-        if verb in TAKE_CAMPAIGN and "--campaign" not in command:
+        takes = naming_options(verb)
+        if "--campaign" in takes and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
-        if (
-            is_verb(verb)
-            and verb not in WITHOUT_DB
-            and self.db is not None
-            and "--db" not in command
-        ):
+        if self.db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.address import without_password  # noqa: PLC0415
 

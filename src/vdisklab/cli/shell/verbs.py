@@ -39,6 +39,8 @@ class VerbFile:
     panel: VerbPanel
     docstring: str
     is_group: bool
+    names: frozenset[str]
+    """Of --db and --campaign, those that the verb takes; none for a group."""
 
 
 def modules(package: str = PACKAGE) -> dict[str, str]:
@@ -49,12 +51,6 @@ def modules(package: str = PACKAGE) -> dict[str, str]:
         if file.name.endswith(".py") and file.name != "__init__.py"
     ]
     return {stem.removesuffix("_").replace("_", "-"): stem for stem in sorted(stems)}
-
-
-@cache
-def is_verb(name: str) -> bool:
-    """Whether vdisklab has this verb, or group of verbs."""
-    return name in modules()
 
 
 def verb_files(package: str = PACKAGE) -> list[VerbFile]:
@@ -81,4 +77,24 @@ def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
     returned = ast.unparse(function.returns) if function.returns else ""
     docstring = ast.get_docstring(function) or ""
     is_group = returned == f"{typer.__name__}.{typer.Typer.__name__}"
-    return VerbFile(name, module, VerbPanel[panel], docstring, is_group)
+    return VerbFile(name, module, VerbPanel[panel], docstring, is_group, _names(function))
+
+
+@cache
+def naming_options(name: str) -> frozenset[str]:
+    """Of --db and --campaign, those that a verb takes; none for what is no verb."""
+    return verb_file(name).names if name in modules() else frozenset()
+
+
+def _names(verb: ast.FunctionDef) -> frozenset[str]:
+    """By its parameters, or by its settings: all settings of a request have --db."""
+    named = {
+        one.arg
+        for one in verb.args.args
+        if one.annotation and "typer.Argument(" not in ast.unparse(one.annotation)
+    }
+    for decorator in verb.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "takes_settings":
+            names = {one.value for one in decorator.args if isinstance(one, ast.Constant)}
+            named |= names or {"db"}
+    return frozenset(f"--{name}" for name in ("db", "campaign") if name in named)

@@ -12,24 +12,23 @@ import typer
 
 from tests.unit.stored import Database
 from vdisklab.cli.shell.main import build_app, main
-from vdisklab.cli.shell.named import TAKE_CAMPAIGN, WITHOUT_DB, Named
-from vdisklab.cli.shell.verbs import modules
+from vdisklab.cli.shell.named import Named
+from vdisklab.cli.shell.verbs import modules, naming_options
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
 
 
-def test_the_sets_of_verbs_are_those_with_the_options() -> None:
+def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     group = typer.main.get_command(build_app())
-    take_db = modules().keys() - WITHOUT_DB
-    verbs = {name: group.commands[name] for name in modules()}  # type: ignore[attr-defined]
-    having = {
-        option: {
-            name for name, verb in verbs.items() if any(option in one.opts for one in verb.params)
-        }
-        for option in ("--db", "--campaign")
-    }
-    assert having == {"--db": take_db, "--campaign": TAKE_CAMPAIGN}
+    for name in modules():
+        verb = group.commands[name]  # type: ignore[attr-defined]
+        options = {option for one in verb.params for option in one.opts}
+        assert naming_options(name) == options & {"--db", "--campaign"}, name
+    assert naming_options("rank") == {"--db", "--campaign"}
+    assert naming_options("run") == {"--db"}
+    assert not naming_options("lab"), "a group"
+    assert not naming_options("joy"), "no verb"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,11 @@ def test_a_page_is_completed_in_its_own_quoting_and_without_a_password() -> None
 
 def commands(text: str) -> list[str]:
     joined = " ".join(text.split())
-    return [command for command in COMMAND.findall(joined) if command.split()[1] not in WITHOUT_DB]
+    return [
+        command
+        for command in COMMAND.findall(joined)
+        if "--db" in naming_options(command.split()[1])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,9 @@ def test_no_command_of_an_answer_forgets_the_database(
     found = commands(said.out + said.err)
     assert all(f"--db {other}" in command for command in found)
     assert all(
-        "--campaign c0ffee01" in command for command in found if command.split()[1] in TAKE_CAMPAIGN
+        "--campaign c0ffee01" in command
+        for command in found
+        if "--campaign" in naming_options(command.split()[1])
     )
     assert main((*named, "--format", "json")) == status
     answer = capsys.readouterr().out
@@ -110,7 +115,7 @@ def test_a_report_names_the_database(
     assert main(["report", "--db", str(other), "-o", str(page)]) == 0
     shown = re.sub("</?span[^>]*>", "", page.read_text())
     found = re.findall(r"<code>(vdisklab ([a-z-]+)[^<]*)", shown)
-    in_question = [command for command, verb in found if verb not in WITHOUT_DB]
+    in_question = [command for command, verb in found if "--db" in naming_options(verb)]
     assert len(in_question) > 3
     assert all(f" --db {other}" in command for command in in_question)
     assert any(command.endswith(f"--source FILE --db {other}") for command in in_question)
