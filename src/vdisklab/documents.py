@@ -164,9 +164,9 @@ def _shown_fields(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
 
 def _leaves(hint: Any, item: Any, path: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401
     """The columns of a JSON value with their text; those of a missing object are empty."""
-    nested = _nested(hint)
-    if nested and item is None and RARE in getattr(hint, "__metadata__", ()):
+    if item is None and RARE in getattr(hint, "__metadata__", ()):
         return
+    nested = _nested(hint)
     if nested:
         for name, inner in nested.items():
             value = None if item is None else item.get(name)

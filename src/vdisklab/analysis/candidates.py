@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -80,8 +80,43 @@ def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
     }
 
 
+def possible_winners(ranking: Ranking) -> tuple[MeasuredCell, ...]:
+    """The cells that may be the best, the leader first; none without a ranking."""
+    return () if ranking.best is None else ranking.best.cells
+
+
+def to_use(ranking: Ranking) -> MeasuredCell | None:
+    """The simplest cell that is the leader or is shown to be close to it; None without a ranking.
+
+    Any other cell of a tie may be far behind the leader.
+    """
+    return None if ranking.best is None else simplest(ranking.best.close)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBy:
+    """How cells are ranked, which of a ranking may be the best, and which of these to use."""
+
+    rank: Callable[[Observations, MeasureKey], Ranking] = rank
+    winners: Callable[[Ranking], tuple[MeasuredCell, ...]] = possible_winners
+    to_use: Callable[[Ranking], MeasuredCell | None] = to_use
+
+    def among(
+        self, observations: Observations, measure: MeasureKey, cells: Collection[MeasuredCell]
+    ) -> Ranking:
+        """Some cells ranked by a measure."""
+        return self.rank(narrowed(observations, cells), measure)
+
+
+OVER_ROUNDS = RankedBy()
+
+
 def recommend_path(
-    observations: Observations, measure: MeasureKey, needs: Sequence[Need], verdicts: CrashVerdicts
+    observations: Observations,
+    measure: MeasureKey,
+    needs: Sequence[Need],
+    verdicts: CrashVerdicts,
+    ranked: RankedBy = OVER_ROUNDS,
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs."""
     paths = candidates(observations.cells)
@@ -90,17 +125,21 @@ def recommend_path(
         for need in needs
     }
     qualified = _qualified(paths, met.values())
-    ranking = rank(narrowed(observations, qualified), measure)
+    without = {
+        need: _qualified(paths, [cells for other, cells in met.items() if other != need])
+        for need in met
+    }
+    ranking = ranked.among(observations, measure, qualified)
     order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
     if not order:
         return None
-    ties = possible_winners(ranking)
-    chosen = to_use(ranking) or order[0]
+    ties = ranked.winners(ranking)
+    chosen = ranked.to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])
     safe = None
     if not meets(paths[chosen], DURABLE, verdicts):
         keeping = [cell for cell in qualified if meets(paths[cell], DURABLE, verdicts)]
-        safe = to_use(rank(narrowed(observations, keeping), measure))
+        safe = ranked.to_use(ranked.among(observations, measure, keeping))
     return Recommendation(
         measure=measure,
         needs=tuple(needs),
@@ -115,7 +154,7 @@ def recommend_path(
                 measure,
                 need,
                 chosen,
-                _qualified(paths, [cells for other, cells in met.items() if other != need]),
+                ranked.winners(ranked.among(observations, measure, without[need])),
             )
             for need in met
         ),
@@ -127,19 +166,6 @@ def recommend_path(
         over_safe=None if safe is None else ratio_of(observations, measure, chosen, safe),
         durability={cell: durability(paths[cell], verdicts) for cell in order},
     )
-
-
-def possible_winners(ranking: Ranking) -> tuple[MeasuredCell, ...]:
-    """The cells that may be the best, the leader first; none without a ranking."""
-    return () if ranking.best is None else ranking.best.cells
-
-
-def to_use(ranking: Ranking) -> MeasuredCell | None:
-    """The simplest cell that is the leader or is shown to be close to it; None without a ranking.
-
-    Any other cell of a tie may be far behind the leader.
-    """
-    return None if ranking.best is None else simplest(ranking.best.close)
 
 
 def simplest(cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
@@ -177,13 +203,12 @@ def _price(
     measure: MeasureKey,
     need: Need,
     chosen: MeasuredCell,
-    freed: Sequence[MeasuredCell],
+    winners: Sequence[MeasuredCell],
 ) -> Price:
-    """The price of one need; `freed` are the cells that would qualify without it.
+    """The price of one need; `winners` are the cells that may be the best without it.
 
-    The need costs nothing if the chosen cell may be the best of these, too.
+    The need costs nothing if the chosen cell is among them.
     """
-    winners = possible_winners(rank(narrowed(observations, freed), measure))
     best = chosen if chosen in winners or not winners else winners[0]
     ratio = None if best == chosen else ratio_of(observations, measure, best, chosen)
     return Price(need, best, ratio)

@@ -22,6 +22,7 @@ from vdisklab.analysis.observations import (
     resolution_of,
 )
 from vdisklab.analysis.summary import Summary, known, summarise
+from vdisklab.documents import RARE
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better, Direction, Metric
 
@@ -84,6 +85,9 @@ class Comparison:
     ]
     verdict: Annotated[Verdict, "better in the metric's good direction"]
     main: Annotated[bool, "the score, or the rate of a measurement and direction"]
+    a_better_on: Annotated[
+        int | None, RARE, "with --hosts, for a main measure: hosts on which A is better"
+    ] = None
 
 
 def paired_ratios(

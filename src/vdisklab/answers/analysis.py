@@ -6,15 +6,16 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
+from vdisklab.analysis.candidates import OVER_ROUNDS, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
-from vdisklab.analysis.rank_intervals import Ranking, rank
+from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
@@ -49,6 +50,7 @@ class Analysis:
     loaded: Loaded
     disk: HostDisk | None = None
     requested: str | None = None
+    ranked_by: ClassVar[RankedBy] = OVER_ROUNDS
     _rankings: dict[MeasureKey, Ranking] = field(default_factory=dict, init=False)
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
@@ -93,6 +95,11 @@ class Analysis:
     def baseline(self) -> MeasuredCell:
         """The cell that scores and ratios relate to. Raises PlanError for an unknown one."""
         return self._base[0]
+
+    @property
+    def no_baseline(self) -> tuple[ranked.NoBaseline, ...]:
+        """A diagnostic if the plan's baseline was not measured."""
+        return self._base[1]
 
     @cached_property
     def scored(self) -> Scored:
@@ -185,16 +192,26 @@ class Analysis:
             f"{self.baseline} was not measured"
         )
 
+    @property
+    def all_values(self) -> Observations:
+        """The numbers in which cells are compared: those of each round."""
+        return self.observations
+
+    def values(self, measure: MeasureKey, observations: Observations | None = None) -> Observations:
+        """The same, at least for a measure; `observations` have it if it is a weighted one."""
+        del measure
+        return self.observations if observations is None else observations
+
     def ranking(self, measure: MeasureKey) -> Ranking:
         """All cells ranked by a measure."""
         if measure not in self._rankings:
-            self._rankings[measure] = rank(self.observations, measure)
+            self._rankings[measure] = self.ranked_by.rank(self.values(measure), measure)
         return self._rankings[measure]
 
     def summaries(self, measure: MeasureKey) -> Summaries:
         """The median of each cell that has the measure, with its interval."""
         if measure not in self._summaries:
-            self._summaries[measure] = summarise(self.observations, measure)
+            self._summaries[measure] = summarise(self.values(measure), measure)
         return self._summaries[measure]
 
     def ratios(self, measure: MeasureKey) -> dict[MeasuredCell, Ratio]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.actions.missing_claims import MissingCells, request_for, run_command
@@ -11,6 +11,8 @@ from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
+from vdisklab.analysis.fleet.agreement import Agreement, agreement
+from vdisklab.analysis.fleet.host_means import of_hosts
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.paired_ratios import Comparison, compare_cells
 from vdisklab.analysis.published import (
@@ -21,6 +23,7 @@ from vdisklab.analysis.published import (
     find_series,
 )
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import Loaded, find_cells, joinable_campaigns, load
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
@@ -46,6 +49,13 @@ class ComparedPair:
     b_power_cut: Durability | None
     measures: Annotated[tuple[Comparison, ...], "the main ones first"]
     findings: tuple[Diagnostic, ...]
+    agreements: Annotated[
+        tuple[Agreement, ...], "with --hosts: who agrees in each main measure"
+    ] = ()
+    by_class: Annotated[
+        Mapping[str, Agreement],
+        "with --hosts: the first measure by the facts that vary; empty if none does",
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,7 @@ class CompareAnswer(Answer):
     campaigns: tuple[Campaign, ...]
     caveats: Caveats
     pairs: tuple[ComparedPair, ...]
+    hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +87,62 @@ class PublishedAnswer(Answer):
 
 def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
     """Compares the cells of two names. Raises PlanError for a path that was not measured."""
+    matched = match_cells(analysis.loaded.observations, a, b)
+    pairs = tuple(_pair(analysis, first, second) for first, second in matched)
+    hosts = None
+    if isinstance(analysis, HostsAnalysis):
+        pairs = tuple(_over_hosts(analysis, pair) for pair in pairs)
+        hosts = analysis.named_hosts
     return CompareAnswer(
-        campaigns=analysis.campaigns,
-        caveats=analysis.caveats,
-        pairs=tuple(
-            ComparedPair(
-                a=first,
-                b=second,
-                a_power_cut=known_durability(first, analysis.verdicts),
-                b_power_cut=known_durability(second, analysis.verdicts),
-                measures=compare_cells(analysis.observations, first, second),
-                findings=(
-                    *(one for one in analysis.cached if one.cell in (first, second)),
-                    *slow_diagnostics(analysis.loaded.observations, (first, second)),
-                    *host_diagnostics(analysis.campaigns, (first, second)),
-                ),
-            )
-            for first, second in match_cells(analysis.loaded.observations, a, b)
+        campaigns=analysis.campaigns, caveats=analysis.caveats, pairs=pairs, hosts=hosts
+    )
+
+
+def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> ComparedPair:
+    return ComparedPair(
+        a=first,
+        b=second,
+        a_power_cut=known_durability(first, analysis.verdicts),
+        b_power_cut=known_durability(second, analysis.verdicts),
+        measures=compare_cells(analysis.all_values, first, second),
+        findings=(
+            *(one for one in analysis.cached if one.cell in (first, second)),
+            *slow_diagnostics(analysis.loaded.observations, (first, second)),
+            *(
+                ()
+                if isinstance(analysis, HostsAnalysis)
+                else host_diagnostics(analysis.campaigns, (first, second))
+            ),
         ),
+    )
+
+
+def _over_hosts(analysis: HostsAnalysis, pair: ComparedPair) -> ComparedPair:
+    """The pair with what hosts say of it. Raises PlanError if no host measured both cells."""
+    if not pair.measures:
+        raise PlanError(
+            f"no host measured both {pair.a} and {pair.b}",
+            hint="compare paths of one plan: `vdisklab rank --hosts all`",
+        )
+    numbers = analysis.all_numbers
+    main = [row.measure for row in pair.measures if row.main]
+    agreements = {key: agreement(numbers, key, pair.a, pair.b) for key in main}
+    first = pair.measures[0].measure
+    return replace(
+        pair,
+        measures=tuple(
+            replace(row, a_better_on=agreements[row.measure].a_better_on) if row.main else row
+            for row in pair.measures
+        ),
+        agreements=tuple(agreements.values()),
+        by_class={
+            name: agreement(
+                replace(numbers, means=of_hosts(numbers.means, members)), first, pair.a, pair.b
+            )
+            for name, members in analysis.members.items()
+        }
+        if analysis.varying
+        else {},
     )
 
 

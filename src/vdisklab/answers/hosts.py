@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
-from vdisklab.analysis.candidates import simplest
+from vdisklab.analysis.candidates import RankedBy, simplest
 from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
@@ -20,8 +20,7 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over
 from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
-from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.analysis.summary import Summaries, summarise
+from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import (
     Joining,
@@ -98,10 +97,14 @@ class OverHosts:
 
     hosts: tuple[MeasuredHost, ...]
     left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
-    first: Annotated[Agreement | None, "the leader, or the chosen path, against the next one"]
-    outliers: Annotated[OutlierSearch | None, "null where hosts are not compared with each other"]
-    facts: Annotated[tuple[FactTest, ...], "the facts that vary"]
-    classes: Annotated[tuple[HostClass, ...], "by all facts that vary; empty if none does"]
+    first: Annotated[Agreement | None, "the leader, or the chosen path, against the next one"] = (
+        None
+    )
+    outliers: Annotated[
+        OutlierSearch | None, "null where hosts are not compared with each other"
+    ] = None
+    facts: Annotated[tuple[FactTest, ...], "the facts that vary"] = ()
+    classes: Annotated[tuple[HostClass, ...], "by all facts that vary; empty if none does"] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,9 @@ class HostsAnalysis(Analysis):
 
     hosts: tuple[MeasuredHost, ...]
     left_out: tuple[str, ...]
+    ranked_by: ClassVar[RankedBy] = RankedBy(
+        rank_over_hosts, may_be_best, lambda ranking: simplest(may_be_best(ranking))
+    )
     _numbers: dict[MeasureKey, FleetNumbers] = field(default_factory=dict, init=False)
     _by_cell: dict[MeasureKey, Mapping[MeasuredCell, CellOverHosts]] = field(
         default_factory=dict, init=False
@@ -229,17 +235,22 @@ class HostsAnalysis(Analysis):
         """The rate of each measurement, in which hosts are compared with each other."""
         return sorted(main_measures(self.loaded.observations.used))
 
-    def ranking(self, measure: MeasureKey) -> Ranking:
-        """All cells ranked by a measure, over hosts."""
-        if measure not in self._rankings:
-            self._rankings[measure] = rank_over_hosts(self.numbers(measure).means, measure)
-        return self._rankings[measure]
+    @cached_property
+    def all_numbers(self) -> FleetNumbers:
+        """The host means of all measures."""
+        measures = self.observations.used
+        numbers = fleet_numbers(self.observations, self.host_of, measures)
+        self._numbers.update(dict.fromkeys(measures, numbers))
+        return numbers
 
-    def summaries(self, measure: MeasureKey) -> Summaries:
-        """The median of each cell over hosts."""
-        if measure not in self._summaries:
-            self._summaries[measure] = summarise(self.numbers(measure).means, measure)
-        return self._summaries[measure]
+    @property
+    def all_values(self) -> Observations:
+        """The numbers in which cells are compared: a mean for each host."""
+        return self.all_numbers.means
+
+    def values(self, measure: MeasureKey, observations: Observations | None = None) -> Observations:
+        """The same, at least for a measure; `observations` have it if it is a weighted one."""
+        return self.numbers(measure, observations).means
 
     def shown_with(self, metric: str, measure: MeasureKey) -> tuple[MeasureKey, ...]:
         """The ranked measure alone."""
@@ -260,7 +271,7 @@ class HostsAnalysis(Analysis):
     ) -> tuple[Diagnostic, ...]:
         """Caveats, and why there is no score."""
         del shown
-        missing = self._base[1] if measure == self.scored.overall else ()
+        missing = self.no_baseline if measure == self.scored.overall else ()
         return (*self.caveats.findings, *missing)
 
     def by_cell(self, measure: MeasureKey) -> Mapping[MeasuredCell, CellOverHosts]:
@@ -281,9 +292,32 @@ class HostsAnalysis(Analysis):
             }
         return self._by_cell[measure]
 
+    def own_ranking(self, host: MeasuredHost, measure: MeasureKey) -> Ranking:
+        """The ranking of a host's own rounds."""
+        observations = self.observations
+        inside = [round.campaign in host.campaigns for round in observations.rounds]
+        columns = np.flatnonzero(inside)
+        rows = np.isin(observations.round, columns) & (
+            observations.measure == observations.measures.index(measure)
+        )
+        own = replace(
+            observations,
+            cell=observations.cell[rows],
+            round=np.searchsorted(columns, observations.round[rows]).astype(np.int32),
+            measure=observations.measure[rows],
+            value=observations.value[rows],
+            rounds=tuple(observations.rounds[column] for column in columns),
+            too_slow=(),
+        )
+        return rank(own, measure)
+
+    @property
+    def named_hosts(self) -> OverHosts:
+        """The hosts alone."""
+        return OverHosts(self.hosts, self.left_out)
+
     def over_hosts(
         self,
-        numbers: FleetNumbers,
         measure: MeasureKey,
         pair: Sequence[MeasuredCell],
         cells: Sequence[MeasuredCell],
@@ -294,7 +328,7 @@ class HostsAnalysis(Analysis):
         Of the `cells`, `chosen` is the one for all hosts (None: the first). Without cells, there
         are no classes.
         """
-        classes = self.varying and cells
+        numbers, classes = self.numbers(measure), self.varying and cells
         return OverHosts(
             hosts=self.hosts,
             left_out=self.left_out,

@@ -92,11 +92,10 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
 
 
 def _over_hosts(analysis: HostsAnalysis, ranking: Ranking) -> OverHosts:
-    numbers = analysis.numbers(ranking.measure)
     order = [row.cell for row in ranking.rows]
-    usable = candidates(numbers.means.cells)
+    usable = candidates(analysis.observations.cells)
     paths = [cell for cell in order if cell in usable]
-    return analysis.over_hosts(numbers, ranking.measure, order[:2], paths if paths[1:] else ())
+    return analysis.over_hosts(ranking.measure, order[:2], paths if paths[1:] else ())
 
 
 def the_best(answer: RankAnswer, top: int | None) -> RankAnswer:

@@ -14,6 +14,8 @@ from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, r
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load
+from vdisklab.analysis.fleet.agreement import Agreement, agreement
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
@@ -23,8 +25,9 @@ from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.density import searched_capacity
+from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
-from vdisklab.documents import Answer
+from vdisklab.documents import RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
@@ -49,6 +52,9 @@ class Alternative:
         Ratio | None, "how many times as good as the first; null for it, and far behind it"
     ]
     power_cut: Durability
+    hosts: Annotated[
+        Agreement | None, RARE, "with --hosts: the recommended path / this one, for the first six"
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,7 @@ class RecommendAnswer(Answer):
         "what a request cost on the path, and on those that it is compared with",
     ]
     findings: tuple[Diagnostic, ...]
+    hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
     @property
     def order(self) -> tuple[MeasuredCell, ...]:
@@ -97,18 +104,24 @@ def recommend(
 ) -> RecommendAnswer:
     """The best path that meets all needs. Raises PlanError if there is none."""
     _require_comparable(analysis, weights)
-    if not candidates(analysis.observations.cells):
+    hosts = analysis if isinstance(analysis, HostsAnalysis) else None
+    if hosts is None and not candidates(analysis.observations.cells):
         raise _nothing_to_recommend(
             analysis.observations, needs, analysis.verdicts, Score.OVERALL.key
         )
     observations, measure, shown = weighted(analysis, weights)
-    found = recommend_path(observations, measure, needs, analysis.verdicts)
+    observations = analysis.values(measure, observations)
+    found = recommend_path(observations, measure, needs, analysis.verdicts, analysis.ranked_by)
+    if hosts is not None and (found is None or not found.ranking.rows):
+        raise _nothing_for_all(hosts, needs)
     if found is None:
         raise _nothing_to_recommend(observations, needs, analysis.verdicts, measure)
+    if hosts is not None:
+        shown = (measure,)
     best, chosen = found.ranking.best, found.cell
     leads = bool(found.ties) and found.ties[0] != chosen
     alternatives = tuple(_alternatives(observations, found, shown))
-    return RecommendAnswer(
+    answer = RecommendAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
         path=chosen.name,
@@ -132,6 +145,37 @@ def recommend(
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(analysis, chosen),
         ),
+    )
+    return answer if hosts is None else _with_hosts(answer, hosts)
+
+
+def _with_hosts(answer: RecommendAnswer, analysis: HostsAnalysis) -> RecommendAnswer:
+    """The answer with what hosts say of it."""
+    chosen, measure = answer.recommendation.cell, answer.recommendation.measure
+    numbers = analysis.numbers(measure)
+    rivals = [cell for cell in answer.order[: _NEXT + 1] if cell != chosen]
+    over = {cell: agreement(numbers, measure, chosen, cell) for cell in rivals}
+    return replace(
+        answer,
+        alternatives=tuple(replace(row, hosts=over.get(row.cell)) for row in answer.alternatives),
+        hosts=analysis.over_hosts(measure, (chosen, *rivals), answer.order, chosen),
+    )
+
+
+def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanError:
+    """Why no path is recommended for these hosts, and what to do."""
+    if len(analysis.hosts) < MIN_HOSTS:
+        return PlanError(
+            f"a recommendation for a fleet needs {MIN_HOSTS} hosts, and {len(analysis.hosts)} have "
+            "results of this plan",
+            hint="measure more hosts, or leave out --hosts for the answer of one",
+        )
+    paths = candidates(analysis.observations.cells).values()
+    refusal = none_meets(paths, needs, analysis.verdicts) if paths else None
+    meeting = f" and that meets {_joined(needs)}" if needs else ""
+    return refusal or PlanError(
+        f"no path that a guest could use{meeting} was measured on {MIN_HOSTS} hosts",
+        hint="run the same command on every host: `vdisklab run PATHS… --db postgresql://…`",
     )
 
 

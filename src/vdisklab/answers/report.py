@@ -30,6 +30,7 @@ from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.claims import ClaimsAnswer, evaluate_claims
 from vdisklab.answers.compare import PublishedAnswer, all_published
 from vdisklab.answers.density import DensityAnswer, density_of, searched_capacity
+from vdisklab.answers.hosts import HostsAnalysis, MeasuredHost
 from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
@@ -40,13 +41,16 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Example
+from vdisklab.results.model import Better, Example
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
 
 TRADE_OFF_CELLS = 1000
 """With more cells than this, trade-offs are not drawn; `vdisklab rank --pareto` lists them."""
+
+OWN = 5
+"""Paths in each host's own answer."""
 
 MOST_TIME_SERIES = 4
 """Number of measurements drawn over time: those that the score uses, else the first."""
@@ -108,6 +112,24 @@ class Figure:
     unit: Annotated[str, HIDDEN] = ""
     shared: Annotated[bool, "all groups have one scale", HIDDEN] = True
     longest: Annotated[float, HIDDEN] = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRank:
+    """A path's rank on one host, by that host's own rounds."""
+
+    cell: MeasuredCell
+    best: int
+    worst: int
+    share: Annotated[float, "of the host's best path"]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAnswer:
+    """The first paths of one host."""
+
+    host: MeasuredHost
+    first: tuple[OwnRank, ...]
 
 
 class Values(Sequence[ReportValue]):
@@ -191,6 +213,7 @@ class ReportAnswer(Answer):
     summaries: Annotated[Mapping[MeasureKey, InstanceOf[Summaries]], HIDDEN]
     examples: Annotated[Mapping[MeasuredCell, Example], HIDDEN]
     bandwidth_series: Annotated[tuple[BandwidthSeries, ...], HIDDEN] = ()
+    own: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
 
     @property
@@ -231,48 +254,88 @@ class ReportAnswer(Answer):
 
 
 def report_on(analysis: Analysis) -> ReportAnswer:
-    """The report on the analysed campaigns."""
+    """The report on the analysed campaigns, or on the hosts."""
+    if isinstance(analysis, HostsAnalysis):
+        return _over_hosts(analysis)
     with ThreadPoolExecutor(1) as pool:
         # The database aggregates in a thread while this one computes, without the database: one
         # connection does for both.
         summing = pool.submit(lambda: analysis.sums)
-        used = analysis.scored.observations.used
-        keys = sorted(used, key=lambda key: (key.name != "score", key))
-        summaries = {key: analysis.summaries(key) for key in keys}
-        has_score = analysis.scored.overall in used
-        metric = DEFAULT_METRIC if has_score else str(first_measure(analysis.observations))
-        analysis.ranking(analysis.measure(metric))
+        analysis.ranking(analysis.measure(_metric(analysis)))
+        summaries = _summaries(analysis)
         summing.result()
-    ranked = _with_all_cells(rank_cells(analysis, metric), analysis, summaries)
-    cached: dict[MeasuredCell, dict[str, None]] = {}
-    for one in analysis.cached:
-        cached.setdefault(one.cell, {})[one.measurement] = None
+    report = _common(analysis, summaries)
     searched = next((one.id for one in analysis.campaigns if searched_capacity(one.plan)), None)
-    recommendation, why_none = None, ""
-    if searched is None:
-        recommendation, why_none = _recommendation(analysis)
-    names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
+    if searched is not None:
+        report = replace(
+            report, recommendation=None, why_none="", density=density_of(analysis.results, searched)
+        )
     few = len(analysis.observations.cells) <= TRADE_OFF_CELLS
-    answer = ReportAnswer(
-        ranked=ranked,
-        recommendation=recommendation,
-        why_none=why_none,
-        density=None if searched is None else density_of(analysis.results, searched),
+    return replace(
+        report,
         trade_offs=usual_front(analysis) if few else None,
         claims=evaluate_claims(analysis.loaded, builtin_claims()),
         published=all_published(analysis.loaded, builtin_publications()),
         findings=(
-            *(one for one in ranked.findings if not isinstance(one, FromPageCache)),
+            *report.findings,
             *queue_diagnostics(analysis.examples),
             *age_diagnostics(analysis.examples, analysis.loaded.cells),
         ),
+        bandwidth_series=_time_series(analysis, report.featured),
+    )
+
+
+def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
+    analysis.all_values  # noqa: B018 - computes the means of all measures at once
+    report = _common(analysis, _summaries(analysis))
+    own = []
+    for host in analysis.hosts:
+        rows = analysis.own_ranking(host, report.measure).rows
+        sign = 1 if report.measure.quantity.better is Better.HIGHER else -1
+        first = tuple(
+            OwnRank(row.cell, row.best, row.worst, math.exp(sign * (row.effect - rows[0].effect)))
+            for row in rows[:OWN]
+        )
+        own.append(OwnAnswer(host, first))
+    missing = () if analysis.scored.overall == report.measure else analysis.no_baseline
+    return replace(report, own=tuple(own), findings=(*report.findings, *missing))
+
+
+def _metric(analysis: Analysis) -> str:
+    """The overall score if any cell has it, else the first measure."""
+    if analysis.scored.overall in analysis.observations.used:
+        return DEFAULT_METRIC
+    return str(first_measure(analysis.observations))
+
+
+def _summaries(analysis: Analysis) -> Mapping[MeasureKey, Summaries]:
+    keys = sorted(analysis.observations.used, key=lambda key: (key.name != "score", key))
+    return {key: analysis.summaries(key) for key in keys}
+
+
+def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> ReportAnswer:
+    """What a report on one host and one on several have in common."""
+    ranked = _with_all_cells(rank_cells(analysis, _metric(analysis)), analysis, summaries)
+    cached: dict[MeasuredCell, dict[str, None]] = {}
+    for one in analysis.cached:
+        cached.setdefault(one.cell, {})[one.measurement] = None
+    names = {cell: tuple(sorted(measurements)) for cell, measurements in cached.items()}
+    recommendation, why_none = _recommendation(analysis)
+    return ReportAnswer(
+        ranked=ranked,
+        recommendation=recommendation,
+        why_none=why_none,
+        density=None,
+        trade_offs=None,
+        claims=None,
+        published=(),
+        findings=tuple(one for one in ranked.findings if not isinstance(one, FromPageCache)),
         relative_sums=analysis.relative_sums,
         cached=names,
         values=Values(ranked, summaries, names),
         summaries=summaries,
         examples={analysis.loaded.cells[one.cell]: one for one in analysis.examples},
     )
-    return replace(answer, bandwidth_series=_time_series(analysis, answer.featured))
 
 
 def measured_rounds(summaries: Mapping[MeasureKey, Summaries]) -> Mapping[MeasuredCell, int]:

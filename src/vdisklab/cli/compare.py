@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from vdisklab.analysis.published import builtin_publications, find_series
-from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.compare import compare_pairs, compare_published
-from vdisklab.answers.fleet_answers import answer_fleet_comparisons
-from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
@@ -21,11 +19,10 @@ from vdisklab.cli.shell.options import (
     HostsOption,
     WhyOption,
 )
-from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.views import compare as view
-from vdisklab.views.fleet_tables import fleet_comparison_document, fleet_comparison_table
 
 PANEL = VerbPanel.LEARN
 
@@ -88,17 +85,6 @@ def compare(
             "compare takes exactly two paths", hint="`vdisklab compare ext4/raw/none ext4/qcow2`"
         )
     whole = everything or form is not Format.TABLE
-    if hosts:
-        with open_results(db) as results:
-            fleet = HostsAnalysis.of_hosts(results, hosts, campaign)
-        pairs = answer_fleet_comparisons(fleet, a, b)
-        emit(
-            form,
-            [fleet_comparison_table(pair, everything=whole) for pair in pairs],
-            lambda: fleet_comparison_document(fleet, pairs),
-            named,
-        )
-        return
     with open_results(db) as results:
-        answer = compare_pairs(Analysis.of(results, campaign), a, b)
+        answer = compare_pairs(analysis_of(results, campaign, hosts), a, b)
     print_answer(answer, view.tables(answer, everything=whole), form, named, why=why)

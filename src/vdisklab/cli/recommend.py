@@ -7,10 +7,8 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers import recommend as answers
-from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.density import carrying, stored_density
-from vdisklab.answers.fleet_answers import answer_fleet_recommendation
-from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
@@ -22,16 +20,12 @@ from vdisklab.cli.shell.options import (
     HostsOption,
     WhyOption,
 )
-from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
 from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
-from vdisklab.views.fleet_tables import (
-    fleet_recommendation_document,
-    fleet_recommendation_table,
-)
 
 PANEL = VerbPanel.LEARN
 
@@ -97,19 +91,8 @@ def recommend(
         _for_guests(guests, campaign, db, form, ignored=bool(need or unsafe or weights or hosts))
         return
     needs = with_default(parse_needs(need), unsafe=unsafe)
-    if hosts:
-        with open_results(db) as results:
-            fleet = HostsAnalysis.of_hosts(results, hosts, campaign, disk=disk)
-            advised = answer_fleet_recommendation(fleet, needs, weights)
-        emit(
-            form,
-            [fleet_recommendation_table(advised)],
-            lambda: fleet_recommendation_document(advised),
-            Named.of(db, campaign),
-        )
-        return
     with open_results(db) as results:
-        analysis = Analysis.of(results, campaign, disk=disk)
+        analysis = analysis_of(results, campaign, hosts, disk=disk)
         answer = answers.recommend(analysis, needs, weights)
     print_answer(answer, view.tables(answer), form, Named.of(db, campaign), why=why)
 

@@ -11,9 +11,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.actions.output_file import STDOUT, output_file
-from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.fleet_report import gather_fleet
-from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
@@ -21,7 +19,6 @@ from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Hos
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, PlanError
 from vdisklab.views.charts.svg import drawing_aside
-from vdisklab.views.page.fleet_page import render_fleet_page
 from vdisklab.views.report import Files, ReportFormat, build
 
 PANEL = VerbPanel.LEARN
@@ -61,24 +58,13 @@ def report(
 
       vdisklab report --hosts all -o fleet.html
     """  # fmt: skip
-    if hosts:
-        if form is not ReportFormat.HTML:
-            raise PlanError(
-                f"a fleet has no report in the format {form}",
-                hint="leave out --format, or take the numbers from rank --hosts all --format csv",
-            )
-        with open_results(db) as results:
-            fleet = gather_fleet(HostsAnalysis.of_hosts(results, hosts, campaign, disk=disk))
-        page = {"report.html": render_fleet_page(fleet).encode()}
-        _write(page, output or Path("report.html"), directory=False)
-        return
     if output == STDOUT and form.is_directory:
         raise PlanError(
             f"--format {form} writes several files, which standard output cannot take",
             hint="name a directory: --output figures",
         )
     with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
-        answer = report_on(Analysis.of(results, campaign, disk=disk))
+        answer = report_on(analysis_of(results, campaign, hosts, disk=disk))
         files = build(answer, form, draw)
     if not files:
         raise PlanError("no measurement can be drawn as a chart", hint="`vdisklab run PATHS… host`")

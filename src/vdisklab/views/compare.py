@@ -12,6 +12,7 @@ from vdisklab.analysis.published import Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
 from vdisklab.units import counted
 from vdisklab.views.durability import losses
+from vdisklab.views.hosts import agreement_sentence, left_out_sentences, spread_sentences
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.wording import OTHER_VERB, WITH_STEP, difference, measure_name, verdict
 
@@ -19,13 +20,17 @@ from vdisklab.views.wording import OTHER_VERB, WITH_STEP, difference, measure_na
 def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
     """For each pair a summary, and one row per main measure; with `everything` one per measure."""
     for pair in answer.pairs:
-        yield _pair_table(pair, answer.caveats.notes, everything)
+        if answer.hosts is None:
+            yield _pair_table(pair, answer.caveats.notes, everything)
+        else:
+            left_out = left_out_sentences(answer.hosts.left_out)
+            yield _hosts_table(pair, (*answer.caveats.notes, *left_out), everything)
 
 
 def _pair_table(
     pair: ComparedPair, caveats: tuple[str, ...], everything: bool
 ) -> Table[Comparison]:
-    rows = [row for row in pair.measures if row.main or everything] or list(pair.measures)
+    rows = _rows(pair, everything)
     notes = [*caveats, *map(str, pair.findings)]
     if not pair.measures:
         notes.append(_NOTHING_IN_COMMON)
@@ -41,7 +46,7 @@ def _pair_table(
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
     columns: tuple[Column[Comparison], ...] = (
-        Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
+        _MEASURE,
         Column(
             "A",
             lambda row: numbers.value(row.a.median, row.unit),
@@ -54,13 +59,8 @@ def _pair_table(
             right=True,
             spare=1,
         ),
-        Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
-        Column(
-            "95 % interval",
-            lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
-            right=True,
-        ),
-        Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
+        *_RATIO,
+        _P,
         Column("n", lambda row: str(row.ratio.pairs), right=True, spare=1),
         Column("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
     )
@@ -77,9 +77,81 @@ def _pair_table(
     )
 
 
+def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -> Table[Comparison]:
+    """A sentence on the first measure, one row per main measure, and each class's ratio."""
+    rows = _rows(pair, everything)
+    hidden = len(pair.measures) - len(rows)
+    first = [one for one in pair.agreements if one.measure == pair.measures[0].measure]
+    columns: tuple[Column[Comparison], ...] = (
+        _MEASURE,
+        *_RATIO,
+        Column(
+            "A better\non",
+            lambda row: (
+                numbers.MISSING
+                if row.a_better_on is None
+                else f"{row.a_better_on} of {row.ratio.pairs}"
+            ),
+            right=True,
+        ),
+        _P,
+        Column(
+            "verdict",
+            lambda row: verdict(row.verdict, row.ratio, of="host"),
+            folds=WORDS,
+        ),
+    )
+    return Table(
+        f"A = {pair.a}\nB = {pair.b}",
+        columns,
+        rows,
+        (
+            *notes,
+            *_class_ratios(pair),
+            *map(str, pair.findings),
+            "A/B is taken within hosts; the hosts are the replications. p and verdicts are "
+            "corrected for the number of main measures, or of others (Holm).",
+            *((f"{counted(hidden, 'more measure')} with --all.",) if hidden else ()),
+        ),
+        intro=(
+            *(said for one in first for said in (agreement_sentence(one), *spread_sentences(one))),
+            *losses({pair.a: pair.a_power_cut, pair.b: pair.b_power_cut}, (pair.a, pair.b)),
+        ),
+        kind=Comparison,
+    )
+
+
+def _class_ratios(pair: ComparedPair) -> Iterator[str]:
+    """The ratio in each class, because a mean over all may hide one."""
+    for name, one in pair.by_class.items():
+        interval = numbers.ratio_interval(one.ratio.low, one.ratio.high)
+        yield (
+            f"{name} ({counted(len(one.hosts), 'host')}): A/B {numbers.ratio(one.ratio.ratio)} "
+            f"({interval}) in {measure_name(one.measure)}."
+        )
+
+
+def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
+    return [row for row in pair.measures if row.main or everything] or list(pair.measures)
+
+
+_MEASURE: Column[Comparison] = Column("measure", lambda row: measure_name(row.measure), folds=NAMES)
+_RATIO: tuple[Column[Comparison], ...] = (
+    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+    Column(
+        "95 % interval",
+        lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
+        right=True,
+    ),
+)
+_P: Column[Comparison] = Column(
+    "p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2
+)
+
+
 def comparison_summary(pair: ComparedPair) -> str:
     """What the main measures show: how many for A, for B, likely, and the score's ratio."""
-    rows = [row for row in pair.measures if row.main] or list(pair.measures)
+    rows = _rows(pair, everything=False)
     if not rows:
         return _NOTHING_IN_COMMON
     counts = Counter(row.verdict for row in rows)

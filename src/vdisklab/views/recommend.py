@@ -18,12 +18,14 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.score import MIX
 from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import RelativeSums
+from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
 from vdisklab.units import counted, named
 from vdisklab.views.durability import basis_sentence, durability_sentence, losses, power_cut_word
+from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.wording import (
@@ -49,6 +51,9 @@ _WANTED_LEAD = 0.1
 
 def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
     """The verdict, the first alternatives with their numbers, and the reasons as notes."""
+    if answer.hosts is not None:
+        yield _hosts_table(answer, answer.hosts)
+        return
     columns: tuple[Column[Alternative], ...] = (
         Column("rank", _rank),
         Column("path", lambda row: row.cell.label, folds=NAMES),
@@ -76,6 +81,62 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         ),
         kind=Alternative,
     )
+
+
+def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]:
+    """The path, who disagrees, the next ones, and what other hosts need."""
+    chosen = answer.recommendation.cell
+    columns: tuple[Column[Alternative], ...] = (
+        Column("rank", _rank),
+        Column("path", lambda row: row.cell.label, folds=NAMES),
+        Column(
+            "recommended\nvs this",
+            lambda row: numbers.ratio(row.hosts.ratio.ratio if row.hosts else 1.0),
+            right=True,
+        ),
+        Column(
+            "95 %\ninterval",
+            lambda row: (
+                numbers.ratio_interval(row.hosts.ratio.low, row.hosts.ratio.high)
+                if row.hosts
+                else numbers.MISSING
+            ),
+            right=True,
+        ),
+        Column(
+            "worse\non",
+            lambda row: (
+                f"{row.hosts.a_better_on} of {len(row.hosts.hosts)}"
+                if row.hosts
+                else numbers.MISSING
+            ),
+            right=True,
+        ),
+        Column("power cut", lambda row: power_cut_word(row.power_cut), spare=1),
+    )
+    rows = [row for row in answer.alternatives if row.hosts or row.cell == chosen]
+    return Table(
+        f"Use {chosen} on these {counted(len(over.hosts), 'host')}.",
+        columns,
+        sorted(rows, key=lambda row: row.cell != chosen),
+        (*answer.caveats.notes, *hosts_sentences(over), *map(str, answer.findings)),
+        intro=tuple(hosts_reasons(answer)),
+        kind=Alternative,
+    )
+
+
+def hosts_reasons(answer: RecommendAnswer | None) -> Iterator[str]:
+    """Why this path for all hosts: ties, and how many hosts agree."""
+    if answer is None or answer.hosts is None:
+        return
+    ties, first = answer.recommendation.ties, answer.hosts.first
+    if ties:
+        yield (
+            f"It is the simplest of {len(ties)} paths that may be the best by "
+            f"{measure_name(answer.recommendation.measure)}; hosts do not tell them apart."
+        )
+    if first is not None:
+        yield agreement_sentence(first)
 
 
 def verdict_table(answer: RecommendAnswer) -> Table[Alternative]:

@@ -16,6 +16,7 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
+from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
 from vdisklab.errors import HostError, PlanError
@@ -32,7 +33,17 @@ from vdisklab.views.claims import claims_counts
 from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.durability import power_cut_text
+from vdisklab.views.hosts import (
+    class_sentences,
+    first_sentences,
+    left_out_sentences,
+    outlier_sentences,
+)
 from vdisklab.views.rank import rank_text
+from vdisklab.views.wording import measure_name
+
+HOST_PATHS = 24
+"""Columns of the table of hosts and paths."""
 
 
 class ReportFormat(StrEnum):
@@ -54,6 +65,8 @@ class ReportFormat(StrEnum):
 
 def question(report: ReportAnswer) -> str:
     """What the report answers."""
+    if report.ranked.hosts is not None:
+        return f"Which disk should a guest have on these {_hosts(report)}?"
     host = report.ranked.campaigns[0].host.hostname
     if report.density is not None:
         return f"How many guests does each disk path carry on {host}?"
@@ -64,32 +77,47 @@ def headline(report: ReportAnswer) -> str:
     """The answer in a few words."""
     if report.density is not None:
         return density_headline(report.density)
-    return recommend.headline(report.recommendation) if report.recommendation else "No answer yet"
+    answer = report.recommendation
+    if report.ranked.hosts is not None:
+        tie = " (a tie)" if answer and answer.recommendation.ties else ""
+        return f"{_hosts(report)}: " + (f"use {report.answer}{tie}" if answer else "no answer yet")
+    return recommend.headline(answer) if answer else "No answer yet"
+
+
+def _hosts(report: ReportAnswer) -> str:
+    return counted(report.ranked.rounds, "host")
 
 
 def answer_sentences(report: ReportAnswer) -> tuple[str, ...]:
     """The answer, the runner-up, how certain it is, durability, and the gain over the default."""
-    if report.density is not None:
-        return tuple(f"{subject}: {line}" for subject, line in density_lines(report.density))
-    if report.recommendation is None:
-        return (report.why_none,)
     answer = report.recommendation
+    if report.ranked.hosts is not None or answer is None:
+        return tuple(f"{subject}: {line}" for subject, line in first_lines(report))
     return (*recommend.verdict_sentences(answer), *recommend.reasons(answer))
 
 
 def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
-    """At most three lines below the headline, each with its subject."""
+    """The lines below the headline, each with its subject."""
     if report.density is not None:
         return density_lines(report.density)
-    if report.recommendation is None:
-        return (("Why", report.why_none),)
-    return recommend.first_lines(report.recommendation)
+    answer, over = report.recommendation, report.ranked.hosts
+    lines = (("Why", report.why_none),) if answer is None else ()
+    if over is None:
+        return lines if answer is None else recommend.first_lines(answer)
+    return (
+        *lines,
+        *(("The answer", sentence) for sentence in recommend.hosts_reasons(answer)),
+        *(("The fastest", sentence) for sentence in first_sentences(over)),
+        *(("Hosts", sentence) for sentence in left_out_sentences(over.left_out)),
+    )
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:
     """What the verdict says beside its first lines, and its reasons."""
     answer = report.recommendation
-    return () if answer is None else recommend.explanation(answer)
+    if answer is None or report.ranked.hosts is not None:
+        return ()
+    return recommend.explanation(answer)
 
 
 def configurations(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
@@ -217,6 +245,58 @@ def published_parts(report: ReportAnswer) -> list[dict[str, Any]]:
             }
         )
     return parts
+
+
+def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
+    """What is about hosts, as text: outliers, classes, hosts and paths, and each host's answer."""
+    over = report.ranked.hosts
+    if over is None:
+        return None
+    pairs = [row.hosts.agreement for row in report.ranked.cells if row.hosts]
+    shown = [pair for pair in pairs if pair is not None][:HOST_PATHS]
+    by_host = [{host.host: host for host in pair.hosts} for pair in shown]
+    facts = ", ".join(varying(over.hosts))
+    outliers = over.outliers
+    slow = {one.host for one in outliers.outliers} if outliers else set()
+    return {
+        "outliers": list(outlier_sentences(outliers) if outliers else ()) or ["No host differs."],
+        "classes": list(class_sentences(over))
+        or [f"The hosts differ in {facts}, but no paths are compared." if facts else "All alike."],
+        "measure": measure_name(report.measure),
+        "paths": [pair.a.label for pair in shown],
+        "mean": [numbers.ratio(pair.ratio.ratio) for pair in shown],
+        "rows": [
+            {
+                "name": own.host.name,
+                "id": _anchor(own.host),
+                "outlier": own.host.name in slow,
+                "ratios": [
+                    (
+                        numbers.ratio(None if here is None else here.ratio),
+                        here is not None and not here.agrees,
+                    )
+                    for here in (column.get(own.host.name) for column in by_host)
+                ],
+                "facts": ", ".join(map(" ".join, zip(_FACT_NAMES, own.host.kind, strict=True))),
+                "first": [
+                    f"{numbers.place(one.best, one.worst)}: {one.cell.label} "
+                    f"({100 * one.share:.0f} % of its best)"
+                    for one in own.first
+                ]
+                or ["No path has a rank on this host."],
+                "command": "vdisklab report "
+                + " ".join(f"--campaign {campaign}" for campaign in own.host.campaigns),
+            }
+            for own in report.own
+        ],
+    }
+
+
+_FACT_NAMES = ("CPU", "medium", "kernel", "QEMU")
+
+
+def _anchor(host: MeasuredHost) -> str:
+    return "host-" + "".join(c if c.isalnum() else f"-{ord(c):x}" for c in host.name)
 
 
 Files = Mapping[str, bytes]

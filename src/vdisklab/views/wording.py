@@ -52,7 +52,9 @@ def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     )
 
 
-def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B")) -> str:
+def verdict(
+    outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B"), of: str = "round"
+) -> str:
     """A comparison's outcome: `A faster`, `no difference shown (about 12 rounds may show one)`."""
     match outcome:
         case Verdict.A_BETTER | Verdict.B_BETTER:
@@ -60,11 +62,11 @@ def verdict(outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B"))
         case Verdict.A_LIKELY | Verdict.B_LIKELY:
             return f"{names[outcome is Verdict.B_LIKELY]} faster: likely, not proven"
         case Verdict.TOO_FEW:
-            return f"too few rounds ({ratio.pairs})"
+            return f"too few {of}s ({ratio.pairs})"
         case Verdict.NONE_SHOWN:
             needed = ratio.rounds_needed
             if needed is not None and needed > ratio.pairs:
-                return f"no difference shown (about {needed} rounds may show one)"
+                return f"no difference shown (about {needed} {of}s may show one)"
             return "no difference shown"
         case _:
             assert_never(outcome)

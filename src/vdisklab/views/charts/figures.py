@@ -35,14 +35,15 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     """
     if report.density is not None:
         return density_figures(report, palette)
+    one_host = report.ranked.hosts is None
+    of_rounds = (trade_offs_figure, time_series_figure) if one_host else ()
     return (
         *bar_figures(report, palette),
         _safety(report, palette),
-        trade_offs_figure(report, palette),
-        time_series_figure(report, palette),
+        *(figure(report, palette) for figure in of_rounds),
         latency_figure(report, palette),
         *sweep_figures(report, palette),
-        published_figure(report, palette),
+        *((published_figure(report, palette),) if one_host else ()),
     )
 
 

@@ -15,9 +15,7 @@ from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
     "fleet-claims": fleets.FleetClaimsDocument,
-    "fleet-compare": fleets.FleetCompareDocument,
     "fleet-doctor": fleets.FleetDoctorDocument,
-    "fleet-recommend": fleets.FleetRecommendDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,
 }

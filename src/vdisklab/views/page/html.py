@@ -46,6 +46,7 @@ from vdisklab.views.report import (
     explanation,
     first_lines,
     headline,
+    hosts_part,
     published_parts,
     question,
     unmeasured_claims,
@@ -100,6 +101,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         claims_title=claims_title(report),
         unmeasured=unmeasured_claims(report),
         published=published_parts(report),
+        hosts=hosts_part(report),
         rows=_first_rows(report),
         measures=[_measure(key) for key in report.summaries],
         cells=len(report.ranked.cells),
@@ -109,7 +111,10 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         data=_json(_core(report)),
         more=_packed(_more(report)),
         details=_packed(_compact(_details(report)).encode()),
-        campaigns=[_campaign(campaign) for campaign in report.ranked.campaigns],
+        campaigns=[
+            _campaign(campaign)
+            for campaign in report.ranked.campaigns[: 1 if report.ranked.hosts else None]
+        ],
         alpha=report.ranked.ranking.alpha,
         separated=report.ranked.ranking.separated,
         comparisons=report.ranked.ranking.comparisons,
