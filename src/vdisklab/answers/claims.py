@@ -24,8 +24,16 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load
-from vdisklab.documents import Answer, Count, Probability
+from vdisklab.answers.hosts import HostsAnalysis, OverHosts
+from vdisklab.answers.loading import (
+    NOTHING,
+    Joining,
+    Loaded,
+    joinable_campaigns,
+    load,
+    load_chosen,
+)
+from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import Profile
@@ -65,6 +73,12 @@ class JudgedClaim:
     absolute: Annotated[bool, "true for a claim of guest against host"]
     missing: Annotated[tuple[Cell, ...], "cells to measure"]
     failures: Annotated[tuple[str, ...], "why its runs failed"]
+    hosts: Annotated[
+        Mapping[ClaimStatus, tuple[str, ...]] | None,
+        RARE,
+        "with --hosts: the hosts by the status of the claim there; it fails if it does on any, and "
+        "holds if it does on all",
+    ] = None
 
     @classmethod
     def of(cls, answer: ClaimAnswer, command: str | None) -> JudgedClaim:
@@ -110,6 +124,7 @@ class ClaimsAnswer(Answer):
     claims: tuple[JudgedClaim, ...]
     left_out: Annotated[tuple[str, ...], "why other campaigns could not be joined"]
     findings: tuple[Diagnostic, ...]
+    hosts: Annotated[OverHosts | None, "with --hosts"] = None
 
 
 def read_claims(files: Sequence[Path], only: Sequence[str]) -> tuple[ClaimFile, ...]:
@@ -253,3 +268,54 @@ def evaluate_claims(
             *host_diagnostics(loaded.campaigns, loaded.observations.cells),
         ),
     )
+
+
+def claims_over_hosts(
+    analysis: HostsAnalysis, files: Sequence[ClaimFile], requested: Request
+) -> ClaimsAnswer:
+    """Every claim, judged on each host by its own rounds."""
+    by_host = {
+        host.name: evaluate_claims(
+            load_chosen(
+                analysis.results,
+                tuple(one for one in analysis.campaigns if one.id in host.campaigns),
+            ),
+            files,
+            requested,
+        )
+        for host in analysis.hosts
+    }
+    first = by_host[analysis.hosts[0].name]
+    claims = tuple(
+        _on_hosts(claim, {name: answer.claims[at].status for name, answer in by_host.items()})
+        for at, claim in enumerate(first.claims)
+    )
+    return replace(
+        first,
+        campaigns=analysis.campaigns,
+        caveats=analysis.caveats,
+        counts=Counter(claim.status for claim in claims),
+        claims=claims,
+        findings=(),
+        hosts=analysis.named_hosts,
+    )
+
+
+def _on_hosts(claim: JudgedClaim, statuses: Mapping[str, ClaimStatus]) -> JudgedClaim:
+    """A claim without the numbers of one host."""
+    found = set(statuses.values())
+    status = ClaimStatus.INCONCLUSIVE
+    if ClaimStatus.FAILS in found or len(found) == 1:
+        status = ClaimStatus.FAILS if ClaimStatus.FAILS in found else found.pop()
+    hosts = {
+        kind: tuple(name for name, here in statuses.items() if here is kind)
+        for kind in ClaimStatus
+        if kind in statuses.values()
+    }
+    return replace(
+        claim,
+        status=status,
+        verdict=", ".join(f"{kind} on {len(names)}" for kind, names in hosts.items()),
+        ratio=None, low=None, high=None, p=None, p_adjusted=None, rounds=0, more_rounds=None,
+        void=None, command=None, missing=(), failures=(), hosts=hosts,
+    )  # fmt: skip

@@ -16,17 +16,17 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.answers.claims import (
     ClaimsAnswer,
     answer_claims,
+    claims_over_hosts,
     evaluate_claims,
     read_claims,
 )
-from vdisklab.answers.fleet_answers import FleetClaim, answer_fleet_claims
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption, HostsOption, WhyOption
-from vdisklab.cli.shell.output import emit, print_answer
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
     EXIT_CLAIM_FAILS,
@@ -38,7 +38,6 @@ from vdisklab.errors import (
 from vdisklab.plan.settings import NO_BASELINE, Request
 from vdisklab.results.store import open_store
 from vdisklab.views.claims import junit_xml, tables
-from vdisklab.views.fleet_tables import fleet_claims_document, fleet_claims_table
 
 PANEL = VerbPanel.LEARN
 
@@ -102,15 +101,10 @@ def claims(
                 hint="leave out --run and --junit, or use them on each host",
             )
         with open_results(requested.db) as results:
-            fleet = HostsAnalysis.of_hosts(results, hosts, campaign)
-            tallied = answer_fleet_claims(fleet, chosen, requested)
-        emit(
-            form,
-            [fleet_claims_table(fleet, tallied)],
-            lambda: fleet_claims_document(fleet, tallied),
-            Named.of(requested.db, campaign),
-        )
-        return fleet_status(tallied)
+            analysis = HostsAnalysis.of_hosts(results, hosts, campaign)
+            answer = claims_over_hosts(analysis, chosen, requested)
+        print_answer(answer, tables(answer), form, Named.of(requested.db, campaign), why=why)
+        return exit_status(answer)
     if junit is not None:
         # Before measuring: an error shows early, and an old file cannot be mistaken for this
         # answer.
@@ -136,14 +130,6 @@ def claims(
             stream.write(junit_xml(answer).encode())
     print_answer(answer, tables(answer), form, Named.of(requested.db, campaign), why=why)
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
-
-
-def fleet_status(claims: tuple[FleetClaim, ...]) -> int:
-    """0 if every claim holds on every host, 9 if one fails on any, else 10."""
-    kinds = {status for claim in claims for status in claim.hosts}
-    if ClaimStatus.FAILS in kinds:
-        return EXIT_CLAIM_FAILS
-    return 0 if kinds <= {ClaimStatus.HOLDS} else EXIT_CLAIM_OPEN
 
 
 def exit_status(answer: ClaimsAnswer) -> int:

@@ -8,18 +8,22 @@ from xml.etree import ElementTree as Xml
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.answers.claims import ClaimsAnswer, JudgedClaim
+from vdisklab.answers.hosts import OverHosts
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted
+from vdisklab.views.hosts import left_out_sentences, names
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
 def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     """One row per claim, in the order of the files; commands for missing cells follow."""
+    if answer.hosts is not None:
+        yield _hosts_table(answer, answer.hosts)
+        return
     warning = answer.caveats.warning
     title = claims_counts(answer) + (f"; {warning}" if warning else "")
     columns: tuple[Column[JudgedClaim], ...] = (
-        Column("article", lambda row: row.article, spare=2),
-        Column("claim", lambda row: row.claim, folds=NAMES),
+        *_NAMES,
         Column("claimed", lambda row: row.sentence, folds=WORDS, spare=2),
         Column("verdict", lambda row: row.verdict, folds=WORDS),
         Column("ratio", lambda row: numbers.ratio(row.ratio), right=True),
@@ -36,6 +40,42 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     commands = dict.fromkeys(row.command for row in answer.claims if row.command)
     yield Table(
         title, columns, answer.claims, tuple(_notes(answer)), tuple(commands), kind=JudgedClaim
+    )
+
+
+_NAMES: tuple[Column[JudgedClaim], ...] = (
+    Column("article", lambda row: row.article, spare=2),
+    Column("claim", lambda row: row.claim, folds=NAMES),
+)
+
+
+def _hosts_table(answer: ClaimsAnswer, over: OverHosts) -> Table[JudgedClaim]:
+    """On how many hosts each claim holds, and where it fails."""
+    counts = (
+        ("holds", ClaimStatus.HOLDS, 0),
+        ("fails", ClaimStatus.FAILS, 0),
+        ("incon-\nclusive", ClaimStatus.INCONCLUSIVE, 0),
+        ("void", ClaimStatus.VOID, 1),
+        ("not\nmeasured", ClaimStatus.NOT_MEASURED, 1),
+    )
+    columns = (*_NAMES, *(_count(title, status, spare) for title, status, spare in counts))
+    fails = (
+        f"{row.claim} fails on {names(row.hosts[ClaimStatus.FAILS])}."
+        for row in answer.claims
+        if row.hosts and ClaimStatus.FAILS in row.hosts
+    )
+    return Table(
+        f"Claims on {counted(len(over.hosts), 'host')}, each judged by its own rounds",
+        columns,
+        answer.claims,
+        (*answer.caveats.notes, *fails, *left_out_sentences(over.left_out)),
+        kind=JudgedClaim,
+    )
+
+
+def _count(title: str, status: ClaimStatus, spare: int) -> Column[JudgedClaim]:
+    return Column(
+        title, lambda row: str(len((row.hosts or {}).get(status, ()))), right=True, spare=spare
     )
 
 

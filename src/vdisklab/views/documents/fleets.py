@@ -6,60 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from vdisklab.views.documents.conversion import At, Key
-from vdisklab.views.documents.rankings import (
-    Count,
-    MeasuredUnder,
-    Number,
-)
-
-HostRatioText = Annotated[Number, "A / B within hosts, of the mean host", At("ratio.ratio")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostEntry:
-    """One host with its facts."""
-
-    name: str
-    facts: Mapping[str, str]
-    campaigns: Annotated[tuple[str, ...], "ids"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetKeys:
-    """The hosts of an answer; keys of its document."""
-
-    hosts: tuple[HostEntry, ...]
-    left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
-
-
-FleetHosts = Annotated[FleetKeys, Key.INLINE]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetClaimEntry:
-    """One claim on each host."""
-
-    article: Annotated[str, At("claim.article")]
-    name: Annotated[str, At("claim.claim")]
-    sentence: Annotated[str, At("claim.sentence")]
-    holds: Annotated[Count, "hosts on which it holds"]
-    fails: Count
-    inconclusive: Count
-    void: Count
-    not_measured: Count
-    failing: Annotated[str, "names of the hosts on which it fails, separated by spaces"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetClaimsDocument:
-    """`vdisklab claims --hosts`."""
-
-    format: Literal["vdisklab.fleet-claims/1"] = "vdisklab.fleet-claims/1"
-    fleet: FleetHosts
-    caveats: MeasuredUnder
-    claims: tuple[FleetClaimEntry, ...]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEntry:

@@ -14,7 +14,6 @@ from vdisklab.views.documents import fleets, reports
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
-    "fleet-claims": fleets.FleetClaimsDocument,
     "fleet-doctor": fleets.FleetDoctorDocument,
     "fleet-status": fleets.FleetStatusDocument,
     "method": reports.MethodDocument,
