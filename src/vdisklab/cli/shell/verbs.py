@@ -95,6 +95,6 @@ def _names(verb: ast.FunctionDef) -> frozenset[str]:
     }
     for decorator in verb.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "takes_settings":
-            names = {one.value for one in decorator.args if isinstance(one, ast.Constant)}
+            names = {str(one.value) for one in decorator.args if isinstance(one, ast.Constant)}
             named |= names or {"db"}
     return frozenset(f"--{name}" for name in ("db", "campaign") if name in named)
