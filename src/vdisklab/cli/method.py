@@ -6,17 +6,14 @@ from typing import Annotated
 
 import typer
 
+from vdisklab.answers import documents
+from vdisklab.answers.method import EXPLANATIONS, explanations_about
 from vdisklab.cli.shell.options import Format, FormatOption
-from vdisklab.cli.shell.output import dumps, emit
+from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
-from vdisklab.views.documents.schemas import DOCUMENTS, Schema, document_schema
-from vdisklab.views.explanations import (
-    EXPLANATIONS,
-    explanations_about,
-    method_document,
-    method_table,
-)
+from vdisklab.views.method import tables
 
 PANEL = VerbPanel.LEARN
 
@@ -31,7 +28,7 @@ def method(
         typer.Option(
             "--schema",
             metavar="NAME",
-            help="Print the JSON schema of the document `vdisklab.NAME/1` instead.",
+            help="Print the JSON schema of the document `vdisklab.NAME/VERSION` instead.",
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
@@ -47,16 +44,21 @@ def method(
       vdisklab method --schema rank
     """
     if schema is not None:
-        print(dumps(_schema(schema)))
+        print(as_json(_schema(schema)))
         return
-    explanations = explanations_about(about)
-    if not explanations:
+    answer = explanations_about(about)
+    if not answer.numbers:
         titles = "; ".join(explanation.title for explanation in EXPLANATIONS)
         raise PlanError(f"there is no number called {about!r}", hint=f"known: {titles}")
-    emit(form, [method_table(explanations)], lambda: method_document(explanations))
+    print_answer(answer, tables(answer), form)
 
 
-def _schema(name: str) -> Schema:
-    if name not in DOCUMENTS:
-        raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(DOCUMENTS)}")
-    return document_schema(name)
+def _schema(name: str) -> object:
+    """The schema of the document `vdisklab.NAME/VERSION`. Raises PlanError for an unknown one."""
+    known = {
+        form.removeprefix("vdisklab.").partition("/")[0]: found
+        for form, found in schemas(documents()).items()
+    }
+    if name not in known:
+        raise PlanError(f"unknown document {name!r}", hint=f"known: {', '.join(known)}")
+    return known[name]

@@ -1,17 +1,38 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_answers import call, document
+from tests.unit.cli.test_answers import document
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.observations import SCORE_METRICS
+from vdisklab.answers.method import EXPLANATIONS
 from vdisklab.cli.method import method
 from vdisklab.errors import PlanError
-from vdisklab.views.documents.schemas import document_schema
-from vdisklab.views.explanations import EXPLANATIONS, method_page
+from vdisklab.results.model import METRICS
+from vdisklab.views.method import method_page
+
+ROOT = Path(__file__).parents[3]
+SCHEMAS: dict[str, Any] = json.loads((ROOT / "docs" / "schemas.json").read_text())
+EXPLAINED = {key for each in EXPLANATIONS for key in each.keys}
+PLAIN = {
+    # what was asked for, counted or recorded as it is
+    "value", "number", "position", "round", "rounds", "runs", "cells", "measured", "failed",
+    "measurements", "step", "all_judged", "groups", "unplaced", "disk_bytes", "room_bytes",
+    # `show` prints what observers counted
+    "flush_operations", "read_bytes", "read_operations", "write_bytes", "write_operations",
+    "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",
+    "host_cpu_seconds", "host_cpu_seconds_per_operation", "measured_seconds", "start", "offered",
+    "cpu", "steal", "device", "queue", "thread_cpu",
+}  # fmt: skip
+"""Numbers that need no explanation."""
 
 
 def said(*arguments: str) -> str:
@@ -31,70 +52,47 @@ def test_one_number_or_all() -> None:
 
 
 def test_the_schemas_of_documents_are_printed() -> None:
-    assert json.loads(said("--schema", "rank")) == document_schema("rank")
+    assert json.loads(said("--schema", "rank")) == SCHEMAS["vdisklab.rank/2"]
     with pytest.raises(PlanError, match="unknown document 'joy'"):
         said("--schema", "joy")
 
 
 def test_the_page_has_the_same_explanations() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "method.md").read_text()
+    page = (ROOT / "docs" / "method.md").read_text()
     assert method_page(page) == page, "run script/method-page"
 
 
-def schema_keys(name: str, rows: str) -> set[str]:
-    """The numbers in the rows of a published answer."""
-    form = document_schema(name)
-    items = form["properties"][rows]["items"]
-    if "$ref" in items:
-        items = form["$defs"][items["$ref"].rpartition("/")[2]]
-    return {
-        key for key, value in items["properties"].items() if "number" in str(value.get("type", ""))
-    }
-
-
-@pytest.mark.parametrize(("name", "rows"), [("claims", "claims"), ("published", "numbers")])
-def test_every_number_of_an_answer_is_explained(name: str, rows: str) -> None:
-    explained = {key for each in EXPLANATIONS for key in each.keys}
-    keys = schema_keys(name, rows)
-    assert keys
-    assert keys <= explained
-
-
-def numbers_of(form: object) -> set[str]:
-    """The names of all numbers in a schema, wherever they stand; the machine's facts are none."""
-    found: set[str] = set()
+def properties(form: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """All keys of a schema, wherever they stand; the machine's facts are none."""
     if isinstance(form, dict):
-        for key, value in form.get("properties", {}).items():
-            kind = str(value.get("type", ""))
-            if key != "host" and any(word in kind for word in ("number", "integer")):
-                found.add(key)
-        parts = (part for key, part in form.items() if key not in ("host", "HostFacts"))
-        found |= {name for part in parts for name in numbers_of(part)}
-    if isinstance(form, list):
-        found |= {name for part in form for name in numbers_of(part)}
-    return found
+        yield from form.get("properties", {}).items()
+        for key, part in form.items():
+            if key not in {"host", "HostFacts"}:
+                yield from properties(part)
+    elif isinstance(form, list):
+        for part in form:
+            yield from properties(part)
 
 
-@pytest.mark.parametrize(
-    "name", ["recommend", "audit", "table", "powercut", "plan", "density", "neighbour"]
-)
-def test_every_number_of_the_other_verbs_is_explained(name: str) -> None:
-    schema = document_schema(name)
-    explained = {key for each in EXPLANATIONS for key in each.keys}
-    asked = {"seed", "size_bytes", "rounds", "runtime", "ramp", "scale", "cpus", "memory_bytes",
-             "disks", "arc_bytes", "block"}  # fmt: skip
-    found = numbers_of(schema) - asked
-    assert found
-    assert found <= explained
+def is_number(form: Any) -> bool:  # noqa: ANN401
+    kinds = [form, *form.get("anyOf", ())]
+    return any(kind.get("type") in {"number", "integer"} for kind in kinds)
 
 
-@pytest.mark.usefixtures("database")
-def test_every_number_of_the_ranking_and_of_a_comparison_is_explained() -> None:
-    explained = {key for each in EXPLANATIONS for key in each.keys}
-    ranking = json.loads(call("rank", "--format", "json"))["cells"][0]
-    compared = json.loads(call("compare", "raw/none", "host", "--format", "json"))
-    for row in (ranking, compared["pairs"][0]["measures"][0]):
-        for key, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                plain = key.removesuffix("_low").removesuffix("_high")
-                assert key in explained or plain in explained, key
+def fields_of_diagnostics(kind: type[Diagnostic] = Diagnostic) -> Iterator[str]:
+    for below in kind.__subclasses__():
+        if dataclasses.is_dataclass(below):
+            yield from (field.name for field in dataclasses.fields(below))
+        yield from fields_of_diagnostics(below)
+
+
+def test_every_explained_key_exists() -> None:
+    known = {key for key, _ in properties(SCHEMAS)} | METRICS.keys() | SCORE_METRICS.keys()
+    known |= set(fields_of_diagnostics())
+    assert known >= EXPLAINED
+
+
+@pytest.mark.parametrize("form", SCHEMAS)
+def test_every_number_of_an_answer_is_explained(form: str) -> None:
+    found = {key for key, value in properties(SCHEMAS[form]) if key != "host" and is_number(value)}
+    assert found - PLAIN <= EXPLAINED

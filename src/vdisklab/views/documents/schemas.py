@@ -10,13 +10,12 @@ from datetime import datetime
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from vdisklab.views.documents import fleets, reports
+from vdisklab.views.documents import fleets
 from vdisklab.views.documents.conversion import TEXTS, Key, Limit, typed_keys
 
 DOCUMENTS: Mapping[str, type] = {
     "fleet-doctor": fleets.FleetDoctorDocument,
     "fleet-status": fleets.FleetStatusDocument,
-    "method": reports.MethodDocument,
 }
 """Every document by the NAME in its `format`, `vdisklab.NAME/VERSION`."""
 

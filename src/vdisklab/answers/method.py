@@ -1,4 +1,4 @@
-"""How each shown number is computed: one entry per kind, with its limits and its source.
+"""`method`: how each shown number is computed, with its limits and its source.
 
 docs/method.md lists the same entries, generated from here. Thresholds come from the code that
 uses them.
@@ -6,31 +6,62 @@ uses them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from vdisklab.analysis import search
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_ROUNDS
+from vdisklab.documents import Answer
 from vdisklab.path.adjacent import RULE as SIMPLEST
-from vdisklab.views.documents.reports import Explanation, ExplanationRow, MethodDocument
-from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a kind of number is computed."""
+
+    title: str
+    shown_by: Annotated[tuple[str, ...], "verbs"]
+    keys: Annotated[tuple[str, ...], "in JSON and CSV: keys, and metrics"]
+    how: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodAnswer(Answer):
+    """`vdisklab method`: how each number is computed."""
+
+    FORMAT = "vdisklab.method/2"
+
+    numbers: tuple[Explanation, ...]
+
+
+def explanations_about(word: str | None) -> MethodAnswer:
+    """The entries with the word in their title, keys or verbs; all for None."""
+    return MethodAnswer(
+        tuple(
+            entry
+            for entry in EXPLANATIONS
+            if word is None
+            or any(
+                word.lower() in name.lower() for name in (entry.title, *entry.keys, *entry.shown_by)
+            )
+        )
+    )
 
 
 def _entry(title: str, shown_by: str, keys: str, how: str, source: str) -> Explanation:
     """An entry; `shown_by` is separated by commas, `keys` by spaces."""
-    return Explanation(
-        title=title,
-        shown_by=tuple(verb.strip() for verb in shown_by.split(",")),
-        keys=tuple(keys.split()),
-        how=how,
-        source=source,
-    )
+    verbs = tuple(verb.strip() for verb in shown_by.split(","))
+    return Explanation(title, verbs, tuple(keys.split()), how, source)
 
 
 EXPLANATIONS = (
     _entry(
         "median",
         "rank, compare, table, recommend",
-        "a_median b_median METRIC",
+        "median",
         "The median over rounds. Each round has one run, which is one fresh attach of the disk; "
         "seconds within a run are not repetitions. Failed runs do not count, and missing values "
         "are not filled in.",
@@ -39,7 +70,7 @@ EXPLANATIONS = (
     _entry(
         "95 % interval of a median",
         "rank, compare",
-        "a_low a_high b_low b_high METRIC_low METRIC_high",
+        "low high method",
         f"From {ORDER_STATISTICS_FROM} rounds: the interpolated binomial interval, which assumes "
         f"nothing about the distribution. From {MIN_ROUNDS} rounds: Student's t on logarithms, "
         "which assumes log-normal values. With fewer rounds there is none.",
@@ -57,7 +88,7 @@ EXPLANATIONS = (
     _entry(
         "ratio",
         "rank, compare, claims, compare --published, recommend, audit",
-        "ratio ratio_low ratio_high pairs gain gain_low gain_high over_default",
+        "ratio low high pairs gain over_default",
         "exp of the mean log ratio within rounds, so that drift cancels; its interval is Student's "
         "t on those. For a claim, pairs and measures are averaged in each round first.",
         "analysis/paired_ratios.py, analysis/claim_verdicts.py",
@@ -73,7 +104,7 @@ EXPLANATIONS = (
     _entry(
         "rank",
         "rank, audit",
-        "rank rank_best rank_worst ranked_cells comparisons separated",
+        "place best worst rank_best rank_worst effect alpha comparisons separated",
         "Every pair of cells is tested on an additive model (cell + round) of the logarithms, at "
         "a family-wise error of 5 % (Holm). The best rank follows all cells shown to be better, "
         "the worst precedes all cells shown to be worse; 1–3 is a tie.",
@@ -82,7 +113,7 @@ EXPLANATIONS = (
     _entry(
         "may be the best",
         "rank, recommend, report",
-        "best cells competitors runner_up ties winner shared",
+        "best cells beaten runner_up ties shared resolution",
         "The paths that are not shown to be worse than another: with 95 % confidence one of them "
         "is the best. Each of c paths is tested against the others with Dunnett's limit for c - 1; "
         "the host, the null device and warm page caches do not compete. All share one noise, "
@@ -101,7 +132,7 @@ EXPLANATIONS = (
     _entry(
         "beaten in all (rank --pareto)",
         "rank --pareto, report",
-        "standing beaten_by shares measures",
+        "standing by shares measures",
         "A path is beaten if another is shown to be better in each measure (each at 5 %, corrected "
         "for the number of other paths). `cpu` is the host's CPU seconds per operation; a metric "
         "alone is the geometric mean of all measurements that have it. A path with a rate of zero "
@@ -148,7 +179,7 @@ EXPLANATIONS = (
     _entry(
         "shape",
         "compare --published",
-        "published published_ratio factor shape",
+        "published value factor shape",
         "A published number over its own baseline, as a fixed value, against your ratio to the "
         "same baseline. `differs` when the test shows a difference after Holm's correction.",
         "analysis/published.py",
@@ -216,7 +247,7 @@ EXPLANATIONS = (
     _entry(
         "best (run --find best)",
         "run",
-        "gap",
+        "",
         "A Gaussian process over the segments of paths predicts what was not measured. Each round "
         "has the leader and the cells that were best in random draws of it. The search ends when "
         f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
@@ -248,7 +279,7 @@ EXPLANATIONS = (
         "How long the installation took; by how much the image grew on the host's file system "
         "(st_blocks) and in its format's own map; the flushes that QEMU received. Ratios are of "
         "the medians of these times, without an interval.",
-        "views/medians.py",
+        "answers/table.py",
     ),
     _entry(
         "boots",
@@ -280,7 +311,7 @@ EXPLANATIONS = (
     _entry(
         "tie, and the path to take",
         "recommend, report, run, run --find, audit",
-        "winner ties path instead close",
+        "leader ties path close",
         "All paths that may be the best tie, and none of them is called the winner. The one to "
         "take is the leader, by the mean of its logarithms, or the simplest path that is shown to "
         "be at most 10 % behind the leader, at 5 % for all paths together: any other of the tie "
@@ -308,9 +339,8 @@ EXPLANATIONS = (
     _entry(
         "power cut",
         "rank, audit, powercut, recommend",
-        "power_cut_states power_cut_broken flushed_states flushed_broken unflushed_states "
-        "unflushed_broken states losses acknowledged possible post_recovery_states leaked_states "
-        "repaired_states wall_seconds",
+        "power_cut flushed unflushed judged lost states losses acknowledged possible "
+        "post_recovery_states leaked_states repaired_states wall_seconds",
         "States of the disk that a cut may leave: all possible ones, or a sample. A state is "
         "lost if an acknowledged write is. A test without a broken state is not a proof: after "
         "n states at most 3/n of all may lose data (95 %), and fewer than 20 give no verdict.",
@@ -335,6 +365,16 @@ EXPLANATIONS = (
         "docs/density.md",
     ),
     _entry(
+        "over hosts (--hosts)",
+        "rank --hosts, compare --hosts, recommend --hosts",
+        "hosts next_low next_high between a_better_on best_on peers",
+        "A host takes the place of a round: the ratio is that of the mean host. `next_low` and "
+        "`next_high` are the 95 % interval for another host of the fleet, `between` is the "
+        "standard deviation of log ratios between hosts without that of rounds. A host is compared "
+        "with its `peers`, which have the same facts.",
+        "docs/fleet.md",
+    ),
+    _entry(
         "duration and space",
         "plan",
         "seconds_estimated bytes_needed builds build_seconds guests guest_bytes",
@@ -344,53 +384,3 @@ EXPLANATIONS = (
         "campaign/estimate.py",
     ),
 )
-
-
-def explanations_about(word: str | None) -> tuple[Explanation, ...]:
-    """The entries with the word in their title, keys or verbs; all for None."""
-    if word is None:
-        return EXPLANATIONS
-    return tuple(
-        entry
-        for entry in EXPLANATIONS
-        if any(word.lower() in name.lower() for name in (entry.title, *entry.keys, *entry.shown_by))
-    )
-
-
-def method_table(entries: tuple[Explanation, ...]) -> Table[Explanation]:
-    """One row per kind of number."""
-    columns: tuple[Column[Explanation], ...] = (
-        Column("number", lambda entry: entry.title, folds=NAMES),
-        Column("how it is computed", lambda entry: entry.how, folds=WORDS),
-        Column("source", lambda entry: entry.source, folds=WORDS, spare=2),
-    )
-    note = (
-        "Each round measures every cell once, in random order; differences are taken within "
-        "rounds. docs/proofs.md has simulated coverage, error rates, power, and literature."
-    )
-    title = "How the numbers are computed"
-    return Table(title, columns, entries, (note,), kind=ExplanationRow, record=_row)
-
-
-def _row(entry: Explanation) -> ExplanationRow:
-    return ExplanationRow(
-        number=entry.title,
-        how=entry.how,
-        source=entry.source,
-        shown_by=", ".join(entry.shown_by),
-        keys=", ".join(entry.keys),
-    )
-
-
-def method_document(entries: tuple[Explanation, ...]) -> MethodDocument:
-    """The JSON form."""
-    return MethodDocument(numbers=entries)
-
-
-def method_page(page: str) -> str:
-    """docs/method.md with the entries between its two marks (`script/method-page` writes it)."""
-    before, start, rest = page.partition("<!-- explanations -->\n")
-    _, end, after = rest.partition("<!-- end of explanations -->")
-    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in EXPLANATIONS)
-    table = f"\n| number | how it is computed | source |\n|---|---|---|\n{''.join(rows)}\n"
-    return f"{before}{start}{table}{end}{after}"

@@ -1,0 +1,32 @@
+"""The answer of `method` as a table, on the terminal and in docs/method.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vdisklab.answers.method import EXPLANATIONS, Explanation, MethodAnswer
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
+
+
+def tables(answer: MethodAnswer) -> Iterator[Table[Explanation]]:
+    """One row per kind of number."""
+    columns: tuple[Column[Explanation], ...] = (
+        Column("number", lambda entry: entry.title, folds=NAMES),
+        Column("how it is computed", lambda entry: entry.how, folds=WORDS),
+        Column("source", lambda entry: entry.source, folds=WORDS, spare=2),
+    )
+    note = (
+        "Each round measures every cell once, in random order; differences are taken within "
+        "rounds. docs/proofs.md has simulated coverage, error rates, power, and literature."
+    )
+    title = "How the numbers are computed"
+    yield Table(title, columns, answer.numbers, (note,), kind=Explanation)
+
+
+def method_page(page: str) -> str:
+    """docs/method.md with the entries between its two marks (`script/method-page` writes it)."""
+    before, start, rest = page.partition("<!-- explanations -->\n")
+    _, end, after = rest.partition("<!-- end of explanations -->")
+    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in EXPLANATIONS)
+    table = f"\n| number | how it is computed | source |\n|---|---|---|\n{''.join(rows)}\n"
+    return f"{before}{start}{table}{end}{after}"
