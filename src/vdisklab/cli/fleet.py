@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -18,14 +19,16 @@ import typer
 from rich.console import Console
 
 from vdisklab.actions.planning import require_possible_paths
-from vdisklab.cli.shell.campaign_options import parse_words
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
+from vdisklab.cli.shell.options import Format, FormatOption
 from vdisklab.cli.shell.output import emit
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
 from vdisklab.plan.run_request import RunRequest
+from vdisklab.plan.settings import OptionRows, like, option
+from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT, WHOLE, Limits, several
 from vdisklab.results.address import parse_address, without_password
-from vdisklab.units import counted, parse_duration
+from vdisklab.units import counted
 from vdisklab.views.documents.fleets import (
     FleetDoctorDocument,
     FleetStatusDocument,
@@ -41,52 +44,70 @@ if TYPE_CHECKING:
 
 PANEL = VerbPanel.ELSEWHERE
 
-TLS_DIRECTORY = Path("/etc/vdisklab/fleet")
 NO_RESULT = 3
 """The exit status if a host never came or its command failed."""
 
-TlsOption = Annotated[
-    Path,
-    typer.Option(
-        "--tls",
-        metavar="DIR",
-        envvar="VDISKLAB_FLEET_TLS",
-        help="The directory with ca.pem and this end's certificate.",
-    ),
-]
-SchedulerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler",
+
+@dataclass(frozen=True, slots=True)
+class FleetRequest(OptionRows):
+    """Who of the fleet is meant, and how to reach it."""
+
+    scheduler: str | None = option(
+        TEXT,
+        "The scheduler, such as tls://db1 or tls://db1:8786.",
         metavar="ADDRESS",
         envvar="VDISKLAB_SCHEDULER",
-        help="The scheduler, such as tls://db1 or tls://db1:8786.",
-    ),
-]
-NameOption = Annotated[
-    str | None,
-    typer.Option("--as", metavar="NAME", help="The host's name.", show_default="its own"),
-]
-PortOption = Annotated[
-    int,
-    typer.Option(
-        "--port",
+    )
+    host: str | None = option(
+        TEXT, "The host's name.", flag="--as", metavar="NAME", shown="its own"
+    )
+    port: int = option(
+        WHOLE,
+        "Where the worker listens to the scheduler.",
+        0,
         metavar="PORT",
-        min=0,
-        max=65535,
-        help="Where the worker listens to the scheduler.",
-        show_default="any free one",
-    ),
-]
-ChosenOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--hosts",
+        shown="any free one",
+        limits=Limits(0, 65535),
+    )
+    hosts: tuple[str, ...] = option(
+        several(str, str),
+        "`all` connected workers, one by its name, or those with FACT=VALUE; can be repeated.",
         metavar="HOST",
-        help="`all` connected workers, one by its name, or those with FACT=VALUE; can be repeated.",
-        show_default="all",
-    ),
-]
+        shown="all",
+    )
+    give_up: float = option(
+        SECONDS, "Report a host that is away for this long.", 3600.0, metavar="TIME", shown="1h"
+    )
+    db: str | None = like("db")
+    directory: Path | None = option(FILE, "The hosts' work directory.", flag="--dir", metavar="DIR")
+    tls: Path = option(
+        FILE,
+        "The directory with ca.pem and this end's certificate.",
+        Path("/etc/vdisklab/fleet"),
+        metavar="DIR",
+        envvar="VDISKLAB_FLEET_TLS",
+    )
+
+    @property
+    def named_scheduler(self) -> str:
+        """The scheduler as the user named it. Raises PlanError if that was forgotten."""
+        if self.scheduler is None:
+            raise PlanError(
+                "no scheduler is named", hint="--scheduler tls://HOST, or set VDISKLAB_SCHEDULER"
+            )
+        return self.scheduler
+
+    @property
+    def address(self) -> str:
+        """The scheduler's complete address. Raises PlanError for one that is none."""
+        from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415 - an extra
+
+        return check_address(self.named_scheduler)
+
+    @property
+    def chosen(self) -> list[str]:
+        """The hosts by their names or facts."""
+        return list(self.hosts) or ["all"]
 
 
 def fleet() -> typer.Typer:
@@ -118,11 +139,12 @@ def certificates(
         print(file)
 
 
+@takes_settings(FleetRequest, "tls")
 def scheduler(
+    request: FleetRequest,
     listen: Annotated[
         str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")
     ] = "tls://0.0.0.0:8786",
-    tls: TlsOption = TLS_DIRECTORY,
 ) -> None:
     """Run the scheduler, which passes commands to the hosts; it stores nothing.
 
@@ -130,19 +152,15 @@ def scheduler(
 
     Example: vdisklab fleet scheduler --listen tls://10.0.0.1
     """
-    security = _security(tls, "scheduler")[0]
+    security = _security(request.tls, "scheduler")[0]
     from vdisklab.fleet.nodes import serve_scheduler  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
     asyncio.run(serve_scheduler(check_address(listen), security, _say))
 
 
-def worker(
-    scheduler_address: SchedulerOption = None,
-    name: NameOption = None,
-    port: PortOption = 0,
-    tls: TlsOption = TLS_DIRECTORY,
-) -> None:
+@takes_settings(FleetRequest, "scheduler", "host", "port", "tls")
+def worker(request: FleetRequest) -> None:
     """Run this host's worker, which measures when `vdisklab fleet run` says so.
 
     It does nothing while a campaign runs but say every five seconds that it is there. A signal
@@ -150,21 +168,11 @@ def worker(
 
     Example: vdisklab fleet worker --scheduler tls://db1 --as kvm7
     """
-    security, until = _security(tls, "worker")
+    security, until = _security(request.tls, "worker")
     from vdisklab.fleet.nodes import serve_worker  # noqa: PLC0415 - an extra
-    from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    own = _worker_name(name)
-    address = check_address(_named(scheduler_address))
-    asyncio.run(serve_worker(address, own, security, _say, port=port, until=until))
-
-
-def _named(scheduler_address: str | None) -> str:
-    if scheduler_address is None:
-        raise PlanError(
-            "no scheduler is named", hint="--scheduler tls://HOST, or set VDISKLAB_SCHEDULER"
-        )
-    return scheduler_address
+    own, port = _worker_name(request.host), request.port
+    asyncio.run(serve_worker(request.address, own, security, _say, port=port, until=until))
 
 
 def _worker_name(name: str | None) -> str:
@@ -176,11 +184,9 @@ def _worker_name(name: str | None) -> str:
     return own
 
 
+@takes_settings(FleetRequest, "scheduler", "host", "port", "tls")
 def unit(
-    scheduler_address: SchedulerOption = None,
-    name: NameOption = None,
-    port: PortOption = 0,
-    tls: TlsOption = TLS_DIRECTORY,
+    request: FleetRequest,
     of_scheduler: Annotated[
         bool, typer.Option("--of-scheduler", help="The scheduler's unit, not a worker's.")
     ] = False,
@@ -194,26 +200,17 @@ def unit(
     program = shutil.which("vdisklab") or sys.argv[0]
     command = [os.path.abspath(program), "fleet"]  # noqa: PTH100 - links stay
     if of_scheduler:
-        command += ["scheduler", "--listen", _named(scheduler_address)]
+        command += ["scheduler", "--listen", request.named_scheduler]
     else:
-        command += ["worker", "--scheduler", _named(scheduler_address)]
-        command += [] if name is None else ["--as", _worker_name(name)]
-        command += ["--port", str(port)] if port else []
-    command += ["--tls", os.path.abspath(tls)]  # noqa: PTH100
+        command += ["worker", "--scheduler", request.named_scheduler]
+        command += [] if request.host is None else ["--as", _worker_name(request.host)]
+        command += ["--port", str(request.port)] if request.port else []
+    command += ["--tls", os.path.abspath(request.tls)]  # noqa: PTH100
     print(systemd_unit(command, of_scheduler=of_scheduler), end="")
 
 
-def run(
-    context: typer.Context,
-    scheduler_address: SchedulerOption = None,
-    hosts: ChosenOption = None,
-    give_up: Annotated[
-        str,
-        typer.Option("--give-up", metavar="TIME", help="Report a host that is away for this long."),
-    ] = "1h",
-    db: DbOption = None,
-    tls: TlsOption = TLS_DIRECTORY,
-) -> int:
+@takes_settings(FleetRequest, "scheduler", "hosts", "give_up", "db", "tls")
+def run(request: FleetRequest, context: typer.Context) -> int:
     """Measure the same paths on many hosts: PATHS and options are those of `vdisklab run`.
 
     The same command continues what was interrupted. If you interrupt this one, the campaigns go on:
@@ -228,12 +225,11 @@ def run(
         vdisklab fleet run '{raw,qcow2}/none' --dir /srv/images --hosts kvm1
     """
     words = list(context.args)
-    url = _database(db)
+    url = _database(request.db)
     _require_possible(
         words, [name for parameter in context.command.params for name in parameter.opts]
     )
-    patience = parse_duration(give_up)
-    security = _security(tls, "client")[0]
+    security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
         CampaignRun,
         choose_members,
@@ -241,13 +237,12 @@ def run(
         members,
         task_of,
     )
-    from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(_named(scheduler_address))
+    address = request.address
     with connected(address, security) as client:
-        chosen = choose_members(members(client), hosts or ["all"])
+        chosen = choose_members(members(client), request.chosen)
     _say(f"{counted(len(chosen), 'host')}: {', '.join(chosen)}")
-    campaign = CampaignRun(chosen, task_of(words, url), patience, _say)
+    campaign = CampaignRun(chosen, task_of(words, url), request.give_up, _say)
     try:
         results = campaign.wait(address, security)
     except KeyboardInterrupt:
@@ -301,20 +296,16 @@ def _on_hosts(directory: Path | None) -> Path:
     return directory
 
 
-def status(
-    scheduler_address: SchedulerOption = None,
-    tls: TlsOption = TLS_DIRECTORY,
-    form: FormatOption = Format.TABLE,
-) -> None:
+@takes_settings(FleetRequest, "scheduler", "tls")
+def status(request: FleetRequest, form: FormatOption = Format.TABLE) -> None:
     """Show the hosts that are there, and the campaigns that run on them.
 
     Example: vdisklab fleet status --scheduler tls://db1
     """
-    security = _security(tls, "client")[0]
+    security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import connected, members  # noqa: PLC0415 - an extra
-    from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(_named(scheduler_address))
+    address = request.address
     with connected(address, security) as client:
         entries = tuple(map(_member_entry, members(client)))
     emit(
@@ -335,53 +326,41 @@ def _member_entry(member: FleetMember) -> MemberEntry:
     )
 
 
-def stop(
-    scheduler_address: SchedulerOption = None,
-    hosts: ChosenOption = None,
-    tls: TlsOption = TLS_DIRECTORY,
-) -> int:
+@takes_settings(FleetRequest, "scheduler", "hosts", "tls")
+def stop(request: FleetRequest) -> int:
     """Interrupt the campaigns: each host removes what it built, and keeps its results.
 
     Example: vdisklab fleet stop --scheduler tls://db1 --hosts kvm7
     """
-    security = _security(tls, "client")[0]
+    security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
         choose_members,
         connected,
         members,
         stop_hosts,
     )
-    from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    with connected(check_address(_named(scheduler_address)), security) as client:
-        chosen = choose_members(members(client), hosts or ["all"])
+    with connected(request.address, security) as client:
+        chosen = choose_members(members(client), request.chosen)
         answers = stop_hosts(client, chosen)
     for name in chosen:
         print(f"{name}: {answers.get(name, 'is not there')}")
     return 0 if len(answers) == len(chosen) else NO_RESULT
 
 
-def doctor(
-    scheduler_address: SchedulerOption = None,
-    db: DbOption = None,
-    directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="The hosts' work directory.")
-    ] = None,
-    tls: TlsOption = TLS_DIRECTORY,
-    form: FormatOption = Format.TABLE,
-) -> int:
+@takes_settings(FleetRequest, "scheduler", "db", "directory", "tls")
+def doctor(request: FleetRequest, form: FormatOption = Format.TABLE) -> int:
     """Check what a campaign needs on each host: versions, certificate, database, work directory,
     and that nothing is left of killed runs.
 
     Example: vdisklab fleet doctor --db postgresql://v@db1/v --dir /srv/images
     """
-    url = _database(db)
-    work_directory = None if directory is None else str(_on_hosts(directory))
-    security = _security(tls, "client")[0]
+    url = _database(request.db)
+    work_directory = None if request.directory is None else str(_on_hosts(request.directory))
+    security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import check_hosts, connected  # noqa: PLC0415 - an extra
-    from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    address = check_address(_named(scheduler_address))
+    address = request.address
     with connected(address, security) as client:
         checks = tuple(MemberCheck(**check) for check in check_hosts(client, url, work_directory))
     emit(

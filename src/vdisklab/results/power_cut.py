@@ -32,7 +32,7 @@ def outcome_words(outcome: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """The result of a control: a run for which it is known whether promises must be broken."""
+    """The result of a control: a run that is known to lose acknowledged writes, or to keep them."""
 
     name: str
     must_lose: bool
@@ -48,7 +48,7 @@ class ControlResult:
 
 @dataclass(frozen=True, slots=True)
 class Counterexample:
-    """The first state that broke a promise. `case` rebuilds it: `vdisklab powercut --replay`."""
+    """The first state with a loss. `case` rebuilds it: `vdisklab powercut --replay`."""
 
     case: str
     outcome: str
@@ -60,11 +60,11 @@ class PowerCut:
     """The verdict on one recorded run, or the reason why there is none (`failure`).
 
     `client` says when the client takes a write for durable, `access` how it reaches the disk.
-    `survives` is None when nothing was promised. `possible` counts the states that the disk model
-    allows, `states` the judged ones; `exhaustive` when these are all. `flushes` reached the disk
-    while the client wrote; in `afterlives` states QEMU wrote again after the recovery. Equal
-    `fingerprint`s mean the same test, on any machine. CrashVerdicts from one recording share its
-    `wall_seconds` in equal parts.
+    `survives` is None when no write was acknowledged as durable. `possible` counts the states that
+    the disk model allows, `states` the judged ones; `exhaustive` when these are all. `flushes`
+    reached the disk while the client wrote; in `afterlives` states QEMU wrote again after the
+    recovery. Equal `fingerprint`s mean the same test, on any machine. Verdicts from one recording
+    share its `wall_seconds` in equal parts.
     """
 
     id: str
