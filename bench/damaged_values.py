@@ -33,7 +33,7 @@ from typing import Any
 
 from fuzz_inputs import ROOT
 from machine import machine_facts, print_result
-from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.actions.export_data import import_campaigns
 from vdisklab.cli.shell.main import EXIT_BUG
 from vdisklab.cli.shell.main import main as run_verb
 from vdisklab.errors import DatabaseError

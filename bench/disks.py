@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pages import RESULTS
 from vdisklab import numbers
-from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.actions.export_data import import_campaigns
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.score import MEAN
 from vdisklab.answers.analysis import Analysis

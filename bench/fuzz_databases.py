@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fuzz_inputs import ROOT, Parser, write_file
 from fuzz_results import exported
-from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.actions.export_data import import_campaigns
 from vdisklab.cli.shell.main import EXIT_BUG
 from vdisklab.cli.shell.main import main as run_verb
 from vdisklab.errors import VdisklabError

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fuzz_inputs import ROOT, Parser, recorded, write_file
-from vdisklab.actions.import_results import read_file
+from vdisklab.actions.import_ import read_file
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.exchange import is_export, read_export

@@ -25,7 +25,7 @@ import numpy as np
 
 from machine import machine_facts, print_result
 from vdisklab import numbers
-from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.actions.export_data import import_campaigns
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.sums import relative_sums

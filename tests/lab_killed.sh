@@ -12,7 +12,7 @@ export STACKS="${STACKS:-md:level=5 zvol lvm lvmthin md:level=0 zfs:raid=raidz1 
 cat >/tmp/killed.py <<'P'
 import os, random, signal, sys, time
 from pathlib import Path
-from vdisklab.actions.leftovers import remove_leftovers
+from vdisklab.actions.clean import remove_leftovers
 from vdisklab.errors import VdisklabError
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import LocalHost

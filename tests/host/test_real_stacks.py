@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.leftovers import remove_leftovers
+from vdisklab.actions.clean import remove_leftovers
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vdisklab.actions.import_results import last_rounds, require_name
+from vdisklab.actions.import_ import last_rounds, require_name
 from vdisklab.errors import DamagedError, DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Origin, RunOutline

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.actions.leftovers import list_leftovers, remove_leftovers
+from vdisklab.actions.clean import list_leftovers, remove_leftovers
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.actions import campaign_files
+from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.options import DbOption
@@ -52,6 +52,6 @@ def export_data(
 
       vdisklab export-data numbers.csv --campaign 3f2a
     """
-    campaigns = campaign_files.export_data(database_url(db), file, campaign, raw=not without_raw)
+    campaigns = files.export_data(database_url(db), file, campaign, raw=not without_raw)
     if file != STDOUT:
         print(f"{file}: {counted(len(campaigns), 'campaign')}")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.actions import import_results
-from vdisklab.actions.campaign_files import exported_files, import_campaigns
+from vdisklab.actions.export_data import exported_files, import_campaigns
+from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.options import DbOption
@@ -87,7 +87,7 @@ def import_(
                 print("\n".join(_stored_lines(stored)))
             return
         url = database_url(db, create=True)
-        imported = import_results.import_files(url, inputs, name, into, measurement)
+        imported = import_files(url, inputs, name, into, measurement)
     more = len(imported.cells) - _NAMES_SHOWN
     shown = ", ".join(imported.cells[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
     print(f"imported into campaign {imported.campaign}: {shown} ({counted(imported.runs, 'run')})")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.actions.lab_runs import (
+from vdisklab.actions.lab import (
     Lab,
     choose_accelerator,
     describe_lab,

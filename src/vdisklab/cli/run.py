@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.actions.campaign_files import stream_of_runs
+from vdisklab.actions.export_data import stream_of_runs
 from vdisklab.actions.find_best import BestSearch, make_search
-from vdisklab.actions.lab_runs import ONLY_MEASURE
+from vdisklab.actions.lab import ONLY_MEASURE
 from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.export import can_export

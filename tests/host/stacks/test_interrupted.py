@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.leftovers import remove_leftovers
+from vdisklab.actions.clean import remove_leftovers
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import mounts_below

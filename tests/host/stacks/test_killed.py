@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.leftovers import remove_leftovers
+from vdisklab.actions.clean import remove_leftovers
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import Completed, LocalHost, PathArg
 from vdisklab.host.ledger import open_ledger

@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from tests.unit.guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
-from vdisklab.actions.leftovers import remove_leftovers
+from vdisklab.actions.clean import remove_leftovers
 from vdisklab.campaign.place import (
     GuestPlace,
     HostPlace,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.lab_runs import job_script
+from vdisklab.actions.lab import job_script
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_image import (

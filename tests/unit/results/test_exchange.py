@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from vdisklab.actions.campaign_files import export_data, exported_files, import_campaigns
+from vdisklab.actions.export_data import export_data, exported_files, import_campaigns
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, HostError, PlanError
 from vdisklab.path.cell import MeasuredCell

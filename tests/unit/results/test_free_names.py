@@ -16,7 +16,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.cli.test_advice import runs
-from vdisklab.actions.import_results import import_files
+from vdisklab.actions.import_ import import_files
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.results.store import open_store

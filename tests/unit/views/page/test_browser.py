@@ -16,7 +16,7 @@ from tests.conftest import in_ci
 from tests.unit.stored import stored
 from tests.unit.views.large import hostile, renamed, shapely, shapely_runs
 from vdisklab import numbers
-from vdisklab.actions.campaign_files import import_campaigns
+from vdisklab.actions.export_data import import_campaigns
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.report import report_on

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
-from vdisklab.actions.campaign_files import stream_of_runs
+from vdisklab.actions.export_data import stream_of_runs
 from vdisklab.errors import HostError
 from vdisklab.results.exchange import read_export
 

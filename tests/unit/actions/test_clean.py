@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.leftovers import list_leftovers, remove_leftovers
+from vdisklab.actions.clean import list_leftovers, remove_leftovers
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import CommandError, DirtyHostError
 from vdisklab.host.command import Host, LocalHost
