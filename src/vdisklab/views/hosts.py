@@ -132,7 +132,8 @@ def _class_sentence(group: HostClass) -> str:
             f"{group.name} ({hosts}): use {group.cell}; there {best.cell} is {size} the fleet's "
             f"path (p = {numbers.probability(best.p)})."
         )
-    also = f" or {len(group.ties) - 1} others that may be as good" if group.ties else ""
+    others = counted(len(group.ties) - 1, "other")
+    also = f" or {others} that may be as good" if group.ties else ""
     return (
         f"{group.name} ({hosts}): {group.cell}{also}; no path is shown to beat the fleet's there."
     )

@@ -277,6 +277,23 @@ def test_no_interval_and_no_option_is_broken_at_any_width(
     page.close()
 
 
+def test_what_is_folded_is_open_while_it_is_printed(watched: Watched) -> None:
+    page = watched.page
+    count = page.locator("details:not([open])").count()
+    assert count
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details:not([open])").count() == count
+
+
+def test_no_column_is_cut_on_a_desk(watched: Watched) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    widths = "[...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert max(page.evaluate(widths)) <= 0
+
+
 def test_print_leaves_the_controls_out(watched: Watched) -> None:
     page = watched.page
     page.emulate_media(media="print")

@@ -17,11 +17,22 @@
 
   // A link to a part that is folded opens it.
   function unfold() {
-    const target = location.hash && document.querySelector(location.hash + " > details");
+    const part = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = part && (part.matches("details") ? part : part.querySelector(":scope > details"));
     if (target) target.open = true;
   }
   window.addEventListener("hashchange", unfold);
   unfold();
+
+  // A printed page is whole: what is folded is open while it is printed.
+  let folded = [];
+  window.addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    for (const part of folded) part.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const part of folded) part.open = false;
+  });
 
   const loaded = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
 
