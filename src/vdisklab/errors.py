@@ -24,6 +24,7 @@ with 9 if a claim fails, with 10 if none fails but some could not be shown to ho
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -31,6 +32,9 @@ EXIT_CELLS_FAILED = 8
 EXIT_CLAIM_FAILS = 9
 EXIT_CLAIM_OPEN = 10
 EXIT_INTERRUPTED = 130
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that end vdisklab, after it has removed everything that it built."""
 
 
 class ReaderGoneError(Exception):

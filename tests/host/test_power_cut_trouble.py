@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from tests.host.namespaces import hold_elsewhere
-from vdisklab.errors import HostError, PowercutError, VdisklabError
+from vdisklab.errors import INTERRUPTS, HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere, mounts_below, read_mounts
 from vdisklab.host.syscalls import sync_filesystem
-from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.powercut import questions
 from vdisklab.powercut.client import ClientDisk, Load

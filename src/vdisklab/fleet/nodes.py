@@ -18,10 +18,9 @@ from distributed.comm import CommClosedError
 from distributed.core import rpc
 from distributed.security import Security
 
-from vdisklab.errors import HostError
+from vdisklab.errors import INTERRUPTS, HostError
 from vdisklab.fleet.host_campaign import host_facts, host_state, running, stop_here
 from vdisklab.fleet.quiet_settings import own_versions, version_difference
-from vdisklab.host.waiting import INTERRUPTS
 
 HEARTBEAT_SECONDS = 5.0
 """A worker says this often that it is there; Dask's own interval is half a second."""

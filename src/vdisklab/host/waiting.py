@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from vdisklab.errors import DirtyHostError, HostError, VdisklabError
+from vdisklab.errors import INTERRUPTS, DirtyHostError, HostError, VdisklabError
 from vdisklab.host.facts import SYSTEM, is_emulated
 
 KVM_DEVICE = Path("/dev/kvm")
@@ -24,9 +24,6 @@ _FACTOR: ContextVar[float | None] = ContextVar("factor", default=None)
 # The share of one CPU: looking at the 40 processes of a fio job takes 7 ms, and asking QEMU for its
 # counters 20 ms in the lab's emulated host.
 _LOOKING = 0.01
-
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that end vdisklab, after it has removed everything that it built."""
 
 
 def patience() -> float:

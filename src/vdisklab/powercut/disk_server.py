@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from vdisklab.errors import INTERRUPTS
 from vdisklab.host import syscalls
-from vdisklab.host.waiting import INTERRUPTS
 from vdisklab.powercut.write_log import LogWriter
 from vdisklab.units import SECTOR
 

@@ -17,6 +17,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from vdisklab.errors import (
+    INTERRUPTS,
     CommandTimeoutError,
     DirtyHostError,
     GuestTimeoutError,
@@ -29,7 +30,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.host.syscalls import keep_freed_memory
-from vdisklab.host.waiting import INTERRUPTS, longer_deadlines, patience, seconds_without_cpu
+from vdisklab.host.waiting import longer_deadlines, patience, seconds_without_cpu
 from vdisklab.powercut.crash_states import CrashState
 from vdisklab.powercut.examiner import Examiner, open_examiner
 from vdisklab.powercut.nbd import restarting_daemon

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import DirtyHostError, GuestError, HostError
+from vdisklab.errors import INTERRUPTS, DirtyHostError, GuestError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.waiting import (
-    INTERRUPTS,
     factor_of_machine,
     interrupts_held,
     longer_deadlines,

@@ -20,10 +20,7 @@ from vdisklab import __version__
 from vdisklab.cli.shell.named import Verb
 from vdisklab.cli.shell.standard_streams import open_standard_streams
 from vdisklab.cli.shell.verbs import PACKAGE, modules, verb_file, verb_files
-from vdisklab.errors import EXIT_INTERRUPTED, PlanError, ReaderGoneError, VdisklabError
-from vdisklab.host.command import Host, LocalHost
-from vdisklab.host.facts import fio_version, qemu_version
-from vdisklab.host.waiting import INTERRUPTS
+from vdisklab.errors import EXIT_INTERRUPTED, INTERRUPTS, PlanError, ReaderGoneError, VdisklabError
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
@@ -33,13 +30,18 @@ _WHOLE = "a whole number is expected"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        for line in version_lines(LocalHost()):
+        for line in version_lines():
             typer.echo(sanitise(line))
         raise typer.Exit
 
 
-def version_lines(host: Host) -> Iterator[str]:
+def version_lines() -> Iterator[str]:
     """The versions of vdisklab and of the programs that decide what is measured."""
+    # Imported late: the list of verbs is shown without them.
+    from vdisklab.host.command import LocalHost  # noqa: PLC0415
+    from vdisklab.host.facts import fio_version, qemu_version  # noqa: PLC0415
+
+    host = LocalHost()
     yield f"vdisklab {__version__}"
     yield f"QEMU {qemu_version(host) or 'not found'}"
     yield f"fio {fio_version(host) or 'not found'}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,12 @@ def test_a_new_verb_is_a_file_and_no_edit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_every_panel_has_verbs() -> None:
     assert {verb.panel for verb in verb_files()} == set(VerbPanel)
     assert {verb.name for verb in verb_files() if verb.is_group} == {"fleet", "lab"}
+
+
+def test_the_list_of_verbs_needs_no_pydantic() -> None:
+    """Importing it takes as long as all the rest of `vdisklab --help`."""
+    program = (
+        "import sys; from vdisklab.cli.shell.main import app_for; app_for(['--help'], {});"
+        "raise SystemExit('pydantic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
