@@ -1,0 +1,143 @@
+"""How many runs a race takes to "within 10 % of the best", and how often that is right.
+
+    bench/race.py [--replays 300] [--cells 13] [--only TEXT] [--json FILE]
+
+Races of simulated paths: cell + round + noise, with a standard deviation of 12 % of a run within
+its round and of 15 % of rounds. An answer is right if the leader is worse than the best by no more
+than the margin, or if a race without a decision states a bound that holds. `today` is what a user
+was told before: measure everything in 44 rounds. Prints JSON and the table of docs/proofs.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from machine import machine_facts
+from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.race import LOOKS, RaceState, race_state
+
+MARGIN = 0.1
+NOISE = 0.12
+DRIFT = 0.15
+TODAY = 44
+"""The rounds that were asked for to show a lead of 10 % among 13 paths."""
+
+World = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
+"""The true logarithms of the paths, and the noise of each."""
+
+
+def _noise(cells: int, noisy: int = 0) -> Floats:
+    noise = np.full(cells, NOISE)
+    noise[:noisy] *= math.sqrt(10)
+    return noise
+
+
+def _ahead(lead: float, cells: int) -> Floats:
+    truth = np.zeros(cells)
+    truth[0] = math.log1p(lead)
+    return truth
+
+
+WORLDS: Mapping[str, World] = {
+    "two groups, the better one close together": lambda _, cells: (
+        np.log(np.r_[np.linspace(1.0, 0.9, cells // 3), np.linspace(0.6, 0.3, cells - cells // 3)]),
+        _noise(cells),
+    ),
+    "random, standard deviation 20 %": lambda rng, cells: (
+        rng.normal(0, 0.2, cells),
+        _noise(cells),
+    ),
+    "the best 11 % ahead of equals": lambda _, cells: (_ahead(0.11, cells), _noise(cells)),
+    "all equal": lambda _, cells: (np.zeros(cells), _noise(cells)),
+    "11 % ahead, a third with ten times the variance": lambda rng, cells: (
+        np.roll(_ahead(0.11, cells), int(rng.integers(cells))),
+        _noise(cells, cells // 3),
+    ),
+    "11 % ahead, the best is among the noisy third": lambda _, cells: (
+        _ahead(0.11, cells),
+        _noise(cells, cells // 3),
+    ),
+}
+
+
+def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float]:
+    """The end of one race, its runs, and how much worse its leader is than the best (a share)."""
+    rng = np.random.default_rng(seed)
+    truth, noise = world(rng, cells)
+    logs = np.full((cells, 0), np.nan)
+    left, runs = list(range(cells)), 0
+    while True:
+        column = np.full(cells, np.nan)
+        column[left] = (
+            truth[left] + rng.normal(0, DRIFT) + rng.normal(0, 1, len(left)) * noise[left]
+        )
+        logs, runs = np.column_stack([logs, column]), runs + len(left)
+        if logs.shape[1] in LOOKS:
+            state = race_state(logs, MARGIN)
+            left = list(state.left)
+            if state.ended:
+                return state, runs, float(math.expm1(truth.max() - truth[state.leader]))
+
+
+def is_right(state: RaceState, behind: float) -> bool:
+    """True if what the race says of its leader is true."""
+    bound = MARGIN if state.decided else (state.behind or 0.0)
+    return behind <= bound + 1e-9
+
+
+def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
+    """Mean runs, the share of right answers, of decisions, and the saving over `today`."""
+    ends = [race(world, cells, seed) for seed in range(replays)]
+    runs = float(np.mean([count for _, count, _ in ends]))
+    return {
+        "replays": replays,
+        "runs": round(runs, 1),
+        "right": sum(is_right(state, behind) for state, _, behind in ends) / replays,
+        "decided": sum(state.decided for state, _, _ in ends) / replays,
+        "share_of_today": round(runs / (TODAY * cells), 3),
+    }
+
+
+def table(worlds: Mapping[str, Mapping[str, float]]) -> str:
+    """The results as Markdown."""
+    lines = ["| world | runs | right | decided |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {found['runs']:.0f} | {found['right']:.1%} | {found['decided']:.0%} |"
+        for name, found in worlds.items()
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Simulates all worlds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replays", type=int, default=300)
+    parser.add_argument("--cells", type=int, default=13)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json", type=Path)
+    wanted = parser.parse_args()
+    found = {
+        name: simulate(world, wanted.cells, wanted.replays)
+        for name, world in WORLDS.items()
+        if wanted.only in name
+    }
+    record = {"machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found}
+    if wanted.json is not None:
+        wanted.json.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""A race: which path is within a margin of the best, in as few runs as the noise allows.
+
+Each round measures every path that is left. At planned looks a path is dropped if the leader is
+ahead of it and it cannot be better than the leader by more than the margin. The race ends when only
+the leader is left: no other path can be better by more than the margin.
+
+Sources: sequential comparison with elimination (Paulson, Annals of Mathematical Statistics 35,
+1964); an indifference zone, whose boundary drops paths that trail by less than their noise (Kim &
+Nelson, ACM TOMACS 11, 2001); many arms and looks (Magirr, Jaki & Whitehead, Biometrika 99, 2012).
+The boundary is a one-sided Dunnett test against all paths of the start, at a level that grows with
+the rounds. LEVEL and GROWTH were chosen by simulation with the noise rules of `pair_noise`
+(`bench/race.py`).
+
+Pure: numbers in, the paths that are left out. All looks are repeated from the numbers, so an
+interrupted race goes on as if nothing had happened.
+
+Matrices are cells x rounds of logarithms, negated for latencies so that more is better; NaN where
+nothing was measured. Paths are named by their rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from vdisklab.analysis.additive import fit, usable
+from vdisklab.analysis.best import KEPT_BACK, dunnett
+from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.pair_noise import more_rounds, pair_noise
+
+LOOKS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 37, 43, 49, 55, 60)
+"""The rounds after which paths may be dropped."""
+
+MOST_ROUNDS = LOOKS[-1]
+
+LEVEL = 0.01
+GROWTH = 0.25
+"""The level of the look after round b is LEVEL x (b / MOST_ROUNDS) ** GROWTH for an error of 5 %;
+proportionally more or less for another error."""
+
+ERROR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RaceState:
+    """Where a race stands.
+
+    `left` are the rows that are still measured, the `leader` first. `behind` is the share by which
+    the leader may be worse than the best of them, with 1 - `alpha`: 0.1 is 10 %; None before the
+    first look, and infinite while nothing bounds it. `best` is True if every other path is shown to
+    be worse, not only to be better by no more than the margin.
+    """
+
+    left: tuple[int, ...]
+    leader: int
+    behind: float | None
+    best: bool
+    rounds: int
+    margin: float
+    alpha: float
+
+    @property
+    def decided(self) -> bool:
+        """True when one path is left."""
+        return len(self.left) == 1
+
+    @property
+    def ended(self) -> bool:
+        """True when it is decided, or has no look left."""
+        return self.decided or self.rounds >= MOST_ROUNDS
+
+
+def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
+    """Where a race among all rows stands after the rounds (columns) that were measured.
+
+    `margin` is a share (0.1: 10 %). A row without a number in three rounds cannot lead, nor be
+    dropped for it; it is left while others are compared.
+    """
+    cells, rounds = logs.shape
+    left = np.arange(cells)
+    behind: float | None = None
+    best = True
+    leader = int(np.argmax(_means(logs))) if rounds else 0
+    for look in (count for count in LOOKS if count <= rounds):
+        step = _look(logs[:, :look], left, math.log1p(margin), level(look, alpha), cells - 1)
+        if step is None:
+            continue
+        leader, left, behind, strictly = step
+        best &= strictly
+        if len(left) == 1:
+            break
+    others = tuple(row for row in left.tolist() if row != leader)
+    return RaceState((leader, *others), leader, behind, best, rounds, margin, alpha)
+
+
+def level(rounds: int, alpha: float = ERROR) -> float:
+    """The error of one look's comparison of the leader with all others."""
+    return float(alpha / ERROR * LEVEL * (rounds / MOST_ROUNDS) ** GROWTH)
+
+
+def _look(
+    logs: Floats, left: npt.NDArray[np.intp], margin: float, error: float, others: int
+) -> tuple[int, npt.NDArray[np.intp], float, bool] | None:
+    """The leader, the rows that stay, how far the leader may be behind them, and whether all that
+    were dropped are shown to be worse; None if fewer than two rows can be compared."""
+    model = fit(logs, usable(logs))
+    place = {row: at for at, row in enumerate(model.rows.tolist())}
+    known = np.array([row for row in left.tolist() if row in place], dtype=np.intp)
+    if len(known) < 2:
+        return None
+    at = np.array([place[row] for row in known.tolist()], dtype=np.intp)
+    noise = pair_noise(model, np.arange(len(model.rows)))
+    effect = np.round(model.effect[at], 12)
+    first = int(np.argmax(effect))
+    deviation, freedom = noise.between(np.full(len(at), at[first]), at)
+    limit = deviation * [
+        _critical(round(error, 9), others, int(count), logs.shape[1]) for count in freedom
+    ]
+    lead = effect[first] - effect
+    rivals = np.arange(len(at)) != first
+    dropped = rivals & (lead >= np.maximum(0.0, limit - margin))
+    stay = rivals & ~dropped
+    behind = float(np.max((limit - lead)[stay if stay.any() else rivals]))
+    unknown = np.array([row for row in left.tolist() if row not in place], dtype=np.intp)
+    kept = np.sort(np.concatenate([known[~dropped], unknown]))
+    strictly = bool((lead > limit)[dropped].all())
+    return int(known[first]), kept, max(0.0, math.expm1(min(behind, 700.0))), strictly
+
+
+def _means(logs: Floats) -> Floats:
+    """The mean of each row over its rounds; minus infinity without any."""
+    count = np.isfinite(logs).sum(axis=1)
+    total = np.where(np.isfinite(logs), logs, 0.0).sum(axis=1)
+    return np.where(count, total / np.maximum(count, 1), -np.inf)
+
+
+@lru_cache(maxsize=8192)
+def _critical(error: float, others: int, freedom: int, rounds: int) -> float:
+    """The lead in standard errors that any of the others reaches by chance with this probability.
+
+    A part of the error is kept back for noise that `pair_noise` cannot detect, as in `best`.
+    """
+    allowed = error * (1 - KEPT_BACK / more_rounds(rounds))
+    low, high = 0.0, 1.0
+    while dunnett(high, others, freedom) > allowed:
+        low, high = high, 2 * high
+    for _ in range(24):
+        middle = (low + high) / 2
+        low, high = (low, middle) if dunnett(middle, others, freedom) <= allowed else (middle, high)
+    return float(high)

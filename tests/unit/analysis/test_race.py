@@ -1,0 +1,97 @@
+"""The race: drops, ends, and what it says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from race import WORLDS, is_right, race
+from vdisklab.analysis.observations import Floats
+from vdisklab.analysis.race import LOOKS, MOST_ROUNDS, level, race_state
+
+
+def logs(truth: list[float], rounds: int, noise: float = 0.02, seed: int = 1) -> Floats:
+    rng = np.random.default_rng(seed)
+    table = np.log(truth)[:, None] + rng.normal(0, 0.3, rounds) + rng.normal(0, noise, (4, rounds))
+    return np.asarray(table)
+
+
+CLEAR = [100.0, 60.0, 50.0, 30.0]
+CLOSE = [100.0, 97.0, 50.0, 30.0]
+
+
+def test_nothing_is_said_before_the_first_look() -> None:
+    state = race_state(logs(CLEAR, 2), 0.1)
+    assert (state.left, state.behind, state.ended) == ((0, 1, 2, 3), None, False)
+
+
+def test_a_clear_race_ends_at_the_first_look_and_names_the_best() -> None:
+    state = race_state(logs(CLEAR, LOOKS[0]), 0.1)
+    assert (state.left, state.decided, state.best) == ((0,), True, True)
+
+
+def test_within_the_margin_is_decided_and_not_called_the_best() -> None:
+    state = race_state(logs(CLOSE, 12, noise=0.05), 0.1)
+    assert state.decided
+    assert not state.best
+
+
+def test_a_smaller_margin_needs_more_rounds() -> None:
+    table = logs(CLOSE, 5, noise=0.05)
+    assert len(race_state(table, 0.3).left) <= len(race_state(table, 0.01).left)
+    assert len(race_state(table, 0.01).left) == 2
+    assert race_state(table, 0.01).behind is not None
+
+
+def test_later_rounds_do_not_bring_back_who_was_dropped() -> None:
+    table = logs(CLEAR, 9)
+    for rounds in range(3, 10):
+        assert race_state(table[:, :rounds], 0.1).left == (0,)
+
+
+def test_an_interrupted_race_goes_on_as_if_it_had_not_been() -> None:
+    table = logs(CLOSE, 10, noise=0.2)
+    dropped = table.copy()
+    for look in LOOKS:
+        if look < 10:
+            left = race_state(table[:, :look], 0.1).left
+            dropped[[row for row in range(4) if row not in left], look:] = np.nan
+    assert race_state(dropped, 0.1).left == race_state(table, 0.1).left
+
+
+def test_a_path_without_numbers_is_neither_leader_nor_dropped() -> None:
+    table = logs(CLEAR, 4)
+    table[0] = np.nan
+    state = race_state(table, 0.1)
+    assert state.leader == 1
+    assert set(state.left) == {0, 1}
+
+
+def test_order_of_paths_does_not_matter() -> None:
+    table = logs(CLOSE, 7, noise=0.1)
+    turned = race_state(table[::-1], 0.1)
+    assert {3 - row for row in turned.left} == set(race_state(table, 0.1).left)
+
+
+def test_a_race_has_an_end() -> None:
+    state = race_state(logs([100.0] * 4, MOST_ROUNDS, noise=3.0), 0.1)
+    assert state.ended
+    assert not state.decided
+    assert state.behind is not None
+    assert state.behind > 0.1
+
+
+def test_the_level_grows_and_stays_below_the_error() -> None:
+    levels = [level(look) for look in LOOKS]
+    assert levels == sorted(levels)
+    assert levels[-1] == pytest.approx(0.01)
+    assert level(60, 0.1) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("name", sorted(WORLDS))
+def test_a_few_simulated_races_are_right(name: str) -> None:
+    ends = [race(WORLDS[name], 8, seed) for seed in range(6)]
+    assert sum(is_right(state, behind) for state, _, behind in ends) >= 5
+    assert all(math.isfinite(behind) for _, _, behind in ends)
