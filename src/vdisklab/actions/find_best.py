@@ -13,6 +13,7 @@ import numpy as np
 from vdisklab.analysis.best import competitors
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.path_model import PathModel
+from vdisklab.analysis.race import ERROR, MOST_ROUNDS, RaceOutcome, RaceState, race_state
 from vdisklab.analysis.score import ROLE_SETS, add_scores
 from vdisklab.analysis.search import (
     ATTEMPTS,
@@ -46,6 +47,9 @@ from vdisklab.results.model import METRICS, Campaign, Direction
 from vdisklab.results.store import Store
 from vdisklab.units import format_duration
 from vdisklab.workload.registry import directions_of
+
+RACE_UP_TO = 20
+"""Up to this many paths all are raced; of more, a model of their segments chooses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +90,16 @@ class _Known:
     def runs(self) -> int:
         return int(np.isfinite(self.logs).sum())
 
+    def race(self, alpha: float) -> RaceState | None:
+        """The state of a race of the rows that were not given up; None if none has a number."""
+        rows = [row for row in range(len(self.logs)) if row not in self.out]
+        if not np.isfinite(self.logs[rows]).any():
+            return None
+        state = race_state(self.logs[rows], self.margin, alpha)
+        return replace(
+            state, left=tuple(rows[row] for row in state.left), leader=rows[state.leader]
+        )
+
     def state(self, contest: _Contest, rules: Rules) -> SearchState | None:
         """The state of the search; None if no cell is left that has a number."""
         if not np.isfinite(np.delete(self.logs, sorted(self.out), axis=0)).any():
@@ -109,6 +123,8 @@ class BestSearch:
     metric: str
     began: float
     renews_guests: bool = True
+    alpha: float = ERROR
+    race_up_to: int = RACE_UP_TO
 
     def narrow(
         self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
@@ -140,7 +156,7 @@ class BestSearch:
         always = set(limit.needed)
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         contest = _Contest.among(tuple(fingerprint))
-        allowed = self.most_rounds * len(contest.cells)
+        allowed = self._allowed(contest)
 
         def choose(round: int) -> Collection[str]:
             numbers = Loaded(
@@ -150,21 +166,46 @@ class BestSearch:
             )
             known = self._known(contest, numbers, round)
             affordable = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
-            if round == 1 or known.waits:
+            if self._races(contest):
+                rows = self._still_racing(contest, known, campaign, round, affordable)
+            elif round == 1 or known.waits:
                 rows = first_cells(contest.levels, min(affordable, allowed))
             else:
                 state = known.state(contest, self.rules)
                 if state is None:
-                    raise PlanError(
-                        f"no guest path has the measure {self.metric!r} after round {round - 1}",
-                        hint=f"see what failed: `vdisklab runs {campaign}`. Scores relate to the "
-                        "baseline, so if only that failed, choose another --metric or --baseline",
-                    )
+                    raise self._nothing_measured(campaign, round)
                 rows = next_cells(state, known.runs, min(affordable, allowed - known.runs))
             chosen = {fingerprint[contest.cells[row]] for row in rows}
             return chosen | always if chosen else chosen
 
         return choose
+
+    def _still_racing(
+        self, contest: _Contest, known: _Known, campaign: str, round: int, affordable: float
+    ) -> tuple[int, ...]:
+        """The rows of a race's next round; none if it has ended, or the budget lacks a round."""
+        rows: tuple[int, ...] = tuple(range(len(contest.cells)))
+        if round > 1 and not known.waits:
+            found = known.race(self.alpha)
+            if found is None:
+                raise self._nothing_measured(campaign, round)
+            rows = () if found.ended or round > self.most_rounds else found.left
+        return rows if len(rows) <= affordable else ()
+
+    def _nothing_measured(self, campaign: str, round: int) -> PlanError:
+        return PlanError(
+            f"no guest path has the measure {self.metric!r} after round {round - 1}",
+            hint=f"see what failed: `vdisklab runs {campaign}`. Scores relate to the baseline, so "
+            "if only that failed, choose another --metric or --baseline",
+        )
+
+    def _races(self, contest: _Contest) -> bool:
+        """True for few cells: each can be measured in every round."""
+        return len(contest.cells) <= self.race_up_to
+
+    def _allowed(self, contest: _Contest) -> int:
+        """The largest number of runs of a search."""
+        return min(self.most_rounds, SEARCH_ROUNDS) * len(contest.cells)
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
         """What is left of the budget."""
@@ -174,13 +215,15 @@ class BestSearch:
             {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)},
         )
 
-    def outcome(self, numbers: Loaded) -> Outcome | None:
-        """The best cell after all measured rounds, and why the search ended.
+    def outcome(self, numbers: Loaded) -> Outcome | RaceOutcome | None:
+        """The best cell after all measured rounds, and why the search or the race ended.
 
         None if nothing was measured in a guest.
         """
         contest = _Contest.among(numbers.campaigns[0].cells)
         known = self._known(contest, numbers, None)
+        if self._races(contest):
+            return self._race_outcome(contest, known)
         state = known.state(contest, self.rules)
         if state is None:
             return None
@@ -188,7 +231,7 @@ class BestSearch:
         seen = np.flatnonzero(np.isfinite(known.logs).any(axis=1))
         # With one measured path the model only knows that path, and the others are guesses.
         leader = state.leader if len(seen) > 1 else int(seen[0])
-        allowed = self.most_rounds * len(contest.cells)
+        allowed = self._allowed(contest)
         return Outcome(
             best=contest.cells[leader],
             probability=state.probability,
@@ -204,6 +247,31 @@ class BestSearch:
             cells=len(contest.cells),
             measured=len(seen),
             failed=len(known.out),
+        )
+
+    def _race_outcome(self, contest: _Contest, known: _Known) -> RaceOutcome | None:
+        """What a race has shown; None if nothing was measured in a guest."""
+        state = known.race(self.alpha)
+        if state is None:
+            return None
+        limited = math.isfinite(self.budget) and state.rounds < self.most_rounds
+        return RaceOutcome(
+            best=contest.cells[state.leader],
+            as_good=contest.named(state.left[1:]),
+            behind=state.behind,
+            proven=state.decided and state.best,
+            ended=Ended.FOUND
+            if state.decided
+            else Ended.OUT_OF_BUDGET
+            if limited
+            else Ended.OUT_OF_ROUNDS,
+            rounds=state.rounds,
+            margin=known.margin,
+            alpha=self.alpha,
+            cells=len(contest.cells),
+            measured=int(np.isfinite(known.logs).any(axis=1).sum()),
+            failed=len(known.out),
+            step=known.step,
         )
 
     def _ended(self, state: SearchState, *, used_up: bool) -> Ended:
@@ -335,11 +403,12 @@ def make_search(request: RunRequest) -> BestSearch | None:
         return None
     return BestSearch(
         rules=Rules(request.within or DEFAULT_MARGIN, every_cell=request.every_path),
-        most_rounds=request.rounds or SEARCH_ROUNDS,
+        most_rounds=request.rounds or MOST_ROUNDS,
         budget=math.inf if request.budget is None else request.budget,
         needs=with_default(request.need, unsafe=request.unsafe),
         metric=request.metric or DEFAULT_METRIC,
         began=time.monotonic(),
+        alpha=ERROR if request.confidence is None else 1 - request.confidence,
     )
 
 

@@ -31,6 +31,8 @@ from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import KEPT_BACK, dunnett
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
+from vdisklab.analysis.search import Ended
+from vdisklab.path.cell import MeasuredCell
 
 LOOKS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 37, 43, 49, 55, 60)
 """The rounds after which paths may be dropped."""
@@ -72,6 +74,35 @@ class RaceState:
     def ended(self) -> bool:
         """True when it is decided, or has no look left."""
         return self.decided or self.rounds >= MOST_ROUNDS
+
+
+@dataclass(frozen=True, slots=True)
+class RaceOutcome:
+    """The result of a race: no path is better than `best` by more than `margin`, if it `decided`.
+
+    `as_good` are the other paths that are left without a decision; `best` is worse than the best of
+    them by no more than the share `behind`, None if nothing bounds it. `proven` is True if every
+    other path is shown to be worse. Of the `cells` that compete, `measured` have numbers and
+    `failed` were given up. `step` is the metric's step if the margin is that step.
+    """
+
+    best: MeasuredCell
+    as_good: tuple[MeasuredCell, ...]
+    behind: float | None
+    proven: bool
+    ended: Ended
+    rounds: int
+    margin: float
+    alpha: float
+    cells: int
+    measured: int
+    failed: int
+    step: float | None = None
+
+    @property
+    def decided(self) -> bool:
+        """True if only one path is left."""
+        return not self.as_good
 
 
 def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:

@@ -33,7 +33,7 @@ from vdisklab.plan.settings import Panel
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
-from vdisklab.views.run import next_step, ranking_after_search, search_effort, search_sentences
+from vdisklab.views.run import found_sentences, next_step, ranking_after_search, search_effort
 
 PANEL = VerbPanel.MEASURE
 
@@ -129,7 +129,7 @@ def _print_answers(
     if outcome is not None:
         runs = len(store.finished(campaigns[0]))
         found = (outcome.best, *outcome.as_good)
-        _say(console, search_sentences(outcome))
+        _say(console, found_sentences(outcome))
         _say(console, loss_sentences(found, analysis.verdicts))
         _say(console, [search_effort(runs, outcome.measured, outcome.cells)])
     if ONLY_MEASURE in os.environ:

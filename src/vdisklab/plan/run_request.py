@@ -28,8 +28,14 @@ from vdisklab.plan.value_kinds import (
 SEARCH_ROUNDS = 20
 """Default limit of a search: as many runs as this many rounds of all cells."""
 
-DEFAULT_MARGIN = 0.03
+RACE_ROUNDS = 60
+"""Default limit of a race, which measures all paths that are left in every round."""
+
+DEFAULT_MARGIN = 0.1
 """A path that is worse than the best by less than this share counts as good as the best."""
+
+
+DEFAULT_CONFIDENCE = 0.95
 
 
 class SearchFor(StrEnum):
@@ -85,7 +91,8 @@ class RunRequest(MeasureRequest):
     )
     find: SearchFor | None = _search_setting(
         one_of(SearchFor),
-        "Measure only paths that may be the best, judged from the segments that paths share.",
+        "Measure only paths that may still be the best, and stop when one is shown to be within "
+        "--within of it.",
         metavar="best",
     )
     within: float | None = _setting_of_find(
@@ -93,6 +100,12 @@ class RunRequest(MeasureRequest):
         "With --find: a path that is worse than the best by less than this is good enough.",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
+    )
+    confidence: float | None = _setting_of_find(
+        PERCENTAGE,
+        "With --find: how sure that must be.",
+        metavar="SHARE",
+        default=DEFAULT_CONFIDENCE,
     )
     budget: float | None = _setting_of_find(
         SECONDS,
@@ -143,7 +156,7 @@ class RunRequest(MeasureRequest):
         if self.here:
             campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)
         if self.find is not None and self.rounds is None:
-            campaign = replace(campaign, rounds=SEARCH_ROUNDS)
+            campaign = replace(campaign, rounds=RACE_ROUNDS)
         return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
 
     def _require_place_only(self) -> None:

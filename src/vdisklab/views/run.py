@@ -9,6 +9,7 @@ from typing import assert_never
 
 from vdisklab.analysis.candidates import simplest
 from vdisklab.analysis.intervals import MIN_ROUNDS
+from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.search import Ended, Outcome
 from vdisklab.units import counted, named
@@ -23,6 +24,45 @@ def next_step(path: str | None, db: str | None, campaign: str | None) -> str:
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: vdisklab report{chosen}{place}"
     return see if path is None else f"{see}; paste it: vdisklab export {path}{place}"
+
+
+def found_sentences(outcome: Outcome | RaceOutcome) -> Iterator[str]:
+    """What a search or a race for the best path found."""
+    if isinstance(outcome, RaceOutcome):
+        yield from race_sentences(outcome)
+    else:
+        yield from search_sentences(outcome)
+
+
+def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
+    """The path to use and how sure that is; without a decision what is left, and what it costs."""
+    after = f"after {counted(outcome.rounds, 'round')}"
+    sure = f"{1 - outcome.alpha:.0%} sure"
+    if outcome.measured == 1:
+        yield (
+            f"Only {outcome.best} of {counted(outcome.cells, 'path')} has numbers ({after}), so "
+            "there is nothing to compare it with."
+        )
+    elif outcome.proven:
+        yield f"Use {outcome.best}: it is the best ({sure}), {after}."
+    elif outcome.decided:
+        yield (
+            f"Use {outcome.best}: no other path is better by more than {_margin(outcome)} "
+            f"({sure}), {after}."
+        )
+    else:
+        yield f"No decision yet: {outcome.best} leads {after}."
+        others = named(outcome.as_good)
+        if outcome.behind is None:
+            yield f"These may be better, and nothing says by how much: {others}."
+        else:
+            yield f"These may be better, by at most {outcome.behind:.0%} ({sure}): {others}."
+        if outcome.ended is Ended.OUT_OF_BUDGET:
+            yield "The budget ran out. The same command with a larger --budget continues."
+        else:
+            yield "The limit of rounds was reached. More --rounds or a longer --runtime decide."
+    if outcome.failed:
+        yield f"{counted(outcome.failed, 'path')} failed and did not compete."
 
 
 def search_sentences(outcome: Outcome) -> Iterator[str]:
@@ -58,9 +98,16 @@ def search_sentences(outcome: Outcome) -> Iterator[str]:
         )
 
 
-def ranking_after_search(outcome: Outcome, ranking: Ranking) -> str | None:
-    """Why the ranking does not say the same as the search; None if it does."""
+def ranking_after_search(outcome: Outcome | RaceOutcome, ranking: Ranking) -> str | None:
+    """Why the ranking does not say the same as the search or race; None if it does."""
     best = ranking.best
+    if isinstance(outcome, RaceOutcome):
+        if best is None or best.alone or not outcome.decided:
+            return None
+        return (
+            "The ranking asks which path is the best of all, and that takes more rounds; the race "
+            f"asked only for one within {_margin(outcome)} of it."
+        )
     if best is None or (best.leader, best.alone) == (outcome.best, outcome.alone):
         return None
     if all(row.cell != outcome.best for row in ranking.rows):
@@ -103,7 +150,7 @@ def _why_it_ended(outcome: Outcome) -> Iterator[str]:
             assert_never(outcome.ended)
 
 
-def _margin(outcome: Outcome) -> str:
+def _margin(outcome: Outcome | RaceOutcome) -> str:
     return f"{outcome.margin:.0%}" if outcome.step is None else f"the step of {outcome.step:g}"
 
 

@@ -19,8 +19,9 @@ from vdisklab.actions.find_best import (
 )
 from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.search import Ended, Rules
+from vdisklab.analysis.search import Ended, Outcome, Rules
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import load
 from vdisklab.answers.rank import rank_cells
@@ -40,7 +41,12 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths, silent
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
-from vdisklab.views.run import ranking_after_search, search_effort, search_sentences
+from vdisklab.views.run import (
+    found_sentences,
+    ranking_after_search,
+    search_effort,
+    search_sentences,
+)
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -54,7 +60,14 @@ def plan() -> CampaignPlan:
 
 
 def search(metric: str = "overall", budget: float = math.inf, rounds: int = 20) -> BestSearch:
-    made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, rounds=rounds))
+    """A search by the model, whatever the number of paths."""
+    made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, rounds=rounds, within=0.03))
+    assert made is not None
+    return dataclasses.replace(made, budget=budget, race_up_to=0)
+
+
+def racing(budget: float = math.inf, within: float | None = None) -> BestSearch:
+    made = make_search(RunRequest(find=SearchFor.BEST, within=within))
     assert made is not None
     return dataclasses.replace(made, budget=budget)
 
@@ -108,6 +121,62 @@ def test_a_search_reads_earlier_rounds_and_ends_when_one_is_the_best(
     assert names(plan, choose(5)) == set()
 
 
+def test_few_paths_are_raced(plan: CampaignPlan, measured: Measured) -> None:
+    """raw/none leads raw/writeback by less than 10 %; qcow2/directsync is far behind."""
+    store = measured(4)
+    choose = racing().choosing(store, plan, CAMPAIGN.id)
+    assert names(plan, choose(1)) == COMPETE | {"host"}
+    assert names(plan, choose(2)) == COMPETE | {"host"}, "before the first look"
+    assert names(plan, choose(4)) == {"host", "raw/none", "raw/writeback (cold)"}
+    assert names(plan, choose(5)) == set()
+    outcome = racing().outcome(load(store, [CAMPAIGN.id]))
+    assert isinstance(outcome, RaceOutcome)
+    assert (outcome.best, outcome.decided, outcome.ended) == (cell("raw/none"), True, Ended.FOUND)
+    assert list(found_sentences(outcome)) == [
+        "Use raw/none: no other path is better by more than 10% (95% sure), after 4 rounds."
+    ]
+
+
+def test_a_narrow_margin_keeps_the_race_going(plan: CampaignPlan, measured: Measured) -> None:
+    store = measured(4)
+    choose = racing(within=0.001).choosing(store, plan, CAMPAIGN.id)
+    assert names(plan, choose(5)) == {"host", "raw/none", "raw/writeback (cold)"}
+    outcome = racing(within=0.001).outcome(load(store, [CAMPAIGN.id]))
+    assert isinstance(outcome, RaceOutcome)
+    assert outcome.as_good == (cell("raw/writeback (cold)"),)
+    said = " ".join(found_sentences(outcome))
+    assert said.startswith("No decision yet: raw/none leads after 4 rounds. These may be better, ")
+    assert "The limit of rounds was reached." in said
+
+
+def test_a_budget_ends_a_race_with_what_holds_then(plan: CampaignPlan, measured: Measured) -> None:
+    store = measured(3)
+    assert not racing(budget=1.0, within=0.001).choosing(store, plan, CAMPAIGN.id)(4)
+    outcome = racing(budget=1.0, within=0.001).outcome(load(store, [CAMPAIGN.id]))
+    assert isinstance(outcome, RaceOutcome)
+    assert outcome.ended is Ended.OUT_OF_BUDGET
+    assert outcome.behind is not None
+    assert "The same command with a larger --budget" in " ".join(found_sentences(outcome))
+
+
+def test_a_race_in_words(measured: Measured) -> None:
+    outcome = racing().outcome(load(measured(4), [CAMPAIGN.id]))
+    assert isinstance(outcome, RaceOutcome)
+    proven = dataclasses.replace(outcome, proven=True, failed=2)
+    assert list(found_sentences(proven)) == [
+        "Use raw/none: it is the best (95% sure), after 4 rounds.",
+        "2 paths failed and did not compete.",
+    ]
+    unbounded = dataclasses.replace(outcome, as_good=(cell("qcow2/none"),), behind=None)
+    assert "nothing says by how much: qcow2/none." in " ".join(found_sentences(unbounded))
+    alone = dataclasses.replace(outcome, measured=1)
+    assert "Only raw/none of 3 paths has numbers" in next(found_sentences(alone))
+    ranking = rank_cells(Analysis.of(measured(4), [CAMPAIGN.id])).ranking
+    why = ranking_after_search(outcome, ranking)
+    assert why is not None
+    assert "one within 10% of it" in why
+
+
 def test_a_small_budget_selects_few_cells_and_the_host_stays(
     plan: CampaignPlan, measured: Measured
 ) -> None:
@@ -132,7 +201,7 @@ def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> 
     store = measured(4)
     outcome = search().outcome(load(store, [CAMPAIGN.id]))
     ranking = rank_cells(Analysis.of(store, [CAMPAIGN.id])).ranking
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     best_set = ranking.best
     assert best_set is not None
     pair = (cell("raw/none"), cell("raw/writeback (cold)"))
@@ -159,7 +228,7 @@ def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> 
 
 def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     outcome = search().outcome(load(measured(4), [CAMPAIGN.id]))
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     assert outcome.best == cell("raw/none")
     assert outcome.ended is Ended.FOUND
     assert " ".join(search_sentences(outcome)) == (
@@ -172,7 +241,7 @@ def test_the_outcome_is_put_into_words(measured: Measured) -> None:
     assert "Best: raw/none, after 4 rounds." in search_sentences(alone)
     assert "Compared in 3 rounds or more: 1 rival shown to be worse." in search_sentences(alone)
     early = search(budget=1.0).outcome(load(measured(1), [CAMPAIGN.id]))
-    assert early is not None
+    assert isinstance(early, Outcome)
     assert early.ended is Ended.OUT_OF_BUDGET
     sentences = " ".join(search_sentences(early))
     assert "The budget ran out before the search was done" in sentences
@@ -205,13 +274,13 @@ def test_why_it_ended_is_what_ended_it(measured: Measured) -> None:
     assert late is not None
     assert late.ended is Ended.OUT_OF_ROUNDS
     early = search(budget=1e6).outcome(load(measured(2), [CAMPAIGN.id]))
-    assert early is not None
+    assert isinstance(early, Outcome)
     assert early.ended is Ended.OUT_OF_BUDGET
 
 
 def test_a_single_path_is_not_called_better_than_others(measured: Measured) -> None:
     outcome = search().outcome(load(measured(1, "host", "raw/none"), [CAMPAIGN.id]))
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     first, *_ = search_sentences(outcome)
     assert first == (
         "Only raw/none of 3 paths has numbers (after 1 round), so there is nothing to compare it "
@@ -227,7 +296,7 @@ def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: M
         dataclasses.replace(fastest, id="f" * 16, round=4, measurements=(), failure=failure)
     )
     outcome = search().outcome(load(store, [CAMPAIGN.id]))
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     assert (outcome.best.name, outcome.failed) == ("raw/writeback", 1)
 
 
@@ -249,7 +318,7 @@ def test_no_path_is_given_up_because_the_baseline_failed(
     for run in planned_runs(plan, 4, *guests)[-4:]:
         store.add_run(run)
     outcome = search().outcome(load(store, [CAMPAIGN.id]))
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     assert outcome.failed == 0
 
 
@@ -358,10 +427,13 @@ def test_a_search_is_made_of_the_options() -> None:
     asked = RunRequest(find=SearchFor.BEST, budget=180.0, need=(parse_need("durable"),) * 2)
     made = make_search(asked)
     assert made is not None
-    assert (made.rules, made.budget, len(made.needs)) == (Rules(0.03), 180.0, 1)
+    assert (made.rules, made.budget, len(made.needs)) == (Rules(0.1), 180.0, 1)
     every = make_search(dataclasses.replace(asked, every_path=True))
     assert every is not None
-    assert every.rules == Rules(0.03, every_cell=True)
+    assert every.rules == Rules(0.1, every_cell=True)
+    surer = make_search(dataclasses.replace(asked, confidence=0.99))
+    assert surer is not None
+    assert surer.alpha == pytest.approx(0.01)
 
 
 STALLS = "seqread-1m-q32/read/longest_stall"
@@ -406,7 +478,7 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
                 store.add_run(stalled(run, seconds))
         outcome = finder.outcome(load(store, [CAMPAIGN.id]))
         ranking = rank(store.observations([CAMPAIGN.id]), MeasureKey.parse(STALLS))
-    assert outcome is not None
+    assert isinstance(outcome, Outcome)
     assert (outcome.best.name.startswith("raw/none"), outcome.ended) == (True, Ended.FOUND)
     assert outcome.margin == pytest.approx(1.0)
     assert outcome.step == 0.1
