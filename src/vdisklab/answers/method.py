@@ -248,11 +248,13 @@ EXPLANATIONS = (
         "best (run --find best)",
         "run",
         "",
-        "A Gaussian process over the segments of paths predicts what was not measured. Each round "
+        "Up to 20 paths race: each round measures those that are left, and at planned looks a path "
+        "is dropped if it cannot be better than the leader by more than the margin. Of more paths, "
+        "a Gaussian process over the segments of paths predicts what was not measured. Each round "
         "has the leader and the cells that were best in random draws of it. The search ends when "
         f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
         f"shown to be worse than its rivals in {MIN_ROUNDS} rounds.",
-        "Rasmussen & Williams 2006; Russo et al. 2018",
+        "Paulson 1964; Kim & Nelson 2001; Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(
         "numbers of the programs",
