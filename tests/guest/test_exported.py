@@ -15,6 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from vdisklab.answers.audit import AuditAnswer
+from vdisklab.documents import schemas
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.platforms.configured_disk import disk_path
@@ -22,7 +24,6 @@ from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.libvirt import read_domain
 from vdisklab.platforms.qemu import arguments
 from vdisklab.platforms.registry import forms
-from vdisklab.views.documents.schemas import document_schema
 
 pytestmark = pytest.mark.guest
 
@@ -158,7 +159,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    schema = document_schema("audit")
+    schema = schemas([AuditAnswer])[AuditAnswer.FORMAT]
     jsonschema.validate(found, schema)
     disks = {disk["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1

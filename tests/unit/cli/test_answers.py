@@ -26,7 +26,6 @@ from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
 from vdisklab.results.address import default_url
 from vdisklab.results.model import Failure, FailureKind
-from vdisklab.views.documents.schemas import document_schema
 
 SCHEMAS = schemas(documents())
 OVERALL = "score/none/weighted_overall"
@@ -51,7 +50,8 @@ def call(*arguments: str, width: int = 100) -> str:
 def document(text: str, schema: str) -> dict[str, Any]:
     """The JSON document, after holding it against its published schema."""
     found: dict[str, Any] = json.loads(text)
-    form = SCHEMAS.get(found["format"]) or document_schema(schema)
+    form = SCHEMAS[found["format"]]
+    assert found["format"].startswith(f"vdisklab.{schema}/")
     jsonschema.Draft202012Validator.check_schema(form)
     jsonschema.validate(found, form)
     return found

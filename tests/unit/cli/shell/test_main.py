@@ -150,8 +150,6 @@ def test_a_value_that_is_none_of_a_list_is_told_in_plain_words(
     [
         (("plan", "raw/none", "--rounds", "abc"), "'--rounds': a whole number is expected"),
         (("plan", "raw/none", "--rounds", "2.5"), "'--rounds': a whole number is expected"),
-        (("lab", "shell", "--lab-disks", "99"), "'--lab-disks': at most 16"),
-        (("lab", "shell", "--lab-cpus", "0"), "'--lab-cpus': at least 1"),
     ],
 )
 def test_a_wrong_number_is_told_in_our_words(
@@ -163,6 +161,23 @@ def test_a_wrong_number_is_told_in_our_words(
     assert "Input should" not in said
     verb = " ".join(word for word in words[:2] if word != "raw/none")
     assert f"hint: `vdisklab {verb} --help` shows what it takes" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            ("--lab-disks", "99"),
+            "error: --lab-disks is 99\nhint: write a whole number from 0 to 16",
+        ),
+        (("--lab-cpus", "0"), "error: --lab-cpus is 0\nhint: write a whole number from 1 to 64"),
+    ],
+)
+def test_a_number_outside_its_limits_is_told_with_them(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    assert main(["lab", "shell", *words]) == PlanError.exit_code
+    assert expected in capsys.readouterr().err
 
 
 def test_an_unknown_verb_is_answered_with_the_list_of_verbs(

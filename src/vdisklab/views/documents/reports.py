@@ -1,3 +1,0 @@
-"""The documents of recommendations, reports and tables."""
-
-from __future__ import annotations
