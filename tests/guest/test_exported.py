@@ -161,12 +161,12 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     found = json.loads(done.stdout)
     schema = schemas([AuditAnswer])[AuditAnswer.FORMAT]
     jsonschema.validate(found, schema)
-    disks = {disk["domain"]: disk for disk in found["disks"]}
+    disks = {disk["disk"]["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1
     for wish in wishes:
         disk = disks[wish.name]
         assert disk["path"] == wish.path.canonical
-        assert disk["source"] == wish.source
+        assert disk["disk"]["source"] == wish.source
     foreign = disks["foreign"]
     assert foreign["path"].endswith("qcow2:preallocation=off/unsafe/ide")
     kinds = [risk["kind"] for risk in foreign["risks"]]
