@@ -40,8 +40,9 @@ KEPT_BACK = 0.35
 `pair_noise` cannot detect; divided by `more_rounds`."""
 
 KEPT_BACK_OF_TWO = 1.0
-"""The same for the test of two cells, divided by the rounds - 1. If one of two is noisier and the
-cells are few, this is the test that decides, and it needs the larger reserve."""
+"""The same for the test of two cells, divided by the rounds - 1. With few cells of which one is
+noisier, this test decides, so it needs the larger reserve.
+"""
 
 CHALLENGERS = 24
 """Number of leading cells with which the others are compared."""
@@ -271,7 +272,7 @@ _WEIGHT = np.exp(-(_NORMAL**2) / 2) / np.exp(-(_NORMAL**2) / 2).sum()
 _CHANCE = (np.arange(300) + 0.5) / 300
 
 _MANY = 1000
-"""With more degrees of freedom a standard deviation is not known noticeably better."""
+"""More degrees of freedom hardly improve the estimate of a standard deviation."""
 
 
 def dunnett(lead: float, others: int, freedom: int) -> float:

@@ -318,7 +318,7 @@ def _decided(
     needed = float(
         rounds_needed(np.array([nearest]), np.array([ratios.deviation]), alpha / tests)[0]
     )
-    # What rounding hides, no number of rounds shows.
+    # More rounds do not show a difference that rounding hides.
     possible = math.isfinite(needed) and nearest > ratios.resolution
     more = max(1, int(needed) - answer.rounds) if possible else None
     return replace(answer, p_adjusted=adjusted, more_rounds=more)

@@ -20,10 +20,10 @@ from vdisklab.analysis.observations import Floats
 
 _MOST_STEPS = 10_000
 _EXACT = 5e-16
-"""A term that changes a sum or product by less than this part ends it."""
+"""A series ends at the first term below this part of the sum or product."""
 
 _NEAR = 1e-9
-"""After a step that changes a root by less than this part, Newton's method has it to 1e-16."""
+"""Newton's method stops after a step below this part of the root, which is then exact to 1e-16."""
 
 _TINY = 1e-300
 _NODES = np.arange(-640, 641) / 64

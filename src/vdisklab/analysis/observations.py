@@ -356,7 +356,7 @@ POSITIVE = Metric("", "1", Better.HIGHER)
 """A quantity that is above zero."""
 
 SMALLEST = 1e-6
-"""What a zero counts as where nothing declares a step: less than any program measures."""
+"""The value that a zero counts as for a metric without a step: less than any program measures."""
 
 
 def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:

@@ -34,7 +34,7 @@ CLEARLY = 0.05
 """Below this probability, a finding says that cells share round effects."""
 
 SHARED_PART = 0.2
-"""A shared effect decides the degrees of freedom if it is more than this part of the variance."""
+"""A shared effect above this part of the variance decides the degrees of freedom."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -57,7 +57,7 @@ class Ratio:
 
 
 class Verdict(StrEnum):
-    """What a comparison shows. "Better" follows the metric: more IOPS, less latency."""
+    """The result of a comparison. "Better" follows the metric: more IOPS, less latency."""
 
     A_BETTER = "a-better"
     B_BETTER = "b-better"

@@ -140,7 +140,7 @@ def _in_guest(
         )
         guest_disk = with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
-        write_back.wait()  # for a group in another guest before, whose writes may still move
+        write_back.wait()  # of an earlier group's guest, whose writes may still move
         checks = check_state(machine, disk, guest_disk, pooled.at_start, serving)
         subject = _guest_subject(context, system, guest_disk.device, is_device=True)
         stored = () if image is None else storage_checks(cell.path, image)

@@ -172,7 +172,7 @@ def _measured(
         context.progress(RunStarted(slot.cell.label, slot.round, rounds, slot.position, total))
         run = _run(context, tag, slot)
         yield run
-        # The caller has stored it: a run that was reported is there even after SIGKILL.
+        # The caller has stored the run, so a reported run survives even a SIGKILL.
         message = None if run.failure is None else run.failure.message
         context.progress(RunFinished(slot.cell.label, message, run.wall_seconds or 0.0))
 

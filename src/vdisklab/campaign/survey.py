@@ -79,7 +79,7 @@ def survey(
 def find_qemus(
     host: Host, requested: Sequence[RequestedQemu]
 ) -> tuple[tuple[Qemu, ...], Mapping[str, QemuLimits]]:
-    """The requested QEMUs with their names, and what each lacks.
+    """The requested QEMUs with their names, and the features that each lacks.
 
     Raises HostError for a program that is not QEMU or too old, PlanError for two with one name.
     """

@@ -30,7 +30,9 @@ from vdisklab.results.host_choice import HostChoice
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 180.0
-"""The scheduler fetches an answer from the worker, whose network may be away for a while."""
+"""Seconds for the scheduler to fetch an answer from a worker, whose network may be down for a
+while.
+"""
 
 _LOST = (OSError, CommClosedError, CancelledError, TimeoutError, asyncio.TimeoutError)
 _POLL_SECONDS = 1.0
@@ -277,7 +279,7 @@ def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
 
 
 def check_hosts(client: Client, url: str, directory: str | None = None) -> list[dict[str, Any]]:
-    """What a campaign needs on each host: the fields of `MemberCheck`."""
+    """Whether each host has what a campaign needs: the fields of `MemberCheck`."""
     there = members(client)
     if not there:
         return []

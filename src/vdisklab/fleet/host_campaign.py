@@ -1,4 +1,4 @@
-"""What a worker does for a task: one `vdisklab run` at a time, as a child of its own session.
+"""The work of a worker for a task: one `vdisklab run` at a time, as a child of its own session.
 
 The child holds a lock while it lives. A restarted worker finds the child by the lock, waits for its
 end, and gives the same command again, which continues the campaign or has nothing to do. Only text
@@ -33,7 +33,7 @@ RETRIES = 5
 """How often a command that was killed is given again."""
 
 DATABASE_SECONDS = 20.0
-"""How long a database that does not answer is left alone."""
+"""Seconds between attempts to reach a database that does not answer."""
 
 _TAIL_BYTES = 4096
 

@@ -23,7 +23,7 @@ from vdisklab.fleet.host_campaign import host_facts, host_state, running, stop_h
 from vdisklab.fleet.quiet_settings import own_versions, version_difference
 
 HEARTBEAT_SECONDS = 5.0
-"""A worker says this often that it is there; Dask's own interval is half a second."""
+"""Interval of a worker's heartbeats; Dask's own is half a second."""
 
 RETRY_SECONDS = 5.0
 
@@ -142,7 +142,7 @@ async def _check_versions(address: str, security: Security) -> None:
         async with asyncio.timeout(30):
             async with rpc(address, connection_args=connection, deserialize=False) as scheduler:
                 identity = await scheduler.identity(n_workers=0)
-    except (OSError, CommClosedError) as error:  # Dask's words name its own methods
+    except (OSError, CommClosedError) as error:  # Dask's message would name its own methods
         raise ConnectionError("it does not answer, or refuses this certificate") from error
     difference = version_difference("the scheduler", identity.get("versions"))
     if difference is not None:

@@ -21,7 +21,7 @@ DEFAULT_PORT = 8786
 SETTINGS: Mapping[str, object] = {
     "distributed.comm.require-encryption": True,
     "distributed.comm.tls.min-version": 1.3,
-    # What Dask does beside tasks: a stack sample each 10 ms, a probe of the GIL, a tick each 20 ms.
+    # Dask's background work: a stack sample each 10 ms, a probe of the GIL, a tick each 20 ms.
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.admin.system-monitor.interval": "60s",
@@ -46,7 +46,7 @@ def apply_settings() -> None:
     # next one removes.
     dask.config.set({**SETTINGS, "temporary-directory": str(state_directory())})
     if not logging.getLogger().isEnabledFor(logging.DEBUG):  # --debug
-        # Nodes say themselves what happens; Dask gives two of these a level of their own.
+        # Nodes report events themselves; Dask sets the level of two of these loggers itself.
         for name in ("distributed", "distributed.client", "distributed.gc", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 

@@ -20,7 +20,7 @@ _SHORT_POLL = 0.005
 _POLL = 0.02
 _SETTLED_POLL = 0.1
 _CERTAIN = 0.9
-_MOST_LATE = 2.0  # of one that takes longer, the end was late, and not the start
+_MOST_LATE = 2.0  # if a program takes longer than that, its end was late, not its start
 # QEMU's answer to a look takes CPU, too: with pauses of only `pause_after` the looks were 3 % of
 # the instructions in an emulated lab with one CPU (record lab-fidelity-parameters).
 _FEWER_LOOKS = 3
@@ -123,7 +123,7 @@ class Agent:
         self._channel = channel
         self._kill_command = kill
         self._patience = patience_seconds
-        self._late: float | None = None  # the least seconds that a timed program ended too late
+        self._late: float | None = None  # the least delay of a timed program's end, in seconds
         self._pause: float | None = None  # the least seconds between two looks of a watch
 
     def on_windows(self) -> Agent:

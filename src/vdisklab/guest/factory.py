@@ -214,7 +214,7 @@ def _kvm_trial(
 
 
 def _trial_place(host: Host, cache: Path, qemu: Qemu | None, boot: BootFiles) -> tuple[Path, str]:
-    """The file that keeps a trial's result, and the key of what the result depends on."""
+    """The file with the trial's result, and the key of all that the result depends on."""
     version = host.run(binary_of(qemu), "--version").stdout.splitlines()[0]
     name = "accelerator" if qemu is None else f"accelerator-{qemu.name}"
     return cache / f"{name}.json", trial_key(version, f"{boot.kernel} {boot.root}")

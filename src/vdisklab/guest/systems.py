@@ -257,7 +257,7 @@ if ($disk.IsBoot -or $disk.IsSystem -or $disk.NumberOfPartitions -ne 0) {
 """
 
 _HIDDEN = frozenset({"write_cache", "nr_hw_queues", "logical_block_size", "physical_block_size"})
-"""Facts that Get-Disk does not show, so they are not read back."""
+"""Facts that Get-Disk does not show; they are not read back."""
 
 
 def powershell(script: str) -> tuple[str, ...]:

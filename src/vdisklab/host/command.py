@@ -34,7 +34,7 @@ _WATCH_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A program that ended with an allowed status, and what it printed."""
+    """A program that ended with an allowed status, and its output."""
 
     argv: tuple[str, ...]
     status: int

@@ -10,7 +10,7 @@ from importlib import resources
 from vdisklab.errors import HostError
 
 QEMU = "qemu-system-x86_64"
-"""The QEMU that is installed. Guests are x86-64, whatever else QEMU could emulate."""
+"""The installed QEMU's name. Guests are x86-64, whatever else QEMU could emulate."""
 _NO_PACKAGE = "-"
 
 

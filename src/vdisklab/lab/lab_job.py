@@ -24,7 +24,7 @@ _BOOT_SECONDS = {Accelerator.KVM: 60.0, Accelerator.TCG: 420.0}
 _SILENCE_SECONDS = 1800.0
 _PULSE_SECONDS = 180.0  # the lab writes every 5 s, on a busy machine every 20 s
 _NUDGE_SECONDS = 20.0
-_QUIET_SECONDS = 10.0  # without a pulse; QEMU is then asked if the lab has shut down
+_QUIET_SECONDS = 10.0  # without a pulse; then QEMU is queried whether the lab has shut down
 _MONITOR_SECONDS = 30.0
 _TRACE_SECONDS = 20.0
 _SPARE_ROOM = 64 * MIB
@@ -142,8 +142,9 @@ class _Deadlines:
         return bool(status["status"] == "paused")
 
     def _stop(self, problem: str) -> None:
-        """Records what the CPUs are doing, as QEMU and the lab's kernel see it, and raises
-        GuestError."""
+        """Records the state of the CPUs, as QEMU and the lab's kernel see it, and raises
+        GuestError.
+        """
         try:
             _record_registers(self._files, self._monitor, "When it was ended")
             self._monitor.execute("inject-nmi")
@@ -232,7 +233,7 @@ def _is_shut_down(monitor: Channel) -> bool:
     """True if the lab has shut down or reset itself, and QEMU waits (-no-shutdown)."""
     try:
         status = monitor.execute("query-status", timeout=_MONITOR_SECONDS)
-    except GuestError:  # it has ended, or it is busy: the deadlines are checked elsewhere
+    except GuestError:  # QEMU has ended or is busy; deadlines are checked elsewhere
         return False
     return bool(status["status"] == "shutdown")
 

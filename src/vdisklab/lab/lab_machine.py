@@ -121,8 +121,9 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
 
 
 def _job_channels(files: LabFiles, monitor: int) -> tuple[str, ...]:
-    """The console, what the job writes to, and our monitor, which reads the registers of a lab
-    that has reset itself: QEMU waits for that (-no-shutdown)."""
+    """The console, the files that the job writes to, and our monitor. The monitor reads the
+    registers of a lab that has reset itself: QEMU waits for that (-no-shutdown).
+    """
     channels = ["-serial", f"file:{files.console}", "-d", "cpu_reset", "-D", str(files.resets)]
     channels += ["-no-shutdown"]
     channels += ["-chardev", f"socket,id=ours,fd={monitor}", "-mon", "chardev=ours,mode=control"]

@@ -207,7 +207,7 @@ class Durability:
 
 @dataclass(frozen=True, slots=True)
 class CrashVerdicts:
-    """What is known about power cuts above a disk: the verdicts by canonical path.
+    """The stored knowledge about power cuts above a disk: the verdicts by canonical path.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     """
@@ -222,7 +222,7 @@ class CrashVerdicts:
 
 
 def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
-    """What is known about a path: a rule if one applies, else the stored power cuts.
+    """The durability of a path: by a rule if one applies, else by the stored power cuts.
 
     Losses of unflushed data count only if the path needs no flush.
     """
@@ -242,7 +242,7 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
 
 
 def known_durability(cell: MeasuredCell, verdicts: CrashVerdicts) -> Durability | None:
-    """What is known about a cell's path; None on the host and for a free name."""
+    """The durability of a cell's path; None on the host and for a free name."""
     path = cell.path
     return None if path is None or path.on_host else durability(path, verdicts)
 

@@ -54,7 +54,7 @@ class Need(AsText):
 
     @property
     def meaning(self) -> str:
-        """What the path must do, as a clause."""
+        """The requirement on the path, as a clause."""
         return _RULES[self.kind].meaning
 
     @property

@@ -136,7 +136,7 @@ class Platform(StrEnum):
 
 
 PRINTED = ", ".join(platform.printed for platform in Platform if platform.printed)
-"""What shows the guests' configurations, for help texts and hints."""
+"""The commands and files that show guests' configurations, for help texts and hints."""
 
 NEW_GUEST_DISKS = {
     platform: platform.new_guest for platform in Platform if platform.new_guest is not None

@@ -31,7 +31,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class KernelPart:
-    """What the kernel must have for a layer: a file system, or a driver (name and module).
+    """The part of the kernel that a layer needs: a file system, or a driver (name and module).
 
     `mend` tells how to get it if a different kernel is not the answer.
     """

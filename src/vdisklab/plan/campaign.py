@@ -103,7 +103,7 @@ class CampaignPlan:
 
     @property
     def age(self) -> Age:
-        """What is done to images and file systems before measuring."""
+        """How images and file systems are aged before measuring."""
         return self.settings.age or NEW
 
     @property

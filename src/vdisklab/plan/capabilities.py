@@ -12,7 +12,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why this host lacks something, and what the user can do about it."""
+    """The reason why this host lacks something, and how to get it."""
 
     reason: str
     mend: str
@@ -33,7 +33,7 @@ class QemuLimits:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What this host lacks; everything else is assumed to work.
+    """The features that this host lacks; everything else is assumed to work.
 
     `installed` is the QEMU of paths that name none, `qemus` are those that paths name by `qemu=`.
     `aio` is what the kernel refuses to all of them. `direct_io` tells for a stack
@@ -51,9 +51,9 @@ class Capabilities:
     qemus: Mapping[str, QemuLimits] = field(default_factory=dict)
 
     def of(self, qemu: str | None) -> QemuLimits | None:
-        """What the QEMU of that name cannot do; None for an unknown name.
+        """The limits of the QEMU of that name; None for an unknown name.
 
-        Without a name it is the installed one.
+        Without a name: the limits of the installed QEMU.
         """
         limits = self.installed if qemu is None else self.qemus.get(qemu)
         return limits and replace(limits, aio={**limits.aio, **self.aio})

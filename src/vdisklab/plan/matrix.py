@@ -220,7 +220,7 @@ def uses_no_files(profile: Profile, path: DiskPath) -> Impossible | None:
 
 
 _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS: 109 * MIB}
-"""What mkfs.xfs and mkfs.btrfs refuse to go below (xfsprogs 6.1, btrfs-progs 6.2)."""
+"""The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
 
 
 def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:

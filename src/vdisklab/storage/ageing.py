@@ -21,7 +21,7 @@ from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Target
 
 PIECE = 64 << 10
-"""Bytes of one rewrite."""
+"""Bytes of one write in a pass."""
 
 _FLUSH_EVERY = 16
 _SECONDS = 3600.0

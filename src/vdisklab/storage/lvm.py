@@ -76,7 +76,7 @@ def group_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
 
 
 def pool_command(group: str, members: tuple[Path, ...]) -> tuple[str, ...]:
-    """The command for a thin pool on all free extents, some of which LVM uses for metadata."""
+    """The command for a thin pool on all free extents; LVM takes some of them for metadata."""
     return (
         "lvcreate", *lvm_on(members), "--quiet", "--yes", "--type", "thin-pool",
         "--name", POOL, "--extents", "100%FREE", group,

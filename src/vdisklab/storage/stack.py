@@ -113,12 +113,12 @@ class AnotherVolume(Protocol):
     def __call__(
         self, site: Site, below: Device, layer: Layer, name: str, *, size: int, guest: int
     ) -> AbstractContextManager[Path]:
-        """The device, of `size` bytes. `name` is the one that the builder got."""
+        """The device, of `size` bytes. `name` is the name that the builder got."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLayer:
-    """How a layer is built on what is below.
+    """How a layer is built on the layers below.
 
     `removes` are the kinds of things that only this layer creates; `another` is for layers that
     divide.

@@ -28,7 +28,7 @@ from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 
 Node = Mapping[str, str]
-"""What QEMU opens, in its own words: the members of a -blockdev protocol node, or of an -fsdev."""
+"""The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
 
 _BLOCK = 4096
 
@@ -170,7 +170,7 @@ class Share(_Place):
 
 
 Target = Directory | Device
-"""What a stack of host layers ends on."""
+"""The top of a stack of host layers."""
 
 
 def bottoms(

@@ -182,7 +182,7 @@ def kill_process(_host: Host, entry: Entry) -> None:
     await_starting()
 
     def gone() -> bool:
-        # Again and again: a process that is killed may have forked after it was found.
+        # Repeatedly: a process may have forked between being found and being killed.
         marked = processes_marked(entry.name)
         for pid in marked:
             with contextlib.suppress(ProcessLookupError):

@@ -263,7 +263,7 @@ _TRANSLATED_DD = (
     r"[^\n]{0,200}[0-9] ?[kKMGT]?i?[BБ]/[scс]"
 )
 
-# A pattern, what a matching text is, and the hint; the first match counts.
+# A pattern, a description of the texts that match it, and the hint; the first match counts.
 _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
     (re.compile(sign, re.MULTILINE), sentence, hint)
     for sign, sentence, hint in (

@@ -96,7 +96,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a program printed, and the files that its script collects."""
+    """The output of a program, and the files that its script collects."""
 
     stdout: str
     stderr: str = ""
@@ -114,8 +114,8 @@ class Output:
 class ProgramResult:
     """The numbers in a program's output.
 
-    `counted` is what the program itself reports to have transferred, `measured_seconds` for how
-    long it measured.
+    `counted` is the traffic that the program itself reports, `measured_seconds` for how long it
+    measured.
     """
 
     samples: tuple[Sample, ...]

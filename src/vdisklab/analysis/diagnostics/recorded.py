@@ -15,7 +15,7 @@ from vdisklab.results.model import Campaign, CellSums, Direction, Example, Timed
 from vdisklab.units import counted, format_bytes, named
 
 _MOST_AGED = 6
-"""Cells whose fragments a sentence lists."""
+"""Maximum number of cells that a sentence lists with their fragments."""
 
 
 @dataclass(frozen=True, slots=True)

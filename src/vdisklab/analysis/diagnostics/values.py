@@ -195,7 +195,9 @@ def bimodal_diagnostics(observations: Observations, measure: MeasureKey) -> tupl
         if (count > 0).sum() > 2:
             round[measured] = np.nanmedian((logs[count > 0] - centre[:, None])[:, measured], axis=0)
     adjusted = np.sort(logs - round, axis=1)  # NaN last
-    steps = 3 * observations.resolution(measure)  # values one step apart are one mode
+    steps = 3 * observations.resolution(
+        measure
+    )  # values that are one step apart belong to one mode
     by_row: dict[int, Bimodal] = {}
     for n in np.unique(count[count >= MODES_FROM[0]]):
         limit = float(np.interp(n, MODES_FROM, MODES_LIMIT))

@@ -15,7 +15,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Better
 
 MIN_HOSTS = MIN_ROUNDS
-"""Hosts that a comparison needs."""
+"""Minimum number of hosts for a comparison."""
 
 
 def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.05) -> Ranking:
@@ -100,7 +100,7 @@ def pair_tests_over_hosts(table: Floats, resolution: Floats) -> tuple[Floats, Fl
     """
     observed = np.isfinite(table)
     weight = observed.astype(np.float64)
-    # Differences do not change, and sums of squares lose fewer digits.
+    # Differences stay the same, and sums of squares lose fewer digits.
     centred = np.where(observed, table - np.nanmean(table, axis=0), 0.0)
     count = weight @ weight.T
     total = centred @ weight.T - weight @ centred.T

@@ -16,7 +16,7 @@ from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
 MIN_PEERS = 5
-"""Hosts with the same facts that it takes to call one of them an outlier."""
+"""Minimum number of hosts with the same facts to call one of them an outlier."""
 
 LEAST = 0.10
 """A host within 10 % of its peers is not called an outlier, however alike they are."""

@@ -82,7 +82,7 @@ class GuestContent:
         scripts = guest_scripts()
         self.early.file("init", scripts["init.sh"], executable=True)
         self.early.file("etc/fstab", _FSTAB)
-        # A log that is written here is part of the program's output (MicroGuest.stderr_log).
+        # A log written here becomes part of the program's output (MicroGuest.stderr_log).
         self.early.link(f"{STDERR_LOG}_bw.log".lstrip("/"), "/proc/self/fd/2")
         for name in ("prepare", "load-drivers", "find-disk", "facts"):
             path = f"usr/lib/vdisklab/{name}"

@@ -187,7 +187,7 @@ def planned_packages(host: Host, cache: Path, system: System) -> PackageSet:
 
 
 def _request(host: Host, system: System) -> dict[str, Any]:
-    """What the package set depends on: the packages' names, and the distribution."""
+    """The input of the package set: the packages' names, and the distribution."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:

@@ -100,7 +100,7 @@ def build_guest_image(
 
 
 def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, Any]:
-    """What the image depends on, as far as it is known before the build."""
+    """The input of the image, as far as it is known before the build."""
     return {
         "recipe": _RECIPE,
         "append": APPEND,

@@ -275,7 +275,7 @@ OPTIONAL_MODULES = (
 
 
 def needed_modules(buses: Iterable[Bus], schedulers: Iterable[str] = ()) -> list[str]:
-    """What a guest needs for its agent, its programs, and disks on these buses."""
+    """The modules that a guest needs for its agent, its programs, and disks on these buses."""
     of_buses = (name for bus in buses for name in BUS_MODULES[bus])
     of_schedulers = (SCHEDULER_MODULES[name] for name in schedulers if name in SCHEDULER_MODULES)
     return sorted({*AGENT_MODULES, *ROOT_MODULES, *of_buses, *of_schedulers})

@@ -53,7 +53,7 @@ class StorageDaemon:
         return self.process.pid
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
-        """What a QMP query returns."""
+        """The answer to a QMP query."""
         return self.monitor.execute(command)
 
     def alive(self, *, grace: float = 0.0) -> bool:
@@ -158,7 +158,7 @@ def start_storage_daemon(
 _PLACES = (
     VIRTIOFSD, "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd",
 )  # fmt: skip
-"""Where distributions put the daemon, which is not meant for users to start."""
+"""Where distributions put the daemon: outside PATH, as users do not start it."""
 
 
 _OLDER_RELEASES = (

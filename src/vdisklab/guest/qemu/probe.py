@@ -237,7 +237,7 @@ class BlockLayer(Protocol):
         """Its monitor."""
 
     def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
-        """What a QMP query returns."""
+        """The answer to a QMP query."""
 
 
 class CacheModes(BaseModel):

@@ -49,7 +49,7 @@ class BoundedClient(QMPClient):
     def __init__(self, name: str, *, from_guest: bool) -> None:
         super().__init__(name, _LINE_LIMIT)
         self.damage: str | None = None
-        """What was wrong with the last message, if anything was."""
+        """The fault of the last message, if it had one."""
         self.await_greeting = self.negotiate = not from_guest
         self.events.event_filter = lambda _event: False
         self.logger.setLevel(logging.CRITICAL)  # its errors are raised by the channel
