@@ -278,7 +278,7 @@ def _start_all(
 
 def _machine(disk: AttachedDisk) -> Machine:
     if not isinstance(disk.place, GuestPlace):
-        raise TypeError("a group of guests has a disk outside of a guest")
+        raise TypeError("a disk of a group of guests lies outside of a guest")
     return disk.place.machine
 
 

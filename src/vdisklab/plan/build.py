@@ -122,7 +122,7 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
         return profile
     if not profile.is_open_load:
         raise PlanError(
-            f"the profile {profile.name} has no open load, whose rate --load sets",
+            f"--load sets the rate of an open load, and profile {profile.name} has none",
             hint="choose --profile open-load, or a profile of yours with rate_iops",
         )
     return replace(

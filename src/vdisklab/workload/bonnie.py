@@ -144,7 +144,7 @@ def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | Non
     if memory is not None and size < 2 * memory:
         raise PlanError(
             f"measurement {plan.name!r}: a file of {format_bytes(size)} fits into the page cache "
-            f"of {format_bytes(memory)} of memory",
+            f"({format_bytes(memory)} of memory)",
             hint="make the file twice as large as the memory, or reduce the memory with "
             "--guest-memory",
         )
