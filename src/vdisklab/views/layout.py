@@ -43,6 +43,11 @@ class Column(Generic[Row]):
     style: Callable[[Row], str] | None = None
     note: str = ""
 
+    @property
+    def heading(self) -> str:
+        """The title on one line."""
+        return " ".join(self.title.replace("-\n", "").split())
+
 
 @dataclass(frozen=True)
 class Table(Generic[Row]):

@@ -16,6 +16,7 @@ from vdisklab.analysis.claim_verdicts import ClaimStatus
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
+from vdisklab.answers.claims import JudgedClaim
 from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
@@ -25,12 +26,10 @@ from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure, forms
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
-from vdisklab.views import recommend
+from vdisklab.views import claims, recommend
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.views.charts.vega import to_png, to_svg
-from vdisklab.views.claims import claims_counts
-from vdisklab.views.compare import compared_rows, shape_text
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.hosts import (
@@ -39,6 +38,7 @@ from vdisklab.views.hosts import (
     left_out_sentences,
     outlier_sentences,
 )
+from vdisklab.views.layout import Table
 from vdisklab.views.rank import rank_text
 from vdisklab.views.wording import measure_name
 
@@ -179,72 +179,28 @@ def score_keys(report: ReportAnswer) -> tuple[MeasureKey, ...]:
 
 def claims_title(report: ReportAnswer) -> str:
     """How many claims have which status."""
-    claims = report.claims
-    return "" if claims is None else f"{claims_counts(claims)}."
+    return "" if report.claims is None else f"{claims.claims_counts(report.claims)}."
 
 
-def claim_rows(report: ReportAnswer) -> list[dict[str, str]]:
-    """The measured claims as text; the others are only counted."""
-    claims = report.claims
-    if claims is None:
-        return []
-    return [
-        {
-            "article": claim.article,
-            "name": claim.claim,
-            "sentence": claim.sentence,
-            "status": claim.status,
-            "verdict": claim.verdict,
-            "ratio": numbers.ratio(claim.ratio),
-            "interval": numbers.ratio_interval(claim.low, claim.high),
-            "stated": claim.stated,
-            "rounds": str(claim.rounds) if claim.rounds else numbers.MISSING,
-        }
-        for claim in claims.claims
-        if claim.status is not ClaimStatus.NOT_MEASURED
-    ]
+def claims_table(report: ReportAnswer) -> Table[JudgedClaim] | None:
+    """The measured claims; the others are only counted. None without any."""
+    if report.claims is None:
+        return None
+    (table,) = claims.tables(report.claims)
+    measured = [row for row in table.rows if row.status is not ClaimStatus.NOT_MEASURED]
+    return replace(table, rows=measured) if measured else None
 
 
 def unmeasured_claims(report: ReportAnswer) -> str:
     """How many claims were not measured, and the command that measures them."""
-    claims = report.claims
-    count = 0 if claims is None else claims.counts.get(ClaimStatus.NOT_MEASURED, 0)
+    counts = {} if report.claims is None else report.claims.counts
+    count = counts.get(ClaimStatus.NOT_MEASURED, 0)
     if not count:
         return ""
     return (
         f"{counted(count, 'claim')} could not be answered from these campaigns: `vdisklab claims` "
         "lists what is missing, `vdisklab claims --run` measures it."
     )
-
-
-def published_parts(report: ReportAnswer) -> list[dict[str, Any]]:
-    """Each published series with a counterpart here, as text."""
-    parts = []
-    for answer in report.published:
-        first, rows = answer.table, compared_rows(answer)
-        parts.append(
-            {
-                "title": answer.title,
-                "series": first.series,
-                "machine": first.machine,
-                "baseline": answer.comparison.baseline.label,
-                "missing": len(answer.comparison.rows) - len(rows),
-                "command": answer.command or "",
-                "rows": [
-                    {
-                        "cell": row.cell.label,
-                        "measure": str(row.number.measure),
-                        "published": numbers.value(row.number.value, row.number.unit),
-                        "published_ratio": numbers.ratio(row.published),
-                        "ratio": numbers.ratio(row.ours.ratio),
-                        "interval": numbers.ratio_interval(row.ours.low, row.ours.high),
-                        "shape": shape_text(row),
-                    }
-                    for row in rows
-                ],
-            }
-        )
-    return parts
 
 
 def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
@@ -410,15 +366,13 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
 
 def _claims(report: ReportAnswer) -> Iterator[str]:
     """The articles' claims that could be answered."""
-    rows = claim_rows(report)
-    if not rows:
+    table = claims_table(report)
+    if table is None:
         return
     yield f"\n## Claims\n\n{escape(claims_title(report))}\n"
     if report.caveats.warning:
         yield f"Measured {escape(report.caveats.warning)}.\n"
-    yield "| claim | verdict here | ratio | 95 % interval | stated | rounds |"
-    yield f"|{'---|' * 6}"
-    for row in rows:
-        shown = (row[key] for key in ("verdict", "ratio", "interval", "stated", "rounds"))
-        claim = f"{row['sentence']} ({row['article']}/{row['name']})"
-        yield f"| {' | '.join(escape(text) for text in (claim, *shown))} |"
+    yield f"| {' | '.join(column.heading for column in table.columns)} |"
+    yield f"|{'---|' * len(table.columns)}"
+    for row in table.rows:
+        yield f"| {' | '.join(escape(column.show(row)) for column in table.columns)} |"

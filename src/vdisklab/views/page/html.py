@@ -35,10 +35,11 @@ from vdisklab.views.charts.bars import choice_bars
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
 from vdisklab.views.charts.vega import harmless, page_rows
+from vdisklab.views.compare import published_tables
 from vdisklab.views.durability import power_cut_text
 from vdisklab.views.rank import rank_text
 from vdisklab.views.report import (
-    claim_rows,
+    claims_table,
     claims_title,
     configurations,
     diagnostic_sentences,
@@ -47,7 +48,6 @@ from vdisklab.views.report import (
     first_lines,
     headline,
     hosts_part,
-    published_parts,
     question,
     unmeasured_claims,
 )
@@ -97,10 +97,10 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         configurations=configurations(report),
         choice=_choice(report),
         diagnostics=diagnostic_sentences(report),
-        claims=claim_rows(report),
+        claims=claims_table(report),
         claims_title=claims_title(report),
         unmeasured=unmeasured_claims(report),
-        published=published_parts(report),
+        published=[(answer, next(published_tables(answer))) for answer in report.published],
         hosts=hosts_part(report),
         rows=_first_rows(report),
         measures=[_measure(key) for key in report.summaries],

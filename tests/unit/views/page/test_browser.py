@@ -290,6 +290,7 @@ def test_what_is_folded_is_open_while_it_is_printed(watched: Watched) -> None:
 def test_no_column_is_cut_on_a_desk(watched: Watched) -> None:
     page = watched.page
     page.set_viewport_size({"width": 1280, "height": 900})
+    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
     widths = "[...document.querySelectorAll('.scroll')].map((e) => e.scrollWidth - e.clientWidth)"
     assert max(page.evaluate(widths)) <= 0
 
