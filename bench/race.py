@@ -1,6 +1,6 @@
 """How many runs a race takes to "within 10 % of the best", and how often that is right.
 
-    bench/race.py [--replays 300] [--cells 13] [--only TEXT] [--json FILE]
+    bench/race.py [--replays 300] [--cells 13] [--only TEXT] [--keep]
 
 Races of simulated paths: cell + round + noise, with a standard deviation of 12 % of a run within
 its round and of 15 % of rounds. An answer is right if the leader is worse than the best by no more
@@ -24,6 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from machine import machine_facts
+from pages import keep_record, record_of
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.race import LOOKS, RaceState, race_state
 
@@ -109,6 +110,11 @@ def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
     }
 
 
+def shown(_: list[str]) -> str:
+    """The table of docs/proofs.md, from its record."""
+    return table(record_of("race.json.gz")["worlds"])
+
+
 def table(worlds: Mapping[str, Mapping[str, float]]) -> str:
     """The results as Markdown."""
     lines = ["| world | runs | right | decided |", "|---|---|---|---|"]
@@ -125,7 +131,7 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--cells", type=int, default=13)
     parser.add_argument("--only", default="")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", action="store_true", help="keep the record of docs/proofs.md")
     wanted = parser.parse_args()
     found = {
         name: simulate(world, wanted.cells, wanted.replays)
@@ -133,8 +139,8 @@ def main() -> None:
         if wanted.only in name
     }
     record = {"machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found}
-    if wanted.json is not None:
-        wanted.json.write_text(json.dumps(record, indent=1) + "\n")
+    if wanted.keep:
+        keep_record("race.json.gz", record)
     print(json.dumps(record, indent=1))
     print(table(found))
 

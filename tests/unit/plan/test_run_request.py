@@ -9,7 +9,7 @@ import pytest
 from vdisklab.cli.shell.campaign_options import parse_words
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import parse_need
-from vdisklab.plan.run_request import SEARCH_ROUNDS, RunRequest, SearchFor
+from vdisklab.plan.run_request import RACE_ROUNDS, RunRequest, SearchFor
 from vdisklab.plan.settings import NO_BASELINE, Request
 
 
@@ -42,7 +42,7 @@ def test_options_of_a_search_need_one(words: str) -> None:
 
 def test_a_search_has_more_rounds_unless_they_are_named() -> None:
     (campaign,) = parsed("raw/none", "--find", "best").campaigns()
-    assert campaign == Request(paths=("raw/none",), rounds=SEARCH_ROUNDS)
+    assert campaign == Request(paths=("raw/none",), rounds=RACE_ROUNDS)
     (campaign,) = parsed("raw/none", "--find", "best", "--rounds", "7").campaigns()
     assert campaign.rounds == 7
 
