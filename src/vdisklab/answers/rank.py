@@ -50,6 +50,7 @@ class RankAnswer(Answer):
     ranking: Ranking
     quantity: Annotated[Metric, "of the ranked measure"]
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
+    competitors: Annotated[int | None, "paths that may be chosen: no host, null or warm cache"]
     shows: Annotated[
         float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
     ]
@@ -78,6 +79,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         ranking=ranking,
         quantity=measure.quantity,
         inconclusive=ranking.inconclusive,
+        competitors=None if best is None else best.competitors,
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
         baseline=analysis.baseline,
