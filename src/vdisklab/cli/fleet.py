@@ -19,9 +19,15 @@ import typer
 from rich.console import Console
 
 from vdisklab.actions.planning import require_possible_paths
+from vdisklab.answers.fleet import (
+    FleetDoctorAnswer,
+    FleetStatusAnswer,
+    WorkerCheck,
+    WorkerStatus,
+)
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.options import Format, FormatOption
-from vdisklab.cli.shell.output import emit
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
 from vdisklab.plan.run_request import RunRequest
@@ -29,13 +35,7 @@ from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT, WHOLE, Limits, several
 from vdisklab.results.address import parse_address, without_password
 from vdisklab.units import counted
-from vdisklab.views.documents.fleets import (
-    FleetDoctorDocument,
-    FleetStatusDocument,
-    MemberCheck,
-    MemberEntry,
-)
-from vdisklab.views.host_tables import doctor_table, is_ready, status_table
+from vdisklab.views.fleet import doctor_tables, status_tables
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -307,16 +307,12 @@ def status(request: FleetRequest, form: FormatOption = Format.TABLE) -> None:
 
     address = request.address
     with connected(address, security) as client:
-        entries = tuple(map(_member_entry, members(client)))
-    emit(
-        form,
-        [status_table(address, entries)],
-        lambda: FleetStatusDocument(scheduler=address, hosts=entries),
-    )
+        answer = FleetStatusAnswer(address, tuple(map(_worker, members(client))))
+    print_answer(answer, status_tables(answer), form)
 
 
-def _member_entry(member: FleetMember) -> MemberEntry:
-    return MemberEntry(
+def _worker(member: FleetMember) -> WorkerStatus:
+    return WorkerStatus(
         host=member.name,
         address=member.address,
         vdisklab=member.versions.get("vdisklab", "unknown"),
@@ -362,13 +358,10 @@ def doctor(request: FleetRequest, form: FormatOption = Format.TABLE) -> int:
 
     address = request.address
     with connected(address, security) as client:
-        checks = tuple(MemberCheck(**check) for check in check_hosts(client, url, work_directory))
-    emit(
-        form,
-        [doctor_table(address, checks)],
-        lambda: FleetDoctorDocument(scheduler=address, hosts=checks),
-    )
-    return 0 if checks and all(map(is_ready, checks)) else NO_RESULT
+        checks = tuple(WorkerCheck(**check) for check in check_hosts(client, url, work_directory))
+    answer = FleetDoctorAnswer(address, checks)
+    print_answer(answer, doctor_tables(answer), form)
+    return 0 if checks and all(check.is_ready for check in checks) else NO_RESULT
 
 
 def _security(directory: Path, role: str) -> tuple[Security, str]:

@@ -279,7 +279,7 @@ def stop_hosts(client: Client, names: Collection[str]) -> dict[str, str]:
 
 
 def check_hosts(client: Client, url: str, directory: str | None = None) -> list[dict[str, Any]]:
-    """Whether each host has what a campaign needs: the fields of `MemberCheck`."""
+    """Whether each host has what a campaign needs: the fields of `WorkerCheck`."""
     there = members(client)
     if not there:
         return []

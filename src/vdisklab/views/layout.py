@@ -1,18 +1,10 @@
-"""A table as a value, and two of its forms: records for JSON, and CSV.
-
-Output escapes text from outside. `terminal.py` has the form for people.
-"""
+"""A table as a value; `terminal.py` has its form for people, and escapes text from outside."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-from vdisklab.sanitise import sanitise
-from vdisklab.views.documents.conversion import Key, keys_of, to_json
 
 Row = TypeVar("Row")
 
@@ -21,8 +13,6 @@ WORDS = 20
 
 NAMES = 40
 """Width of a column of names, such as disk paths, below which spare columns are dropped first."""
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @dataclass(frozen=True)  # no slots: Python 3.11 cannot then call Column[Row](…)
@@ -53,8 +43,8 @@ class Column(Generic[Row]):
 class Table(Generic[Row]):
     """Rows with the columns that a terminal shows.
 
-    JSON and CSV carry `record(row)`: a dataclass of type `kind`, in SI units and unrounded. A
-    table without `kind` has no such form. `intro` stands below the title and `notes` below the
+    CSV has the rows themselves, dataclasses of type `kind`, in SI units and unrounded. A table
+    without `kind` has no such form. `intro` stands below the title and `notes` below the
     rows, one sentence each. `verbatim` comes last, line by line and never wrapped, so that it can
     be pasted.
     """
@@ -66,43 +56,8 @@ class Table(Generic[Row]):
     verbatim: tuple[str, ...] = ()
     intro: tuple[str, ...] = ()
     kind: type[Any] | None = None
-    record: Callable[[Row], Any] = lambda row: row
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """All that is said around the rows."""
         return (self.title, *self.intro, *self.notes, *(c.note for c in self.columns if c.note))
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of a row in CSV."""
-        if self.rows:
-            return tuple(to_json(self.record(self.rows[0])))
-        kind: Any = self.kind
-        fields = {} if kind is None else keys_of(kind)
-        return tuple(name for name, role in fields.items() if role is not Key.INLINE)
-
-
-def as_csv(table: Table[Any]) -> str:
-    """RFC 4180 with a header line; a missing value is an empty field.
-
-    Text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV
-    injection"); numbers do not need it.
-    """
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\r\n")
-    writer.writerow(table.keys)
-    for row in table.rows:
-        writer.writerow(map(_csv_value, to_json(table.record(row)).values()))
-    return sink.getvalue()
-
-
-def _csv_value(raw: str | float | bool | None) -> str:
-    if raw is None:
-        return ""
-    if isinstance(raw, bool):
-        return "true" if raw else "false"
-    if isinstance(raw, str):
-        clean = sanitise(raw)
-        return f"'{clean}" if clean.lstrip(" ").startswith(_FORMULA) else clean
-    return repr(raw)

@@ -26,6 +26,8 @@ PLAIN = {
     # what was asked for, counted or recorded as it is
     "value", "number", "position", "round", "rounds", "runs", "cells", "measured", "failed",
     "measurements", "step", "all_judged", "groups", "unplaced", "disk_bytes", "room_bytes",
+    # what `fleet` finds on hosts
+    "free_bytes", "leftovers", "measuring_since", "silent_seconds",
     # `show` prints what observers counted
     "flush_operations", "read_bytes", "read_operations", "write_bytes", "write_operations",
     "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",

@@ -26,6 +26,7 @@ from tests.unit.views.test_table import answered
 from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
+from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
@@ -36,12 +37,7 @@ from vdisklab.views import doctor as doctor_view
 from vdisklab.views import powercut as powercut_view
 from vdisklab.views import show as show_view
 from vdisklab.views import table as table_view
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
-from vdisklab.views.host_tables import (
-    doctor_table,
-    status_table,
-)
+from vdisklab.views.fleet import doctor_tables, status_tables
 from vdisklab.views.layout import Table
 from vdisklab.views.terminal import show
 
@@ -311,7 +307,7 @@ def test_guests_and_members_of_a_fleet_at_every_width() -> None:
     require_whole(tables, document_of(answer))
     names = [f"kvm{number}.some-rack.example.org" for number in (7, 12)]
     entries = [
-        MemberEntry(
+        WorkerStatus(
             host=name, address="tls://192.0.2.1:8786", vdisklab="0.1.0", silent_seconds=seconds,
             measuring_since=since, line=line,
         )
@@ -321,7 +317,7 @@ def test_guests_and_members_of_a_fleet_at_every_width() -> None:
         )
     ]  # fmt: skip
     checks = [
-        MemberCheck(
+        WorkerCheck(
             host=name, versions=versions, database=database, certificate_until="2027-03-09",
             leftovers=leftovers, facts={},
         )
@@ -330,7 +326,9 @@ def test_guests_and_members_of_a_fleet_at_every_width() -> None:
             (names[1], "", "cannot be reached: connection refused", None),
         )
     ]  # fmt: skip
-    for table in (status_table("tls://db1:8786", entries), doctor_table("tls://db1:8786", checks)):
-        # JSON has the seconds since 1970, of which the table prints the date.
-        date = datetime.fromtimestamp(SINCE, UTC).isoformat()
-        require_whole([table], {"rows": to_json(table.rows), "date": date})
+    # JSON has the seconds since 1970, of which the table prints the date.
+    date = datetime.fromtimestamp(SINCE, UTC).isoformat()
+    status = FleetStatusAnswer("tls://db1:8786", tuple(entries))
+    require_whole(list(status_tables(status)), {**document_of(status), "date": date})
+    doctor = FleetDoctorAnswer("tls://db1:8786", tuple(checks))
+    require_whole(list(doctor_tables(doctor)), document_of(doctor))

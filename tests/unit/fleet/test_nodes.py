@@ -23,6 +23,7 @@ import pytest
 from distributed import Client
 
 from tests.unit.fleet.nodes import Fleet, fleet_in, free_port
+from vdisklab.answers.fleet import FleetDoctorAnswer
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import HostError, PlanError
 from vdisklab.fleet.certificates import FleetRole, make_certificates
@@ -40,7 +41,7 @@ from vdisklab.fleet.coordinator import (
 from vdisklab.fleet.quiet_settings import SETTINGS, apply_settings, check_address, own_versions
 from vdisklab.fleet.systemd_unit import systemd_unit
 from vdisklab.host.waiting import wait_until
-from vdisklab.views.host_tables import doctor_table
+from vdisklab.views.fleet import doctor_tables
 
 
 @pytest.fixture(scope="module")
@@ -344,7 +345,8 @@ def test_a_scheduler_that_is_away_is_a_sentence(
 
 
 def test_a_fleet_without_workers_is_not_called_ready() -> None:
-    (note,) = doctor_table("tls://db1:8786", ()).notes
+    (table,) = doctor_tables(FleetDoctorAnswer("tls://db1:8786", ()))
+    (note,) = table.notes
     assert note.startswith("No worker is there")
 
 

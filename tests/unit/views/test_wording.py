@@ -22,8 +22,8 @@ from vdisklab.analysis.diagnostics.ranked import (
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, OpenLoad, SeveralGuests
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
+from vdisklab.documents import plain
 from vdisklab.results.model import Direction
-from vdisklab.views.documents.conversion import diagnostic_entries, to_json
 from vdisklab.views.wording import difference, tie_advice, verdict
 
 
@@ -116,8 +116,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
 
 
 def finding_json(finding: Diagnostic) -> Any:  # noqa: ANN401 - JSON
-    (entry,) = diagnostic_entries([finding])
-    return to_json(entry)
+    return plain(finding)
 
 
 @pytest.mark.parametrize(("finding", "part"), WORDED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,39 +26,12 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import with_default
 from vdisklab.results.store import Store
 from vdisklab.views import rank, table
-from vdisklab.views.documents.conversion import to_json
-from vdisklab.views.layout import Table, as_csv
+from vdisklab.views.layout import Table
 from vdisklab.views.recommend import verdict_table
 from vdisklab.views.terminal import show
 
 PIPE_WIDTH = 120
 """Line width if the output is not a terminal and COLUMNS is not set."""
-
-
-def emit(
-    form: Format,
-    tables: Sequence[Table[Any]],
-    document: Callable[[], object],
-    named: Named = NOTHING_NAMED,
-) -> None:
-    """Prints tables, one JSON document, or CSV; their commands repeat what the user named.
-
-    In CSV, tables with equal columns share one heading; an empty line separates other tables.
-    """
-    if form is Format.JSON:
-        print(dumps(document(), named))
-    elif form is Format.CSV:
-        for place, table in enumerate(tables):
-            heading, newline, rows = as_csv(table).partition("\r\n")
-            if place == 0:
-                sys.stdout.write(heading + newline)
-            elif table.keys != tables[place - 1].keys:
-                sys.stdout.write(newline + heading + newline)
-            sys.stdout.write(rows)
-    else:
-        screen = console()
-        for table in tables:
-            show(_complete(table, named), screen)
 
 
 def print_answer(
@@ -119,11 +92,6 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
 def print_tables(answer: TableAnswer, form: Format, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
     print_answer(answer, table.tables(answer), form, named, more="`vdisklab table --why`")
-
-
-def dumps(value: object, named: Named = NOTHING_NAMED) -> str:
-    """A document as JSON in ASCII. Raises ValueError for NaN, which no document may hold."""
-    return as_json(to_json(value), named)
 
 
 def analysed(

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import emit
-from vdisklab.views.layout import Column, Table
+from vdisklab.cli.shell.output import print_answer
+from vdisklab.documents import Answer
+from vdisklab.views.layout import Table
 
 
-def table(key: str, value: str) -> Table[dict[str, str]]:
-    return Table("Title", (Column(key, lambda row: row[key]),), ({key: value},))
+@dataclass(frozen=True)
+class _A:
+    a: str
+
+
+@dataclass(frozen=True)
+class _B:
+    b: str
+
+
+@dataclass(frozen=True)
+class _Said(Answer):
+    pass
+
+
+def table(row: _A | _B) -> Table[_A | _B]:
+    return Table("Title", (), (row,), kind=type(row))
 
 
 def test_csv_of_equal_columns_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    emit(Format.CSV, [table("a", "1"), table("a", "2")], dict)
+    print_answer(_Said(), [table(_A("1")), table(_A("2"))], Format.CSV)
     assert capsys.readouterr().out == "a\r\n1\r\n2\r\n"
 
 
 def test_csv_of_other_columns_has_its_own_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    emit(Format.CSV, [table("a", "1"), table("b", "2")], dict)
+    print_answer(_Said(), [table(_A("1")), table(_B("2"))], Format.CSV)
     assert capsys.readouterr().out == "a\r\n1\r\n\r\nb\r\n2\r\n"

@@ -49,7 +49,6 @@ def card() -> None:
 '''
 
 OTHERWISE = {
-    "fleet": "verbs of its own, through the room fleet/",
     "run": "actions/measure.py and find_best.py; then it shows what rank, table or recommend show",
 }
 """The verbs without files of their name in answers/ or actions/."""

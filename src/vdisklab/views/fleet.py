@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from vdisklab import numbers
+from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.units import counted, format_bytes, format_duration
-from vdisklab.views.documents.fleets import MemberCheck, MemberEntry
 from vdisklab.views.layout import WORDS, Column, Table
 
 
-def status_table(scheduler: str, members: Sequence[MemberEntry]) -> Table[MemberEntry]:
+def status_tables(answer: FleetStatusAnswer) -> Iterator[Table[WorkerStatus]]:
     """Which hosts are there, and what they do."""
-    columns: tuple[Column[MemberEntry], ...] = (
+    columns: tuple[Column[WorkerStatus], ...] = (
         Column("host", lambda row: row.host),
         Column("measuring since", _since),
         Column("last line", lambda row: row.line or numbers.MISSING, folds=WORDS),
         Column("heard", lambda row: f"{format_duration(row.silent_seconds)} ago", spare=1),
         Column("vdisklab", lambda row: row.vdisklab, spare=2),
     )
-    busy = sum(member.measuring_since is not None for member in members)
-    title = f"{counted(len(members), 'host')} at {scheduler}, {busy} measuring"
-    return Table(title, columns, members, kind=MemberEntry)
+    busy = sum(worker.measuring_since is not None for worker in answer.hosts)
+    title = f"{counted(len(answer.hosts), 'host')} at {answer.scheduler}, {busy} measuring"
+    yield Table(title, columns, answer.hosts, kind=WorkerStatus)
 
 
-def _since(row: MemberEntry) -> str:
+def _since(row: WorkerStatus) -> str:
     if row.measuring_since is None:
         return numbers.MISSING
     return f"{datetime.fromtimestamp(row.measuring_since, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def is_ready(check: MemberCheck) -> bool:
-    """True if a campaign can begin on this host."""
-    return not (check.versions or check.database or check.directory or check.leftovers)
-
-
-def _directory(row: MemberCheck) -> str:
+def _directory(row: WorkerCheck) -> str:
     if row.free_bytes is None:
         return row.directory or numbers.MISSING
     return f"{format_bytes(row.free_bytes)} free"
 
 
-def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberCheck]:
+def doctor_tables(answer: FleetDoctorAnswer) -> Iterator[Table[WorkerCheck]]:
     """What must be mended before a campaign, by host."""
-    columns: tuple[Column[MemberCheck], ...] = (
+    columns: tuple[Column[WorkerCheck], ...] = (
         Column("host", lambda row: row.host),
         Column("versions", lambda row: row.versions or "equal", folds=WORDS),
         Column("database", lambda row: row.database or "reached", folds=WORDS),
@@ -56,7 +51,8 @@ def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberC
         ),
         Column("certificate until", lambda row: row.certificate_until, spare=1),
     )
-    wrong = [check.host for check in checks if not is_ready(check)]
+    checks = answer.hosts
+    wrong = [check.host for check in checks if not check.is_ready]
     note = f"Not ready: {', '.join(wrong)}." if wrong else "All hosts that are there are ready."
     if not checks:
         note = "No worker is there: start `vdisklab fleet worker` on each host."
@@ -67,5 +63,5 @@ def doctor_table(scheduler: str, checks: Sequence[MemberCheck]) -> Table[MemberC
         *(("Left behind by killed runs: `vdisklab clean` removes it.",) if left else ()),
         *(() if all_examined else ("The work directory was not looked at: name it with --dir.",)),
     )
-    title = f"{counted(len(checks), 'host')} at {scheduler}"
-    return Table(title, columns, checks, notes, kind=MemberCheck)
+    title = f"{counted(len(checks), 'host')} at {answer.scheduler}"
+    yield Table(title, columns, checks, notes, kind=WorkerCheck)

@@ -1,14 +1,16 @@
-"""The documents of answers from several hosts (`--hosts`)."""
+"""`fleet status` and `fleet doctor`: the workers that are there, and what they lack."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
+
+from vdisklab.documents import Answer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberEntry:
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
     """One worker."""
 
     host: str
@@ -19,17 +21,18 @@ class MemberEntry:
     line: Annotated[str, "the last line that the campaign printed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetStatusDocument:
+@dataclass(frozen=True, slots=True)
+class FleetStatusAnswer(Answer):
     """`vdisklab fleet status`: the workers that are there."""
 
-    format: Literal["vdisklab.fleet-status/1"] = "vdisklab.fleet-status/1"
+    FORMAT = "vdisklab.fleet-status/2"
+
     scheduler: str
-    hosts: tuple[MemberEntry, ...]
+    hosts: tuple[WorkerStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberCheck:
+class WorkerCheck:
     """What `vdisklab fleet doctor` found on one host."""
 
     host: str
@@ -43,11 +46,17 @@ class MemberCheck:
     leftovers: Annotated[int | None, "things that killed runs left behind; null: could not look"]
     facts: Mapping[str, str]
 
+    @property
+    def is_ready(self) -> bool:
+        """True if a campaign can begin on this host."""
+        return not (self.versions or self.database or self.directory or self.leftovers)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetDoctorDocument:
-    """`vdisklab fleet doctor`."""
 
-    format: Literal["vdisklab.fleet-doctor/1"] = "vdisklab.fleet-doctor/1"
+@dataclass(frozen=True, slots=True)
+class FleetDoctorAnswer(Answer):
+    """`vdisklab fleet doctor`: what each worker lacks for a campaign."""
+
+    FORMAT = "vdisklab.fleet-doctor/2"
+
     scheduler: str
-    hosts: tuple[MemberCheck, ...]
+    hosts: tuple[WorkerCheck, ...]

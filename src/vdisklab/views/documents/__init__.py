@@ -1,1 +1,0 @@
-"""The JSON documents that vdisklab prints, as dataclasses."""
