@@ -41,7 +41,7 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Better, Example
+from vdisklab.results.model import Better, Example, RanUnder
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -77,8 +77,7 @@ class ReportValue:
         "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
     ]
     from_page_cache: Annotated[bool, "less than half of the bytes reached the device"]
-    emulated: Annotated[bool, "the caveats of the document"]
-    emulated_host: bool
+    ran_under: Annotated[RanUnder | None, "the caveats of the document"]
     lab: bool
 
 
@@ -176,8 +175,7 @@ class Values(Sequence[ReportValue]):
             rank_worst=None if ranked is None else ranked.worst,
             durability=None if row.power_cut is None else row.power_cut.kind,
             from_page_cache=measure.name in self._cached.get(cell, ()),
-            emulated=self._caveats.emulated,
-            emulated_host=self._caveats.emulated_host,
+            ran_under=self._caveats.ran_under,
             lab=self._caveats.lab,
         )
 

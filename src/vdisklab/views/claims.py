@@ -111,7 +111,7 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     if answer.counts.get(ClaimStatus.VOID):
         yield (
             "Void: numbers from an emulated host decide no claim."
-            if answer.caveats.emulated_host
+            if answer.caveats.in_emulated_host
             else "Void: a claim of guest against host needs KVM and a real disk."
         )
     if any(row.command for row in answer.claims):

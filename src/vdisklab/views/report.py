@@ -305,8 +305,7 @@ def _parquet(report: ReportAnswer) -> bytes:
     kinds = {
         "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
         "rounds": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
-        "from_page_cache": pyarrow.bool_(), "emulated": pyarrow.bool_(),
-        "emulated_host": pyarrow.bool_(), "lab": pyarrow.bool_(),
+        "from_page_cache": pyarrow.bool_(), "lab": pyarrow.bool_(),
     }  # fmt: skip
     keys = [field.name for field in fields(ReportValue)]
     schema = pyarrow.schema([(key, kinds.get(key, pyarrow.string())) for key in keys])

@@ -115,7 +115,7 @@ class TestAnswer:
         assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
-        assert answer.caveats == Caveats(emulated=True, lab=False)
+        assert answer.caveats == Caveats(RanUnder.TCG)
         found = document(answer)
         require_whole(list(tables(answer)), found)
         jsonschema.validate(found, schemas([DensityAnswer])[DensityAnswer.FORMAT])

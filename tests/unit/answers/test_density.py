@@ -83,7 +83,7 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
     store.add_run(replace(a_run(campaign), accelerator="kvm", emulated=True, origin=Origin.LAB))
     answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
     caveats = document(answer)["caveats"]
-    assert (caveats["emulated"], caveats["emulated_host"], caveats["lab"]) == (False, True, True)
+    assert caveats == {"ran_under": "kvm in an emulated host", "lab": True}
     (table,) = neighbour_tables(answer)
     assert f"Measured {IN_EMULATED_HOST}." in table.notes
 

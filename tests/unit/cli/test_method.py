@@ -25,7 +25,8 @@ EXPLAINED = {key for each in EXPLANATIONS for key in each.keys}
 PLAIN = {
     # what was asked for, counted or recorded as it is
     "value", "number", "position", "round", "rounds", "runs", "cells", "measured", "failed",
-    "competitors", "measurements", "step", "all_judged", "groups", "unplaced", "disk_bytes", "room_bytes",
+    "competitors", "measurements", "step", "all_judged", "groups", "unplaced",
+    "disk_bytes", "room_bytes",
     # what `fleet` finds on hosts
     "free_bytes", "leftovers", "measuring_since", "silent_seconds",
     # `show` prints what observers counted

@@ -44,30 +44,32 @@ class InLab(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class Caveats:
-    """Why numbers are not a measure of this machine.
+    """Why numbers are not a measure of this machine."""
 
-    `emulated`: a guest ran without KVM. `emulated_host`: under KVM in an emulated host. `lab`:
-    everything ran in the lab's virtual machine.
-    """
-
-    emulated: Annotated[
-        bool,
-        "true when a measured guest ran under TCG: good for comparing host-side choices, not for "
-        "the speed of a KVM guest",
-    ]
+    ran_under: Annotated[
+        RanUnder | None,
+        "what ran the guests; `tcg` is good for comparing host-side choices, and `kvm in an "
+        "emulated host` proves that code works: neither is the speed of a KVM guest. Null without "
+        "a guest",
+    ] = None
     lab: Annotated[
         bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, no speed"
-    ]
-    emulated_host: Annotated[
-        bool,
-        "true when a measured guest ran under KVM in a host that is emulated itself: proof that "
-        "code works under KVM, not a speed",
     ] = False
+
+    @property
+    def emulated(self) -> bool:
+        """True if a guest ran without KVM."""
+        return self.ran_under is RanUnder.TCG
+
+    @property
+    def in_emulated_host(self) -> bool:
+        """True if a guest ran under KVM in an emulated host."""
+        return self.ran_under is RanUnder.EMULATED_HOST
 
     @property
     def warning(self) -> str | None:
         """The warning to show with every number; None if no caveat applies."""
-        if self.emulated_host:
+        if self.in_emulated_host:
             return IN_EMULATED_HOST
         if self.lab:
             return IN_LAB
@@ -81,11 +83,14 @@ class Caveats:
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """The most serious caveat: numbers from an emulated host cannot even be compared."""
-        if self.emulated_host:
+        if self.in_emulated_host:
             return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
         return (Emulated(),) if self.emulated else ()
+
+
+_MOST_SERIOUS_FIRST = (RanUnder.EMULATED_HOST, RanUnder.TCG, RanUnder.KVM)
 
 
 def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
@@ -94,8 +99,5 @@ def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
     for run in runs:
         ran_under.add(run.ran_under)
         origins.add(run.origin)
-    return Caveats(
-        RanUnder.TCG in ran_under,
-        Origin.LAB in origins,
-        RanUnder.EMULATED_HOST in ran_under,
-    )
+    worst = next((kind for kind in _MOST_SERIOUS_FIRST if kind in ran_under), None)
+    return Caveats(worst, Origin.LAB in origins)
