@@ -181,8 +181,8 @@ def require_ran_as_planned(
     del words[place : place + 2]
     with lab.start("plan", *words, "--commands", "--format", "json") as process:
         printed, _ = process.communicate(timeout=120)
-    cells = json.loads(printed[printed.index("{") :])["cells"]
-    planned = {cell["path"]: cell["commands"] for cell in cells}
+    by_cell = json.loads(printed[printed.index("{") :])["commands"]
+    planned = {cell.partition(" (")[0]: commands for cell, commands in by_cell.items()}
     for run in runs:
         shown = planned[run.path]
         lines = [shown["qemu"], *shown["qmp"], *shown["measurements"]]
