@@ -188,7 +188,7 @@ def _device_size(device: Path) -> int:
 
 
 _NO_CPU_TIME = "Unable to get accurate CPU usage"
-_MOST_TRIES = 5
+_MOST_TRIES = 20
 
 
 def _create(site: Site, image: Image, command: Sequence[str]) -> None:
