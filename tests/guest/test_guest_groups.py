@@ -60,7 +60,7 @@ def started(pid: int) -> int:
 def late(pid: int) -> None:
     """The guest stands still while both are released."""
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(2.5)
+    time.sleep(4)
     os.kill(pid, signal.SIGCONT)
 
 
