@@ -38,7 +38,12 @@ class FailingHost(LocalHost):
 
 @pytest.mark.parametrize(
     ("image", "stderr", "failures", "runs"),
-    [(LUKS, CHANCE, 19, 20), (LUKS, CHANCE, 30, 20), (LUKS, "no space", 1, 1), (PLAIN, CHANCE, 1, 1)],
+    [
+        (LUKS, CHANCE, 19, 20),
+        (LUKS, CHANCE, 30, 20),
+        (LUKS, "no space", 1, 1),
+        (PLAIN, CHANCE, 1, 1),
+    ],
 )
 def test_only_a_failure_by_chance_is_repeated(
     image: Image, stderr: str, failures: int, runs: int, tmp_path: Path
