@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
-from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import NoBaseline, too_slow
-from vdisklab.analysis.diagnostics.recorded import (
-    FromPageCache,
-    NotDirect,
-    direct_diagnostics,
-    evidence_diagnostics,
-)
 from vdisklab.analysis.observations import MeasureKey, Observations, from_numbers, with_too_slow
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.ledger import state_directory
@@ -33,7 +26,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.address import default_url
-from vdisklab.results.model import Campaign, CellSums, HostFacts, Origin, RanUnder, RunOutline
+from vdisklab.results.model import Campaign, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
@@ -300,39 +293,6 @@ def baseline_of(
         numbers = loaded.observations.used
         instead = first_measure(loaded.observations) if imported and numbers else None
         return baseline, (NoBaseline(baseline, instead),)
-
-
-def load_evidence_diagnostics(
-    results: Store, loaded: Loaded, sums: Iterable[CellSums] | None = None
-) -> tuple[Diagnostic, ...]:
-    """Diagnostics from the counters and clocks recorded with the numbers.
-
-    `sums` are read from the database if they are None.
-    """
-    return evidence_diagnostics(
-        results.sums(loaded.ids) if sums is None else sums,
-        results.times(loaded.ids),
-        loaded.cells,
-        {(measure.name, measure.direction) for measure in loaded.observations.used},
-        loaded.campaigns[0].host.cpus or 1,
-    )
-
-
-def load_direct_diagnostics(results: Store, loaded: Loaded) -> tuple[NotDirect, ...]:
-    """Diagnostics for cells that should bypass the page cache on a ZFS that ignores O_DIRECT.
-
-    Without a ZFS cell the database is not read.
-    """
-    cells = loaded.cells
-    if not any("zfs" in cell.name for cell in cells.values()):
-        return ()
-    return direct_diagnostics(results.examples(loaded.ids), cells)
-
-
-def page_cache_diagnostics(results: Store, loaded: Loaded) -> tuple[FromPageCache, ...]:
-    """The numbers that came from the page cache."""
-    diagnostics = load_evidence_diagnostics(results, loaded)
-    return tuple(diagnostic for diagnostic in diagnostics if isinstance(diagnostic, FromPageCache))
 
 
 def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...]:

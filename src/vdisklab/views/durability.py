@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import Recommendation
@@ -16,7 +16,6 @@ from vdisklab.path.durability import (
     Durability,
     DurabilityKind,
     HostDisk,
-    PathCrashes,
     PowerCutOutcome,
     known_durability,
 )
@@ -59,28 +58,6 @@ def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
     if durability is None:
         return numbers.MISSING if cell.path is None else ""
     return power_cut_word(durability)
-
-
-def power_cut_of(cell: MeasuredCell, verdicts: CrashVerdicts) -> str:
-    """The same from the verdicts."""
-    return power_cut_text(cell, known_durability(cell, verdicts))
-
-
-def durability_kind_of(cell: MeasuredCell, verdicts: CrashVerdicts) -> DurabilityKind | None:
-    """What happens to flushed data, for documents; None on the host and for a free name."""
-    known = known_durability(cell, verdicts)
-    return None if known is None else known.kind
-
-
-def power_cut_fields(verdict: PathCrashes | None) -> dict[str, Any]:
-    """The fields `power_cut`, `power_cut_states` and `power_cut_broken` of a row."""
-    verdict = verdict or PathCrashes("")
-    states = verdict.flushed + verdict.unflushed
-    return {
-        "power_cut": PowerCutOutcome.of(verdict),
-        "power_cut_states": states.judged or None,
-        "power_cut_broken": states.lost if states.judged else None,
-    }
 
 
 def durability_sentence(path: str, durability: Durability) -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
-from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
 from vdisklab.plan.settings import (
     AnyRequest,
@@ -45,12 +44,6 @@ def _option(row: SettingRow, panel: Panel | None) -> object:
     if not row.flag:
         return typer.Argument(**texts)
     return typer.Option(row.flag, envvar=row.envvar or None, rich_help_panel=panel, **texts)
-
-
-PathsArgument = Annotated[list[str] | None, setting_option("paths")]
-DirOption = Annotated[Path | None, setting_option("directory")]
-AcceleratorOption = Annotated[AcceleratorChoice | None, setting_option("accelerator")]
-"""The campaign options of verbs that do not run a campaign."""
 
 
 def takes_settings(
