@@ -122,3 +122,41 @@ def test_the_report_is_what_its_schema_says_and_nothing_else(tmp_path: Path) -> 
     del found["values"][0]["median"]
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(found, schema)
+
+
+def test_verbs_that_change_the_database_print_answers_too(
+    database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved, new, text = tmp_path / "all.json", str(tmp_path / "new.sqlite"), tmp_path / "dd.txt"
+    text.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
+
+    def answer(*words: str) -> Any:  # noqa: ANN401 - a JSON document
+        assert main([*words, "--format", "json"]) == 0, capsys.readouterr().err
+        found = json.loads(capsys.readouterr().out)
+        jsonschema.validate(found, closed(SCHEMAS[found["format"]]))
+        assert found["sentences"]
+        return found
+
+    written = answer("export-data", str(moved), "--db", str(database))
+    assert [one["id"] for one in written["campaigns"]] == ["c0ffee01"]
+    (stored,) = answer("import", str(moved), "--db", new)["campaigns"]
+    assert (stored["id"], stored["known_runs"], stored["cells"]) == ("c0ffee01", 0, [])
+    assert answer("import", str(moved), "--db", new)["campaigns"][0]["runs"] == 0
+    (added,) = answer("import", str(text), "--as", "at home", "--db", new)["campaigns"]
+    assert (added["runs"], added["cells"]) == (1, ["at home"])
+    renamed = answer("runs", "--rename", "at home", "at work", "--db", new)
+    assert (renamed["done"], renamed["former"], renamed["cell"]) == (
+        "renamed",
+        "at home",
+        "at work",
+    )
+    labelled = answer("runs", "--rename", added["id"], "at work", "--db", new)
+    assert (labelled["done"], labelled["label"], labelled["runs"]) == ("renamed", "at work", [])
+    assert answer("runs", "--rename", renamed["runs"][0], "at work", "--db", new)["done"] == "kept"
+    deleted = answer("runs", "--delete", added["id"], "--yes", "--db", new)
+    assert (deleted["done"], deleted["runs"]) == ("deleted", renamed["runs"])
+    assert main(["runs", "--delete", "c0ffee01", "--yes", "--db", new, "--format", "csv"]) == 0
+    heading, row, *_ = capsys.readouterr().out.splitlines()
+    assert heading.startswith("done,what,campaign,runs")
+    assert row.startswith("deleted,")
+    assert main(["export-data", "-", "--format", "json", "--db", new]) == 2

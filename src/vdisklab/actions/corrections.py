@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdisklab.actions.import_ import last_rounds, require_name
+from vdisklab.answers.runs import Correction, CorrectionAnswer
 from vdisklab.errors import DamagedError, DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Campaign, Origin, RunOutline
@@ -27,6 +28,11 @@ class StoredResult:
     chosen: tuple[RunOutline, ...] = ()
     campaign_id: str | None = None
     run_id: str | None = None
+
+    @property
+    def its_campaign(self) -> str | None:
+        """The campaign's id, None for a damaged run."""
+        return self.campaign_id if self.campaign is None else self.campaign.id
 
     def __str__(self) -> str:
         if self.campaign is None:
@@ -95,24 +101,28 @@ def _require_one(name: str, matches: Sequence[str]) -> None:
         )
 
 
-def delete_stored(results: Store, stored: StoredResult) -> None:
+def keep_stored(stored: StoredResult) -> CorrectionAnswer:
+    """The answer when the user does not agree."""
+    return CorrectionAnswer(Correction.KEPT, str(stored), stored.its_campaign, ())
+
+
+def delete_stored(results: Store, stored: StoredResult) -> CorrectionAnswer:
     """Deletes a campaign with all its runs, or some runs."""
-    runs = [run.id for run in stored.chosen]
-    if stored.run_id is not None:
-        runs = [stored.run_id]
+    runs = tuple(run.id for run in stored.chosen) if stored.run_id is None else (stored.run_id,)
     for run_id in runs:
         results.delete_run(run_id)
-    campaign_id = stored.campaign_id if stored.campaign is None else stored.campaign.id
-    if campaign_id is not None and not runs:
-        results.delete_campaign(campaign_id)
+    if stored.its_campaign is not None and not runs:
+        results.delete_campaign(stored.its_campaign)
+        runs = tuple(run.id for run in stored.runs)
+    return CorrectionAnswer(Correction.DELETED, str(stored), stored.its_campaign, runs)
 
 
-def rename_stored(results: Store, stored: StoredResult, name: str) -> str:
+def rename_stored(results: Store, stored: StoredResult, name: str) -> CorrectionAnswer:
     """Gives a campaign another label, or an imported run and its repetitions another name.
 
-    A campaign of one imported name gets both. Returns what was done. Repetitions get rounds after
-    those that the name has already. Raises PlanError for a bad name, and for a run that vdisklab
-    measured: its path says what was measured.
+    A campaign of one imported name gets both. Repetitions get rounds after those that the name has
+    already. Raises PlanError for a bad name, and for a run that vdisklab measured: its path says
+    what was measured.
     """
     require_name("--rename", name)
     campaign = stored.campaign
@@ -123,25 +133,30 @@ def rename_stored(results: Store, stored: StoredResult, name: str) -> str:
     if stored.chosen:
         return _rename_cell(results, stored, stored.chosen[0], name)
     results.rename_campaign(campaign.id, name)
-    done = f"campaign {campaign.id} is labelled {name}"
     cells = {run.cell for run in stored.runs}
     if len(cells) == 1 and all(run.origin is Origin.IMPORTED for run in stored.runs):
-        done += f"; {_rename_cell(results, stored, stored.runs[0], name)}"
-    return done
+        runs_too = _rename_cell(results, stored, stored.runs[0], name)
+        return replace(runs_too, done=Correction.RENAMED, label=name)
+    return CorrectionAnswer(Correction.RENAMED, str(stored), campaign.id, (), name)
 
 
-def _rename_cell(results: Store, stored: StoredResult, like: RunOutline, name: str) -> str:
+def _rename_cell(
+    results: Store, stored: StoredResult, like: RunOutline, name: str
+) -> CorrectionAnswer:
     """Renames the runs of the same imported cell."""
     if like.origin is not Origin.IMPORTED:
         raise PlanError(
             f"run {like.id} was measured as {like.measured_cell}, and keeps that name",
             hint="imported runs and campaigns can be renamed",
         )
-    cell = MeasuredCell.parse(name)
-    if cell == like.measured_cell:
-        return f"{cell} has that name already"
+    cell, former = MeasuredCell.parse(name), like.measured_cell
+    answer = CorrectionAnswer(
+        Correction.KEPT, str(stored), like.campaign, (), former=former, cell=cell
+    )
+    if cell == former:
+        return answer
     first = last_rounds(stored.runs).get(cell.fingerprint, 0) + 1
     imported = [run for run in stored.runs if run.cell == like.cell and run.origin is like.origin]
     ordered = sorted(imported, key=lambda run: run.round)
     results.rename_runs({run.id: round for round, run in enumerate(ordered, first)}, cell)
-    return f"{counted(len(ordered), 'run')} of {like.measured_cell} renamed: {cell}"
+    return replace(answer, done=Correction.RENAMED, runs=tuple(run.id for run in ordered))

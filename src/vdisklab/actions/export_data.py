@@ -13,12 +13,13 @@ from typing import IO, TextIO
 from vdisklab.actions.input_file import unreadable
 from vdisklab.actions.measure import Publish
 from vdisklab.actions.output_file import output_file
+from vdisklab.answers.export_data import ExportDataAnswer
+from vdisklab.answers.import_ import ImportAnswer
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.mounts import is_visible_file
 from vdisklab.results.exchange import (
     LARGEST,
     PEEK,
-    StoredExport,
     is_export,
     read_export,
     store_export,
@@ -33,8 +34,8 @@ from vdisklab.results.store import Store, open_store
 
 def export_data(
     url: str, file: Path, names: Sequence[str] | None = None, *, raw: bool = True
-) -> tuple[Campaign, ...]:
-    """Writes the named campaigns (None: all) and their machines' power cuts; returns the campaigns.
+) -> ExportDataAnswer:
+    """Writes the named campaigns (None: all) and their machines' power cuts.
 
     The file's name decides the format: samples as CSV for `.csv`, else JSON that can be imported;
     both compressed if it ends in `.gz`. `-` is standard output. Raises DatabaseError for an
@@ -51,9 +52,10 @@ def export_data(
             if ".csv" in file.suffixes[-2:]:
                 runs = (run for campaign in campaigns for run in store.runs(campaign.id))
                 write_samples_csv(sink, runs)
+                verdicts = ()
             else:
                 write_json(sink, store, campaigns, verdicts, raw=raw)
-    return campaigns
+    return ExportDataAnswer(str(file), campaigns, len(verdicts))
 
 
 @contextmanager
@@ -127,14 +129,18 @@ def exported_files(files: Sequence[Path]) -> bool:
     return all(exported)
 
 
-def import_campaigns(url: str, files: Sequence[Path]) -> list[StoredExport]:
+def import_campaigns(url: str, files: Sequence[Path]) -> ImportAnswer:
     """Reads all files, then stores what the database does not hold yet, file by file.
 
     Raises DatabaseError for a file that is damaged or contradicts the database.
     """
     exports = [(file, read_export(_content(file), name=str(file))) for file in files]
     with open_store(url) as store:
-        return [store_export(store, export, name=str(file)) for file, export in exports]
+        stored = [store_export(store, export, name=str(file)) for file, export in exports]
+    return ImportAnswer(
+        tuple(campaign for each in stored for campaign in each.campaigns),
+        sum(each.power_cuts for each in stored),
+    )
 
 
 def _ends(file: Path) -> bytes:

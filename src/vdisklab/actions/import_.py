@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from vdisklab.actions.input_file import unreadable
+from vdisklab.answers.import_ import ImportAnswer
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.database import SQLITE
+from vdisklab.results.exchange import ImportedCampaign
 from vdisklab.results.model import (
     Campaign,
     Evidence,
@@ -36,15 +38,6 @@ _BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xb
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedResults:
-    """The campaign with the imported results, the labels of their cells, and the number of runs."""
-
-    campaign: str
-    cells: tuple[str, ...]
-    runs: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Source:
     """One report of a file. `text` is the file's whole text, stored with its first report only."""
 
@@ -60,7 +53,7 @@ def import_files(
     name: str | None = None,
     into: str | None = None,
     measurement: str | None = None,
-) -> ImportedResults:
+) -> ImportAnswer:
     """Reads all files, then stores them in one transaction. Files with the same name are
     repetitions.
 
@@ -78,8 +71,8 @@ def import_files(
         used = last_rounds(() if known is None else store.outlines([known.id]))
         runs = make_runs(sources, campaign.id, name, measurement, used_rounds=used)
         store.add_together((campaign,) if known is None else (), runs)
-    cells = dict.fromkeys(run.measured_cell.label for run in runs)
-    return ImportedResults(campaign.id, tuple(cells), len(runs))
+    cells = tuple(dict.fromkeys(run.measured_cell.label for run in runs))
+    return ImportAnswer((ImportedCampaign(campaign.id, campaign.label, len(runs), 0, cells),))
 
 
 def _require_different(files: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 from vdisklab.documents import HIDDEN, Answer
@@ -58,6 +59,29 @@ class RunsAnswer(Answer):
 
     campaign: Campaign
     runs: tuple[ListedRun, ...]
+
+
+class Correction(StrEnum):
+    """What became of stored results."""
+
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionAnswer(Answer):
+    """`vdisklab runs --delete` and `--rename`: what was changed."""
+
+    FORMAT = "vdisklab.correction/1"
+
+    done: Annotated[Correction, "`kept`: the user did not agree, or the name was the same"]
+    what: Annotated[str, "the campaign or the runs before the change, in words"]
+    campaign: Annotated[str | None, "its id; null for a run too damaged to tell"]
+    runs: Annotated[tuple[str, ...], "ids of the runs that were deleted, or have another name now"]
+    label: Annotated[str | None, "the campaign's new label"] = None
+    former: Annotated[MeasuredCell | None, "the name that renamed runs had"] = None
+    cell: Annotated[MeasuredCell | None, "the name that they have now"] = None
 
 
 def answer_campaigns(

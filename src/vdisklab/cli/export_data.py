@@ -10,9 +10,11 @@ import typer
 from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.units import counted
+from vdisklab.errors import PlanError
+from vdisklab.views import export_data as view
 
 PANEL = VerbPanel.STORED
 
@@ -40,6 +42,7 @@ def export_data(
         typer.Option("--without-raw", help="Leave out the programs' own output: a smaller file."),
     ] = False,
     db: DbOption = None,
+    form: FormatOption = Format.TABLE,
 ) -> None:
     """Write campaigns to a file that `vdisklab import` reads on another machine.
 
@@ -52,6 +55,11 @@ def export_data(
 
       vdisklab export-data numbers.csv --campaign 3f2a
     """
-    campaigns = files.export_data(database_url(db), file, campaign, raw=not without_raw)
+    if file == STDOUT and form is not Format.TABLE:
+        raise PlanError(
+            "`-` prints the campaigns, and --format what was written to a file",
+            hint="leave out --format, or name a file",
+        )
+    answer = files.export_data(database_url(db), file, campaign, raw=not without_raw)
     if file != STDOUT:
-        print(f"{file}: {counted(len(campaigns), 'campaign')}")
+        print_answer(answer, view.tables(answer), form)

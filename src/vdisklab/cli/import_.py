@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 import typer
@@ -11,15 +10,13 @@ from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption
+from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.results.exchange import StoredExport
-from vdisklab.units import counted
+from vdisklab.views import import_ as view
 
 PANEL = VerbPanel.STORED
-
-_NAMES_SHOWN = 8
 
 
 def import_(
@@ -61,6 +58,7 @@ def import_(
         ),
     ] = None,
     db: DbOption = None,
+    form: FormatOption = Format.TABLE,
 ) -> None:
     """Import results that were measured elsewhere or without vdisklab.
 
@@ -83,27 +81,8 @@ def import_(
                     hint="leave out --as, --into and --measurement; unpack a program's compressed "
                     "report first: gunzip FILE",
                 )
-            for stored in import_campaigns(database_url(db, create=True), inputs):
-                print("\n".join(_stored_lines(stored)))
-            return
-        url = database_url(db, create=True)
-        imported = import_files(url, inputs, name, into, measurement)
-    more = len(imported.cells) - _NAMES_SHOWN
-    shown = ", ".join(imported.cells[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    print(f"imported into campaign {imported.campaign}: {shown} ({counted(imported.runs, 'run')})")
-
-
-def _stored_lines(stored: StoredExport) -> Iterator[str]:
-    for campaign in stored.campaigns:
-        label = f" ({campaign.label})" if campaign.label else ""
-        stored_runs = counted(campaign.known_runs, "run")
-        if campaign.known_runs and not campaign.runs:
-            yield f"campaign {campaign.id}{label} is in the database already, with {stored_runs}"
+            answer = import_campaigns(database_url(db, create=True), inputs)
         else:
-            runs = counted(campaign.runs, "run")
-            already = f"; {stored_runs} were there already" if campaign.known_runs else ""
-            yield f"imported campaign {campaign.id}{label}: {runs}{already}"
-    if stored.power_cuts:
-        yield f"imported {counted(stored.power_cuts, 'power-cut verdict')}"
-    if not stored.campaigns and not stored.power_cuts:
-        yield "nothing new: the database holds all of it already"
+            url = database_url(db, create=True)
+            answer = import_files(url, inputs, name, into, measurement)
+    print_answer(answer, view.tables(answer), form)

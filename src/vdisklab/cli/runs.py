@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from vdisklab.actions.corrections import delete_stored, find_stored, rename_stored
+from vdisklab.actions.corrections import (
+    StoredResult,
+    delete_stored,
+    find_stored,
+    keep_stored,
+    rename_stored,
+)
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.runs import answer_campaigns, answer_runs
 from vdisklab.cli.shell.named import Named
@@ -15,7 +21,6 @@ from vdisklab.cli.shell.options import DbOption, Format, FormatOption
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.results.store import Store
 from vdisklab.sanitise import sanitise
 from vdisklab.views import runs as view
 
@@ -75,13 +80,17 @@ def runs(
         raise PlanError("--yes has no effect without --delete", hint="leave it out")
     with open_results(db) as results:
         if delete is not None:
-            _delete(results, delete, yes=yes)
+            stored = find_stored(results, delete)
+            agreed = yes or _agrees(stored)
+            deleted = delete_stored(results, stored) if agreed else keep_stored(stored)
+            print_answer(deleted, view.correction_tables(deleted), form)
         elif rename is not None:
             name, new = rename
-            print(sanitise(rename_stored(results, find_stored(results, name), new)))
+            renamed = rename_stored(results, find_stored(results, name), new)
+            print_answer(renamed, view.correction_tables(renamed), form)
         elif campaign is None:
-            stored = results.campaigns()
-            campaigns = answer_campaigns(stored, results.outlines([one.id for one in stored]))
+            known = results.campaigns()
+            campaigns = answer_campaigns(known, results.outlines([one.id for one in known]))
             print_answer(campaigns, view.campaign_tables(campaigns), form, Named.of(db))
         else:
             chosen = results.campaign(campaign)
@@ -89,26 +98,15 @@ def runs(
             print_answer(answer, view.tables(answer), form, Named.of(db))
 
 
-def _delete(results: Store, name: str, *, yes: bool) -> None:
-    """Deletes what a name means, once the user has agreed."""
-    stored = find_stored(results, name)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise PlanError(
-                f"cannot ask whether to delete {stored}: standard input is not a terminal",
-                hint="add --yes",
-            )
-        if not _confirmed(f"Delete {sanitise(str(stored))}?"):
-            print("nothing was deleted")
-            return
-    delete_stored(results, stored)
-    print(f"deleted {sanitise(str(stored))}")
-
-
-def _confirmed(question: str) -> bool:
+def _agrees(stored: StoredResult) -> bool:
     """The user's answer. Ctrl-C and Ctrl-D leave the program, and say that nothing happened."""
+    if not sys.stdin.isatty():
+        raise PlanError(
+            f"cannot ask whether to delete {stored}: standard input is not a terminal",
+            hint="add --yes",
+        )
     try:
-        return typer.confirm(question, err=True)
+        return typer.confirm(f"Delete {sanitise(str(stored))}?", err=True)
     except typer.Abort:
         print("\nnothing was deleted", file=sys.stderr)
         raise

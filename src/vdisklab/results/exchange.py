@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
-from typing import Any, NoReturn, TextIO, TypeVar
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -83,8 +83,9 @@ class ImportedCampaign:
 
     id: str
     label: str
-    runs: int
-    known_runs: int
+    runs: Annotated[int, "new ones"]
+    known_runs: Annotated[int, "runs of the file that the database held before"]
+    cells: Annotated[tuple[str, ...], "the names of a program's results; empty for a campaign"] = ()
 
 
 @dataclass(frozen=True, slots=True)

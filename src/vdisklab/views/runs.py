@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vdisklab.answers.runs import CampaignsAnswer, ListedCampaign, ListedRun, RunsAnswer
+from vdisklab.answers.runs import (
+    CampaignsAnswer,
+    Correction,
+    CorrectionAnswer,
+    ListedCampaign,
+    ListedRun,
+    RunsAnswer,
+)
 from vdisklab.results.model import Origin
+from vdisklab.units import counted
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
@@ -38,6 +46,24 @@ def tables(answer: RunsAnswer) -> Iterator[Table[ListedRun]]:
     )
     title = f"Runs of campaign {answer.campaign.id} {answer.campaign.label}".strip()
     yield Table(title, columns, answer.runs, kind=ListedRun)
+
+
+def correction_tables(answer: CorrectionAnswer) -> Iterator[Table[CorrectionAnswer]]:
+    """A sentence on what was deleted or renamed."""
+    yield Table("; ".join(_corrected(answer)), (), (answer,), kind=CorrectionAnswer)
+
+
+def _corrected(answer: CorrectionAnswer) -> Iterator[str]:
+    if answer.done is Correction.DELETED:
+        yield f"deleted {answer.what}"
+    elif answer.label is None and answer.cell is None:
+        yield "nothing was deleted"
+    if answer.label is not None:
+        yield f"campaign {answer.campaign} is labelled {answer.label}"
+    if answer.cell is not None and answer.runs:
+        yield f"{counted(len(answer.runs), 'run')} of {answer.former} renamed: {answer.cell}"
+    elif answer.cell is not None:
+        yield f"{answer.cell} has that name already"
 
 
 def _measured_by(row: ListedRun) -> str:

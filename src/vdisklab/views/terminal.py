@@ -63,12 +63,15 @@ def _column_notes(table: Table[Any], width: int) -> Iterator[str]:
 
 
 def table_lines(table: Table[Any], width: int) -> Iterator[Text]:
-    """Title, heading and rows for a terminal of `width` characters; without rows no heading."""
+    """Title, heading and rows for a terminal of `width` characters.
+
+    Without rows or columns there is only the title.
+    """
     for line in wrap(sanitise(table.title), width):
         yield Text(line, style="bold")
     for sentence in table.intro:
         yield from map(Text, wrap(sanitise_line(sentence), width))
-    if not table.rows:
+    if not (table.rows and table.columns):
         return
     shown = [_Shown.of(column, table.rows) for column in table.columns]
     fitting = _fitting(shown, width)

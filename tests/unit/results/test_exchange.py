@@ -316,10 +316,10 @@ class TestFiles:
         self, url: str, name: str, tmp_path: Path
     ) -> None:
         file, copy = tmp_path / name, f"sqlite:///{tmp_path / 'copy.sqlite'}"
-        assert len(export_data(url, file)) == 2
+        assert len(export_data(url, file).campaigns) == 2
         assert file.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
         assert exported_files([file])
-        (stored,) = import_campaigns(copy, [file])
+        stored = import_campaigns(copy, [file])
         assert ([each.runs for each in stored.campaigns], stored.power_cuts) == ([1, 1], 2)
         again = tmp_path / f"again-{name}"
         export_data(copy, again)
@@ -353,7 +353,7 @@ class TestFiles:
         with open_store(url) as store:
             chosen = store.campaigns()[0]
         file = tmp_path / "one.json"
-        assert export_data(url, file, [chosen.id[:8]]) == (chosen,)
+        assert export_data(url, file, [chosen.id[:8]]).campaigns == (chosen,)
         export = read_export(file.read_bytes(), name="one")
         assert [each.campaign for each in export.campaigns] == [chosen]
         assert [each.host for each in export.power_cuts] == [chosen.host]
