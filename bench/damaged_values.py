@@ -274,9 +274,9 @@ def add_power_cuts(store: Store, campaign: str) -> None:
     kept = PowerCut(
         id="c0ffee00", fingerprint="k", path="ext4/raw/none", client="flushes", access="nbd",
         host=host, started=started, wall_seconds=1.5, survives=True, claim="it survives",
-        states=60, possible=1e9, exhaustive=False, promises=20, flushes=7, leaked_states=0,
-        repaired_states=0, afterlives=2, outcomes={"kept": 60}, settings={"writes": 80},
-        seen={"loop.fua": "0"},
+        states=60, possible=1e9, exhaustive=False, acknowledged=20, flushes=7, leaked_states=0,
+        repaired_states=0, post_recovery_states=2, outcomes={"kept": 60}, settings={"writes": 80},
+        observed={"loop.fua": "0"},
     )  # fmt: skip
     lost = replace(
         kept, id="c0ffee01", fingerprint="l", path="ext4/qcow2/none", survives=False,

@@ -26,7 +26,7 @@ power_cut() { # ARGUMENTS...: a power cut that must be judged, with its guest un
     python3 - <<'PROGRAM'
 import json, sys
 (cut,) = json.load(open("/tmp/answer"))["verdicts"]
-ran_under = cut["seen"].get("guest.accelerator")
+ran_under = cut["observed"].get("guest.accelerator")
 print(cut["path"], cut["access"], cut["client"], cut["claim"], f"({cut['states']} states)", ran_under)
 sys.exit(cut["survives"] is None or ran_under not in ("kvm", "kvm in an emulated host"))
 PROGRAM

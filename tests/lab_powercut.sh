@@ -31,7 +31,7 @@ for each in told["verdicts"]:
 loss = next((e for e in told["verdicts"] if e["counterexample"]), None)
 print(loss["counterexample"]["case"] if loss else "", file=open("/tmp/case", "w"))
 failed += len(told["verdicts"]) != int(sys.argv[2])
-print("logged by", {key: value for each in told["verdicts"][:1] for key, value in each["seen"].items()})
+print("logged by", {key: value for each in told["verdicts"][:1] for key, value in each["observed"].items()})
 print("failed:", failed)
 P
 vdisklab powercut 'ext4/raw/{none,writethrough,unsafe}' 'xfs/{raw,qcow2}/{none,unsafe}' btrfs/raw/none \

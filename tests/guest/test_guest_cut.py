@@ -58,7 +58,7 @@ def ask(
     settings = replace(QUICK, driver=driver, depth=depth)
     found = judge_question(session, Question(path, client, settings, AccessKind.GUEST), HOST, kept)
     assert found.failure is None
-    assert found.promises
+    assert found.acknowledged
     return found
 
 
@@ -67,7 +67,7 @@ def test_what_the_guest_flushed_survives_with_several_in_flight(
 ) -> None:
     found = ask(session, "none/virtio", ClientKind.FLUSHES, tmp_path, depth=4)
     assert found.survives is True
-    assert found.seen["guest.queue.write_cache"] == "write back"
+    assert found.observed["guest.queue.write_cache"] == "write back"
 
 
 def test_a_guest_that_never_flushes_can_buy_safety_itself(
@@ -77,7 +77,7 @@ def test_a_guest_that_never_flushes_can_buy_safety_itself(
     setting = DriverSetting.CACHE_TYPE
     found = ask(session, "none/virtio", ClientKind.NEVER, tmp_path, driver=setting)
     assert found.survives is True
-    assert found.seen["qemu.write_cache"] == "off"
+    assert found.observed["qemu.write_cache"] == "off"
 
 
 def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
@@ -94,7 +94,7 @@ def test_a_block_layer_that_is_told_to_flush_no_more_loses(
 ) -> None:
     found = ask(session, "none/virtio", ClientKind.FLUSHES, tmp_path, driver=DriverSetting.QUEUE)
     assert found.survives is False
-    assert found.seen["qemu.write_cache"] == "on", "the device was told nothing"
+    assert found.observed["qemu.write_cache"] == "on", "the device was told nothing"
 
 
 def test_a_write_with_fua_on_nvme_is_durable_only_if_qemu_syncs_it(
@@ -102,8 +102,8 @@ def test_a_write_with_fua_on_nvme_is_durable_only_if_qemu_syncs_it(
 ) -> None:
     # QEMU 7.2 does not look at the bit: not one flush reaches the disk.
     found = ask(session, "none/nvme", ClientKind.FUA, tmp_path)
-    assert found.seen["guest.queue.fua"] == "1"
-    assert found.survives is (found.flushes >= found.promises)
+    assert found.observed["guest.queue.fua"] == "1"
+    assert found.survives is (found.flushes >= found.acknowledged)
 
 
 def test_an_ide_drive_without_its_write_cache_keeps_all(
@@ -111,8 +111,8 @@ def test_an_ide_drive_without_its_write_cache_keeps_all(
 ) -> None:
     found = ask(session, "none/ide", ClientKind.NEVER, tmp_path, driver=DriverSetting.HDPARM)
     assert found.survives is True
-    assert found.seen["guest.ata.write_cache"] == "off"
-    assert found.seen["qemu.write_cache"] == "off"
+    assert found.observed["guest.ata.write_cache"] == "off"
+    assert found.observed["qemu.write_cache"] == "off"
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def test_flushed_writes_survive_and_unsafe_ones_do_not(
 ) -> None:
     kept = ask(session, f"{filesystem}/{image}/none", ClientKind.FLUSHES, tmp_path)
     assert (kept.survives, kept.failure) == (True, None)
-    assert kept.promises == 24
-    assert kept.afterlives >= 2
+    assert kept.acknowledged == 24
+    assert kept.post_recovery_states >= 2
     lost = ask(session, f"{filesystem}/{image}/unsafe", ClientKind.FLUSHES, tmp_path)
     assert lost.survives is False
     assert lost.counterexample is not None
@@ -106,7 +106,7 @@ def test_writes_in_flight_are_judged_too(session: PowerCutSession, tmp_path: Pat
     path = parse_path("ext4/raw:preallocation=off/none")
     found = judge_question(session, Question(path, ClientKind.FLUSHES, settings), HOST, tmp_path)
     assert found.survives is True
-    assert 0 < found.promises <= 48
+    assert 0 < found.acknowledged <= 48
 
 
 def test_a_torn_sector_size_is_repaired_by_fsck_or_said_not_to_mount(

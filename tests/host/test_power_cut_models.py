@@ -96,7 +96,9 @@ def test_what_a_guest_flushes_survives_in_todays_images(
     assert [(verdict.failure, verdict.survives) for verdict in verdicts] == [
         (None, True) for _ in models
     ]
-    assert all(verdict.afterlives for verdict in verdicts), "QEMU wrote to the whole chain again"
+    assert all(verdict.post_recovery_states for verdict in verdicts), (
+        "QEMU wrote to the whole chain again"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_encrypted_images_and_bitmaps_are_judged(
     question = Question(path, ClientKind(client), settings, model=FailureModel(model))
     verdict = judge_question(session, question, collect_facts(LocalHost()), tmp_path)
     assert (verdict.failure, verdict.survives) == (None, kept)
-    assert verdict.afterlives, "QEMU opened it again with its key"
+    assert verdict.post_recovery_states, "QEMU opened it again with its key"
 
 
 def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(

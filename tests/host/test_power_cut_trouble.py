@@ -182,7 +182,7 @@ def test_a_question_that_another_mount_namespace_disturbed_is_asked_again(
     question = Question(path, ClientKind.FLUSHES, QUICK)
     found = judge_question(session, question, HOST, tmp_path / "kept")
     assert (found.survives, found.failure) == (survives, None)
-    assert found.seen["recordings.held"] == "2"
+    assert found.observed["recordings.held"] == "2"
     assert "cannot be kept" not in str(found.counterexample)
 
 
@@ -281,7 +281,7 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
         found = judge_question(session, question, HOST, tmp_path / "kept")
         for _ in range(20):  # a sync may miss a run of a few hundredths of a second
             assert found.survives is False
-            if int(found.seen["flushes.unasked"]) > 0:
+            if int(found.observed["flushes.unasked"]) > 0:
                 break
             found = judge_question(session, question, HOST, tmp_path / "kept")
         kept = judge_question(
@@ -290,9 +290,9 @@ def test_somebody_elses_sync_is_seen_and_hides_no_loss(
     finally:
         done.set()
         disturbing.join()
-    assert int(found.seen["flushes.unasked"]) > 0
+    assert int(found.observed["flushes.unasked"]) > 0
     assert kept.survives is True
-    assert int(kept.seen["recordings"]) > 1 or kept.seen["flushes.unasked"] == "0"
+    assert int(kept.observed["recordings"]) > 1 or kept.observed["flushes.unasked"] == "0"
 
 
 def _jobs(recording: Recording) -> list[JudgingJob]:

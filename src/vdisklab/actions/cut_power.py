@@ -82,7 +82,7 @@ def _stored(store: Store, host: HostFacts, requested: Accelerator | None) -> dic
         and (
             fitting is None
             or verdict.access == AccessKind.NBD
-            or fitting.items() <= verdict.seen.items()
+            or fitting.items() <= verdict.observed.items()
         )
     }
 

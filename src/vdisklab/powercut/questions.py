@@ -259,13 +259,13 @@ def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
         states=verdict.states,
         possible=_as_float(verdict.possible),
         exhaustive=verdict.exhaustive,
-        promises=verdict.acknowledged,
+        acknowledged=verdict.acknowledged,
         flushes=answer.flushes,
         leaked_states=verdict.leaked_states,
         repaired_states=verdict.repaired_states,
-        afterlives=verdict.post_recovery_states,
+        post_recovery_states=verdict.post_recovery_states,
         outcomes={outcome.value: count for outcome, count in verdict.outcomes.items()},
-        seen={
+        observed={
             **answer.examination.recording.trace.observed,
             "flushes.unasked": str(answer.unrequested),
             "recordings": str(answer.recordings),

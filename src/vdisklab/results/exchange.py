@@ -2,7 +2,7 @@
 
 The JSON has the fields of `results.model` under their names. Within one `format` fields may be
 added, never renamed or removed; readers skip those they do not know. `vdisklab/1` had other
-names for a run's round and a check's values.
+names for a run's round, a check's values and some counts of a power cut.
 
     {"format": "vdisklab/2",
      "metrics": [{"name": "iops", "unit": "1/s", "better": "higher"}, ...],
@@ -37,7 +37,8 @@ from vdisklab.validation import first_problem
 
 FORMAT = "vdisklab/2"
 _OLDER_FORMAT = "vdisklab/1"
-_OLDER_NAMES = {"block": "round", "asked": "requested", "seen": "observed"}
+_OLDER_NAMES = {"block": "round", "asked": "requested", "seen": "observed",
+                "promises": "acknowledged", "afterlives": "post_recovery_states"}  # fmt: skip
 
 LARGEST = 512 << 20
 """Maximum size of the JSON in bytes, about 40,000 runs; for exports and for imports."""
@@ -174,6 +175,7 @@ def read_export(content: bytes, *, name: str) -> Export:
     document = _document(content, name)
     if document["format"] == _OLDER_FORMAT:
         _rename(document["campaigns"])
+        _rename(document.get("power_cuts"))
     campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
     power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
     _require_unique("campaigns", (campaign.campaign.id for campaign in campaigns), name)
@@ -211,7 +213,7 @@ def _document(content: bytes, name: str) -> Mapping[str, Any]:
 
 
 def _rename(value: object) -> None:
-    """Gives the campaigns, runs and checks of `vdisklab/1` the names of today."""
+    """Gives the campaigns, runs, checks and verdicts of `vdisklab/1` the names of today."""
     for inner in value if isinstance(value, list) else ():
         if isinstance(inner, dict):
             for before, now in _OLDER_NAMES.items():

@@ -12,7 +12,7 @@ from vdisklab.path.durability import FailureModel
 from vdisklab.results.model import HostFacts
 
 DISK_LOG = "disk.log"
-"""Key in `PowerCut.seen`: the device-mapper target that logged the disk, with its version."""
+"""Key in `PowerCut.observed`: the device-mapper target that logged the disk, with its version."""
 
 
 MODEL = "model"
@@ -62,7 +62,7 @@ class PowerCut:
     `client` says when the client takes a write for durable, `access` how it reaches the disk.
     `survives` is None when no write was acknowledged as durable. `possible` counts the states that
     the disk model allows, `states` the judged ones; `exhaustive` when these are all. `flushes`
-    reached the disk while the client wrote; in `afterlives` states QEMU wrote again after the
+    reached the disk while the client wrote; in `post_recovery_states` QEMU wrote again after the
     recovery. Equal `fingerprint`s mean the same test, on any machine. Verdicts from one recording
     share its `wall_seconds` in equal parts.
     """
@@ -80,14 +80,14 @@ class PowerCut:
     states: int = 0
     possible: float = 0.0
     exhaustive: bool = False
-    promises: int = 0
+    acknowledged: int = 0
     flushes: int = 0
     leaked_states: int = 0
     repaired_states: int = 0
-    afterlives: int = 0
+    post_recovery_states: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    seen: Mapping[str, str] = field(default_factory=dict)
+    observed: Mapping[str, str] = field(default_factory=dict)
     counterexample: Counterexample | None = None
     failure: str | None = None
 

@@ -67,7 +67,7 @@ _OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
 _MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group", "raw")
 _EVIDENCE = _fields(Evidence, *Observer)
 _MEMBER = _fields(Member, "evidence")
-_POWER_CUT = _fields(PowerCut, "host", "outcomes", "settings", "seen", "counterexample")
+_POWER_CUT = _fields(PowerCut, "host", "outcomes", "settings", "observed", "counterexample")
 
 
 def _columns(value: object, names: Iterable[str]) -> dict[str, Any]:
@@ -321,7 +321,7 @@ def power_cut_row(verdict: PowerCut, host_key: int) -> dict[str, Any]:
         "host": host_key,
         "outcomes": dict(verdict.outcomes),
         "settings": dict(verdict.settings),
-        "seen": dict(verdict.seen),
+        "observed": dict(verdict.observed),
         "bad_case": bad.case if bad else None,
         "bad_outcome": bad.outcome if bad else None,
         "bad_detail": bad.detail if bad else None,
@@ -340,7 +340,7 @@ def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
         host=host,
         outcomes=row["outcomes"],
         settings=row["settings"],
-        seen=row["seen"],
+        observed=row["observed"],
         counterexample=bad,
     )
 

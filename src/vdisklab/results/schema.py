@@ -294,10 +294,10 @@ power_cut = sa.Table(
     *_counts("states"),
     *_numbers("possible"),
     sa.Column("exhaustive", sa.Boolean, nullable=False),
-    *_counts("promises", "flushes", "leaked_states", "repaired_states", "afterlives"),
+    *_counts("acknowledged", "flushes", "leaked_states", "repaired_states", "post_recovery_states"),
     sa.Column("outcomes", sa.JSON, nullable=False),
     sa.Column("settings", sa.JSON, nullable=False),
-    sa.Column("seen", sa.JSON, nullable=False),
+    sa.Column("observed", sa.JSON, nullable=False),
     *_words("bad_case", "bad_outcome", "bad_detail", "failure", optional=True),
     sa.Index("power_cut_by_question", "fingerprint", "host"),
 )

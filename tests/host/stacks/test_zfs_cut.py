@@ -33,5 +33,5 @@ def test_flushed_writes_survive_on_zfs_and_unsafe_ones_do_not(
         question = Question(path, ClientKind.FLUSHES, QUICK)
         found = judge_question(session, question, collect_facts(zfs), tmp_path / "kept")
     assert (found.survives, found.failure) == (survives, None)
-    assert found.seen["zfs.pool"].startswith("vdl_")
-    assert found.seen["zfs.pool"] not in zfs.run("zpool", "list", "-H", "-o", "name").stdout
+    assert found.observed["zfs.pool"].startswith("vdl_")
+    assert found.observed["zfs.pool"] not in zfs.run("zpool", "list", "-H", "-o", "name").stdout

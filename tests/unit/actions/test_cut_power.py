@@ -69,11 +69,11 @@ def test_a_requested_accelerator_is_not_answered_with_a_verdict_of_another_one(
         guest=GuestPlan(accelerator=requested),
         guest_cache=tmp_path,
     )
-    seen = {} if access is AccessKind.NBD else {"guest.accelerator": "tcg"}
+    observed = {} if access is AccessKind.NBD else {"guest.accelerator": "tcg"}
     known = a_power_cut(
         fingerprint=question.fingerprint,
         access=access,
-        seen=seen,
+        observed=observed,
         host=collect_facts(LocalHost()),
         failure=None,
     )

@@ -245,8 +245,8 @@ def test_mixed_hosts_are_refused(database: Database, capsys: pytest.CaptureFixtu
 CUT_KEPT = PowerCut(
     id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd", host=CAMPAIGN.host,
     started=START, wall_seconds=1.0, survives=True, claim="…", states=100, possible=100.0,
-    exhaustive=True, promises=8, flushes=3, leaked_states=0, repaired_states=0, afterlives=2,
-    outcomes={"kept": 100}, settings={}, seen={},
+    exhaustive=True, acknowledged=8, flushes=3, leaked_states=0, repaired_states=0,
+    post_recovery_states=2, outcomes={"kept": 100}, settings={}, observed={},
 )  # fmt: skip
 CUT_LOST = replace(CUT_KEPT, id="bb", survives=False, outcomes={"kept": 90, "lost": 10})
 

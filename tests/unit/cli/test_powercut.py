@@ -143,7 +143,7 @@ def table(*verdicts: PowerCut) -> Table[Any]:
 def test_the_document_matches_its_schema() -> None:
     found = document(answer(KEPT, LOST, FAILED), table(KEPT, LOST, FAILED).sentences)
     jsonschema.validate(found, schemas([PowercutAnswer])["vdisklab.powercut/2"])
-    assert found["verdicts"][1]["acknowledged"] == LOST.promises
+    assert found["verdicts"][1]["acknowledged"] == LOST.acknowledged
 
 
 def test_stored_outcomes_are_shown_in_plain_words() -> None:
@@ -157,7 +157,9 @@ def test_stored_outcomes_are_shown_in_plain_words() -> None:
 
 
 def test_stored_keys_and_clients_have_the_words_of_today() -> None:
-    stored = replace(KEPT, client="fua", settings={"afterlives": 20}, seen={"flushes.unasked": "1"})
+    stored = replace(
+        KEPT, client="fua", settings={"afterlives": 20}, observed={"flushes.unasked": "1"}
+    )
     verdict = crash_verdict(stored)
     assert verdict.client_words == "forced writes"
     assert verdict.settings == {"post_recovery_states": 20}
@@ -176,7 +178,7 @@ def test_a_path_that_was_judged_without_its_device_is_named() -> None:
 
 
 def test_the_kernels_log_is_named() -> None:
-    logged = replace(KEPT, seen={**KEPT.seen, "disk.log": "log-writes v1.1.0"})
+    logged = replace(KEPT, observed={**KEPT.observed, "disk.log": "log-writes v1.1.0"})
     (note,) = [n for n in table(KEPT, logged).notes if "logged" in n]
     assert "the kernel's log-writes v1.1.0" in note
 

@@ -169,10 +169,20 @@ def older_database(url: str, version: str) -> None:
             "INSERT INTO measurement (run, ordinal, name, program, command, started, "
             f"wall_seconds, raw) VALUES (1, 0, 'm', 'fio', 'fio', {noon}, 7, {EMPTY[url[:3]]})",
             "INSERT INTO sample VALUES (1, 0, 'iops', 'read', 12.5)",
+            *(VERDICT.format(started=noon),) * (version > "0001"),
         ):
             connection.exec_driver_sql(statement)
     engine.dispose()
 
+
+VERDICT = (
+    "INSERT INTO power_cut (id, fingerprint, path, client, access, host, started, wall_seconds, "
+    "survives, claim, states, possible, exhaustive, promises, flushes, leaked_states, "
+    "repaired_states, afterlives, outcomes, settings, seen) VALUES ('v1', 'f', 'raw', 'fua', "
+    "'nbd', 1, {started}, 7, true, 'kept', 60, 60, true, 24, 6, 0, 0, 3, '{{}}', '{{}}', "
+    '\'{{"zfs.pool": "p"}}\')'
+)
+"""A power cut's verdict, with the names of its columns before 0005."""
 
 EMPTY = {"sql": "x'789c030000000001'", "pos": r"'\x789c030000000001'"}
 """What zlib makes of no output, as each kind of database writes it."""
@@ -189,6 +199,9 @@ def test_a_database_of_each_older_schema_keeps_all_it_has(url: str, version: str
         ]  # fmt: skip
         assert runs[0].measurements[0].samples == (Sample("iops", Direction.READ, 12.5),)
         assert store.campaign("c1").label == "old"
+        assert [
+            (cut.acknowledged, cut.post_recovery_states, cut.observed) for cut in store.power_cuts()
+        ] == [(24, 3, {"zfs.pool": "p"})] * (version > "0001")
         store.add_run(a_run(store.campaign("c1"), round=5))
         with store._database.reading() as connection:
             assert compare_metadata(_context(connection), schema.metadata) == []
@@ -214,6 +227,8 @@ def test_a_database_of_each_older_schema_keeps_all_it_has(url: str, version: str
          "row 1/0 of the table sample: value is 'fast' instead of a number from 0"),
         ("UPDATE measurement SET raw = 'text'",
          "row 1 of the table measurement: raw is 'text' instead of bytes"),
+        ("UPDATE power_cut SET afterlives = -1",
+         "row 1 of the table power_cut: afterlives is -1 instead of a whole number from 0"),
         ("UPDATE campaign SET plan = '[1'",
          "row 1 of the table campaign: plan is '[1' instead of a JSON object"),
         ("UPDATE run SET cell = x'00' WHERE key = 1",

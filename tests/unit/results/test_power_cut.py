@@ -26,14 +26,14 @@ KEPT = PowerCut(
     states=681,
     possible=681.0,
     exhaustive=True,
-    promises=80,
+    acknowledged=80,
     flushes=39,
     leaked_states=0,
     repaired_states=0,
-    afterlives=20,
+    post_recovery_states=20,
     outcomes={"kept": 681},
     settings={"writes": 80, "wanted": {"states": 1000}},
-    seen={"loop.direct_io": "on"},
+    observed={"loop.direct_io": "on"},
 )
 LOST = replace(
     KEPT,

@@ -62,8 +62,9 @@ def a_power_cut(**changes: Any) -> PowerCut:  # noqa: ANN401 - fields of every t
     plain = PowerCut(
         id=uuid4().hex, fingerprint="f", path="ext4/raw/none", client="flushes", access="nbd",
         host=HOST, started=NOON, wall_seconds=1.5, survives=True, claim="…", states=60,
-        possible=1e9, exhaustive=False, promises=20, flushes=7, leaked_states=0, repaired_states=0,
-        afterlives=2, outcomes={"kept": 60}, settings={"writes": 80}, seen={"loop.fua": "0"},
+        possible=1e9, exhaustive=False, acknowledged=20, flushes=7, leaked_states=0,
+        repaired_states=0, post_recovery_states=2, outcomes={"kept": 60}, settings={"writes": 80},
+        observed={"loop.fua": "0"},
     )  # fmt: skip
     return replace(plain, **changes)
 

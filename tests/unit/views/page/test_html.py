@@ -343,8 +343,9 @@ def test_the_axis_of_safety_is_that_of_the_verdicts() -> None:
     cut = PowerCut(
         id="aa", fingerprint="f", path="raw/none", client="flushes", access="nbd",
         host=CAMPAIGN.host, started=CAMPAIGN.started, wall_seconds=1.0, survives=False, claim="…",
-        states=60, possible=60.0, exhaustive=True, promises=8, flushes=3, leaked_states=0,
-        repaired_states=0, afterlives=2, outcomes={"lost": 2, "kept": 58}, settings={}, seen={},
+        states=60, possible=60.0, exhaustive=True, acknowledged=8, flushes=3, leaked_states=0,
+        repaired_states=0, post_recovery_states=2, outcomes={"lost": 2, "kept": 58},
+        settings={}, observed={},
     )  # fmt: skip
     cuts = (
         cut,
