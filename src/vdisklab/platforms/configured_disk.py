@@ -65,6 +65,7 @@ class ConfiguredDisk:
     drops_flushes: Annotated[bool, HIDDEN] = False
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
+    ignores_errors: Annotated[bool, "the guest is told that a failed write succeeded"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
 
     @property
@@ -149,6 +150,18 @@ class WritesThrownAway(Risk):
         return (
             "All that the guest writes is thrown away when it stops: the disk is transient (a "
             "snapshot of QEMU's). Remove snapshot or <transient/> if its data matter."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorsIgnored(Risk):
+    """werror=ignore, or libvirt's error_policy: a failed write looks like one that succeeded."""
+
+    def __str__(self) -> str:
+        return (
+            "Write errors are ignored (werror, error_policy): the guest is told that a write "
+            "succeeded although the host's disk is full or broken. Leave the setting out, which "
+            "stops the guest when the disk is full and reports other errors to it."
         )
 
 
@@ -362,6 +375,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     own: list[Risk] = []
     if disk.transient and not disk.read_only:
         own.append(WritesThrownAway())
+    if disk.ignores_errors and not disk.read_only:
+        own.append(ErrorsIgnored())
     if disk.pending:
         own.append(PendingChange(disk.pending))
     if path is None:

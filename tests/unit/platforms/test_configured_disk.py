@@ -16,6 +16,7 @@ from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
     DurableOnceFlushed,
+    ErrorsIgnored,
     FlushAfterEachWrite,
     FlushesDropped,
     FlushesDroppedBelow,
@@ -119,3 +120,10 @@ def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:
     assert NoDiscard() in risks_of("qcow2/none", tight)
     roomy = DiskContext(virtual_size=100, allocated=100, free=0)
     assert not any(isinstance(risk, MayOutgrow) for risk in risks_of("qcow2/none", roomy))
+
+
+def test_ignored_write_errors_are_a_risk_with_and_without_a_path() -> None:
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignores_errors=True)
+    assert risks(disk)[0] == ErrorsIgnored()
+    assert risks(replace(disk, path=None, problem="it is on the network")) == (ErrorsIgnored(),)
+    assert ErrorsIgnored() not in risks(replace(disk, read_only=True))
