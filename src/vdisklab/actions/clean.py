@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, VdisklabError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import PROGRAM_MARK, Entry, Leftover, leftovers
+from vdisklab.host.ledger import PROGRAM_MARK, Entry, Leftover, leftovers, order_of_removal
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.undo import Undo, await_programs
 
@@ -15,7 +15,7 @@ from vdisklab.storage.undo import Undo, await_programs
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
     """What `remove_leftovers` would remove, in its order."""
     with leftovers(directory) as ledgers:
-        return [entry for ledger in ledgers for entry in ledger.entries]
+        return [entry for _, entry in _in_order(ledgers)]
 
 
 def remove_leftovers(
@@ -26,39 +26,39 @@ def remove_leftovers(
     Raises DirtyHostError at the end, naming everything that could not be removed; it stays in its
     ledger. Ledgers without entries are deleted.
     """
-    failed: list[str] = []
+    failures: list[str] = []
     with leftovers(directory) as ledgers:
-        for ledger in ledgers:
-            failures: list[str] = []
-            yield from _undo_entries(host, undo, ledger, failures)
-            if not failures:
-                ledger.path.unlink()
-            failed += failures
-    if failed:
+        kept = {ledger.path: len(ledger.entries) for ledger in ledgers}
+        building = True
+        for ledger, entry in _in_order(ledgers):
+            if building and not entry.name.startswith(PROGRAM_MARK):
+                building = False
+                for each in ledgers:
+                    await_programs(each.path.stem, each.entries)
+            function = undo.get(entry.kind)
+            if function is None:
+                failures.append(f"{entry} (this version cannot remove it)")
+                continue
+            try:
+                function(host, entry)
+            except (VdisklabError, OSError) as error:
+                failures.append(f"{entry} ({error})")
+                continue
+            ledger.strike(entry)
+            kept[ledger.path] -= 1
+            yield entry
+        for path, count in kept.items():
+            if not count:
+                path.unlink()
+    if failures:
         raise DirtyHostError(
-            f"not everything could be removed: {'; '.join(failed)}",
+            f"not everything could be removed: {'; '.join(failures)}",
             hint="stop the program that uses it (fuser -vm shows it), then run `vdisklab clean` "
             "again",
         )
 
 
-def _undo_entries(
-    host: Host, undo: Mapping[str, Undo], ledger: Leftover, failures: list[str]
-) -> Iterator[Entry]:
-    """Yields the removed entries of one ledger, and appends to `failures` what stays and why."""
-    building = True
-    for entry in ledger.entries:
-        if building and not entry.name.startswith(PROGRAM_MARK):
-            building = False
-            await_programs(ledger.path.stem, ledger.entries)
-        function = undo.get(entry.kind)
-        if function is None:
-            failures.append(f"{entry} (this version cannot remove it)")
-            continue
-        try:
-            function(host, entry)
-        except (VdisklabError, OSError) as error:
-            failures.append(f"{entry} ({error})")
-            continue
-        ledger.strike(entry)
-        yield entry
+def _in_order(ledgers: Sequence[Leftover]) -> list[tuple[Leftover, Entry]]:
+    """The entries of all ledgers: a command may have opened one on what another one names."""
+    pairs = [(ledger, entry) for ledger in ledgers for entry in ledger.entries]
+    return sorted(pairs, key=lambda pair: order_of_removal(pair[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -365,8 +364,7 @@ def search_known(
         open_ledger() as ledger,
         open_site(LocalHost(), ledger, work) as site,
         rated_disk(site, "control", _CONTROL_DISK, known_rate(guests)) as device,
-        tempfile.TemporaryDirectory() as directory,
-        open_store(f"sqlite:///{directory}/control.sqlite") as store,
+        open_store(str(site.directory / "control.sqlite")) as store,
     ):
         control = DensityRequest(
             paths=(_CONTROL_PATH,), devices=(device,), directory=request.directory,

@@ -31,6 +31,7 @@ from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress
+from vdisklab.storage.site import open_site
 from vdisklab.storage.zfs import require_zfs
 from vdisklab.units import GIB, format_bytes
 
@@ -136,8 +137,10 @@ def _missing(
 def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
     """The same KVM trial as in a campaign; skipped without a kernel or a writable directory."""
     try:
-        with open_ledger() as ledger:
-            return try_kvm_without_download(GuestContext(host, ledger, cache_directory(), progress))
+        temporary = Path(tempfile.gettempdir())
+        with open_ledger() as ledger, open_site(host, ledger, temporary) as site:
+            context = GuestContext(host, ledger, cache_directory(), progress)
+            return try_kvm_without_download(context, site.directory)
     except HostError as error:
         remedy = f"{error}: {error.hint}" if error.hint else str(error)
         untried = KvmTrial(None, f"{DEVICE} opens; no guest was booted under it", remedy)
@@ -358,7 +361,7 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
     """The work directory: whether it is writable, O_DIRECT, free space and the device below."""
     topic = "work directory"
     try:
-        with tempfile.NamedTemporaryFile(dir=at.directory, prefix=".vdisklab-"):
+        with tempfile.TemporaryFile(dir=at.directory):
             free = free_bytes(at.directory)
     except OSError as error:
         observed, mend = f"{at.directory}: {error.strerror}", "name a writable directory with --dir"

@@ -183,7 +183,7 @@ def check_here(url: str, directory: str | None) -> str:
 def _directory_here(directory: Path) -> dict[str, Any]:
     try:
         require_work_directory(directory)
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-"):
+        with tempfile.TemporaryFile(dir=directory):
             return {"directory": "", "free_bytes": free_bytes(directory)}
     except VdisklabError as error:
         return {"directory": f"{error} ({error.hint})"}

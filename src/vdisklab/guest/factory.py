@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -236,9 +235,9 @@ def known_accelerator(
     return Accelerator.KVM if None not in trials else None
 
 
-def try_kvm_without_download(context: GuestContext) -> KvmTrial:
+def try_kvm_without_download(context: GuestContext, directory: Path) -> KvmTrial:
     """Makes the same KVM trial as a campaign, if a kernel is installed or cached; the cache keeps
-    the result.
+    the result. The guest's sockets lie in `directory`.
 
     `works` is None without a kernel. Raises HostError when the guest cannot be built.
     """
@@ -255,9 +254,8 @@ def try_kvm_without_download(context: GuestContext) -> KvmTrial:
             ),
             remedy="`vdisklab run` downloads one and tests it",
         )
-    with tempfile.TemporaryDirectory(prefix="vdisklab-kvm-") as name:
-        boot = boot_files(context.host, context.cache, buses)
-        return _kvm_trial(context, GuestPlan(), None, boot, Path(name))
+    boot = boot_files(context.host, context.cache, buses)
+    return _kvm_trial(context, GuestPlan(), None, boot, directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,12 +35,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing: its undo function finds it by `name`, with the help of `detail`."""
+    """One thing: its undo function finds it by `name`, with the help of `detail`.
+
+    `noted` is when, in nanoseconds since 1970: things of one ledger may lie on those of another.
+    """
 
     number: int
     kind: str
     name: str
     detail: Mapping[str, str] = field(default_factory=dict)
+    noted: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -72,9 +77,10 @@ class Ledger:
 
     def add(self, kind: str, name: str | os.PathLike[str], **detail: str) -> Entry:
         """Writes an entry for a thing that is about to be created."""
-        entry = Entry(self._next, kind, os.fspath(name), detail)
+        entry = Entry(self._next, kind, os.fspath(name), detail, time.time_ns())
         self._next += 1
-        self._append({"add": entry.number, "kind": kind, "name": entry.name, "detail": detail})
+        line = {"add": entry.number, "kind": kind, "name": entry.name, "detail": detail}
+        self._append({**line, "noted": entry.noted})
         return entry
 
     def strike(self, entry: Entry) -> None:
@@ -153,8 +159,7 @@ PROGRAM_MARK = "VDISKLAB_PROGRAM="
 
 
 def pending(path: Path) -> list[Entry]:
-    """The entries of a ledger whose things still exist, in the order of removal: processes, which
-    may still create or use other things, then everything else, each with the newest first.
+    """The entries of a ledger whose things still exist, in the `order_of_removal`.
 
     An incomplete last line is skipped: its thing was never created, because the line is synced
     first.
@@ -169,17 +174,20 @@ def pending(path: Path) -> list[Entry]:
             raise _damaged(path, text) from error
         match line:
             case {"add": int(at), "kind": str(kind), "name": str(name), "detail": dict(detail)}:
-                entries[at] = Entry(at, kind, name, detail)
+                noted = line.get("noted")
+                noted = noted if isinstance(noted, int) else 0
+                entries[at] = Entry(at, kind, name, detail, noted)
             case {"strike": int(at)}:
                 entries.pop(at, None)
             case _:
                 raise _damaged(path, text)
-    # The programs of a site first: they use what follows. Its FUSE disks stay until what is on them
-    # is gone.
-    return sorted(
-        entries.values(),
-        key=lambda entry: (not entry.name.startswith(PROGRAM_MARK), -entry.number),
-    )
+    return sorted(entries.values(), key=order_of_removal)
+
+
+def order_of_removal(entry: Entry) -> tuple[bool, int, int]:
+    """Sorts entries, also those of several ledgers: the programs of sites first, because they use
+    what follows, then the newest first. FUSE servers stay until what is on their disks is gone."""
+    return not entry.name.startswith(PROGRAM_MARK), -entry.noted, -entry.number
 
 
 def _damaged(path: Path, line: str) -> HostError:

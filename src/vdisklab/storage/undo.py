@@ -70,14 +70,15 @@ def remove_directory(_host: Host, entry: Entry) -> None:
 
 def _is_loop(file: str) -> bool:
     """True if a loop device is attached to a file; sysfs shows paths without symbolic links."""
-    file = os.path.realpath(file)
+    return any(Path(os.path.realpath(file)) == backing for _, backing in _loops())
+
+
+def _loops() -> Iterator[tuple[str, Path]]:
+    """The name and the file of each loop device."""
     for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            if backing.read_text(errors="surrogateescape").rstrip("\n") == file:
-                return True
-        except OSError:
-            continue  # detached meanwhile
-    return False
+        with contextlib.suppress(OSError):  # detached meanwhile
+            text = backing.read_text(errors="surrogateescape")
+            yield backing.parts[3], Path(text.rstrip("\n"))
 
 
 def _is_gone(file: Path) -> bool:
@@ -151,8 +152,9 @@ def unmount(host: Host, entry: Entry) -> None:
 
 
 def _users_of(mountpoint: Path) -> list[str]:
-    """Processes with their working directory or an open file below a mount point."""
-    users: list[str] = []
+    """Loop devices on a file below a mount point, and processes with their working directory or an
+    open file there."""
+    users = [loop for loop, file in _loops() if mountpoint in (file, *file.parents)]
     for process in Path("/proc").glob("[0-9]*"):
         try:
             links = [process / "cwd", process / "root", *(process / "fd").iterdir()]

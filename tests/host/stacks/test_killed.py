@@ -1,22 +1,27 @@
-"""SIGKILL at every step of every layer that runs on this kernel; then `clean` puts all right."""
+"""SIGKILL at every step of every layer that runs on this kernel, and at every line of nested
+ledgers; then `clean` puts all right."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vdisklab.actions.clean import remove_leftovers
+from vdisklab.host import ledger as ledgers
 from vdisklab.host.blockdevice import signatures
 from vdisklab.host.command import Completed, LocalHost, PathArg
-from vdisklab.host.ledger import open_ledger
+from vdisklab.host.ledger import Ledger, open_ledger
 from vdisklab.host.mounts import mounts_below
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import Layer, parse_path
+from vdisklab.powercut.logged_disk import rated_disk
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.undo import loops_of
@@ -45,30 +50,34 @@ class DoomedHost(LocalHost):
         stdin: str | None = None,
         watch: Callable[[int], None] | None = None,
     ) -> Completed:
-        self._reach()
+        self.reach()
         done = super().run(*argv, timeout=timeout, allowed=allowed, stdin=stdin, watch=watch)
-        self._reach()
+        self.reach()
         return done
 
-    def _reach(self) -> None:
+    def reach(self) -> None:
         if self._count == self.step:
             os.kill(os.getpid(), signal.SIGKILL)
         self._count += 1
 
 
-def killed_at(step: int, work: Path, layers: tuple[Layer, ...], backing: BackingDevices) -> bool:
-    """Builds and takes down a stack in a process of its own; False when it came to its end."""
+def build(host: LocalHost, work: Path, layers: tuple[Layer, ...], backing: BackingDevices) -> None:
+    """Builds and takes down a stack."""
+    with (
+        open_ledger(work / "state") as ledger,
+        open_site(host, ledger, work) as site,
+        build_stack(site, layers, 16 * MIB, "a", backing=backing, allocate=False) as target,
+    ):
+        (target.path / "file").write_bytes(b"x")
+
+
+def killed_in(body: Callable[[], None]) -> bool:
+    """Runs the body in a process of its own; False when it came to its end."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            host = DoomedHost(step)
-            with (
-                open_ledger(work / "state") as ledger,
-                open_site(host, ledger, work) as site,
-                build_stack(site, layers, 16 * MIB, "a", backing=backing, allocate=False) as target,
-            ):
-                (target.path / "file").write_bytes(b"x")
+            body()
             status = 0
         finally:
             os._exit(status)
@@ -129,7 +138,7 @@ def die_everywhere(
     """An odd stride meets both sides of programs in fewer deaths, where each takes a second."""
     layers = parse_path(f"{stack}/host").layers
     step = 0
-    while killed_at(step, work, layers, backing):
+    while killed_in(partial(build, DoomedHost(step), work, layers, backing)):
         list(remove_leftovers(LocalHost(), directory=work / "state"))
         assert leftover(work) == [], f"after step {step}"
         for device in devices:
@@ -137,3 +146,37 @@ def die_everywhere(
         step += stride
     assert step >= 4 * stride
     assert leftover(work) == []
+
+
+def nested(work: Path, names: list[str], host: DoomedHost) -> None:
+    """Builds as `density` does: a stack of one ledger on a disk of another one.
+
+    The host also dies before and after each line of a ledger.
+    """
+
+    class DoomedLedger(Ledger):
+        def _append(self, line: Mapping[str, Any]) -> None:
+            host.reach()
+            super()._append(line)
+            host.reach()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledgers, "Ledger", DoomedLedger)
+        patch.setattr("secrets.token_hex", lambda _: names.pop(0))
+        with (
+            open_ledger(work / "state") as ledger,
+            open_site(host, ledger, work) as site,
+            rated_disk(site, "control", 160 * MIB, rate=100_000) as device,
+        ):
+            build(host, work, parse_path("ext4/host").layers, BackingDevices((device,)))
+
+
+def test_clean_after_sigkill_at_each_line_of_nested_ledgers(tmp_path: Path) -> None:
+    step = 0
+    while killed_in(partial(nested, tmp_path, ["00000000", "77777777"], DoomedHost(step))):
+        list(remove_leftovers(LocalHost(), directory=tmp_path / "state"))
+        assert leftover(tmp_path) == [], f"after step {step}"
+        assert list((tmp_path / "state/ledger").iterdir()) == [], f"after step {step}"
+        step += 1
+    assert step > 60
+    assert leftover(tmp_path) == []

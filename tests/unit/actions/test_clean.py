@@ -53,6 +53,23 @@ def test_newest_first_and_the_ledger_goes_last(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("names", [("00000000", "ffffffff"), ("ffffffff", "00000000")])
+def test_a_ledger_opened_inside_another_is_undone_first(
+    names: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer, inner = names
+    monkeypatch.setattr("secrets.token_hex", lambda _: outer)
+    with open_ledger(tmp_path) as ledger:
+        ledger.add("loop", "below")
+        monkeypatch.setattr("secrets.token_hex", lambda _: inner)
+        interrupted(tmp_path, ("mount", "upon it"), ("loop", "VDISKLAB_PROGRAM=ffff"))
+        ledger.add("mount", "newest")
+    remover = Remover()
+    assert list_leftovers(tmp_path) == list(remove_leftovers(LocalHost(), remover.table, tmp_path))
+    assert remover.removed == ["VDISKLAB_PROGRAM=ffff", "newest", "upon it", "below"]
+    assert list((tmp_path / "ledger").iterdir()) == []
+
+
 def test_what_stays_is_named_and_kept(tmp_path: Path) -> None:
     path = interrupted(tmp_path, ("mount", "/a"), ("mount", "/b"))
     remover = Remover(busy="/b")
