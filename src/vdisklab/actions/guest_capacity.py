@@ -81,10 +81,10 @@ class CapacitySearch:
 
     def narrow(
         self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
-    ) -> CampaignPlan:
+    ) -> tuple[CampaignPlan, CapacitySearch]:
         """The plan itself: what a path loses in a power cut does not matter here."""
         del verdicts, progress
-        return plan
+        return plan, self
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells of a round."""

@@ -24,6 +24,7 @@ from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
 from vdisklab.results.model import Campaign, HostFacts, Run
@@ -50,8 +51,11 @@ class CellSearch(Protocol):
 
     def narrow(
         self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
-    ) -> CampaignPlan:
-        """The plan without cells that the search never measures. Raises PlanError."""
+    ) -> tuple[CampaignPlan, CellSearch | None]:
+        """The plan without cells that the search never measures, and the search.
+
+        No search if the plan has nothing to search. Raises PlanError.
+        """
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells to measure in each round."""
@@ -66,7 +70,7 @@ class Measured:
 
     `campaign` is its id, None if no run is stored. `runs` counts all stored runs, including those
     of earlier commands, `failed` the cells that failed now. `complete_before` is True if this
-    command had nothing to do.
+    command had nothing to do. `race` has the terms if the paths raced.
     """
 
     campaign: str | None = None
@@ -74,6 +78,7 @@ class Measured:
     failed: int = 0
     interrupted: bool = False
     complete_before: bool = False
+    race: RaceTerms | None = None
 
 
 def measure(
@@ -88,8 +93,8 @@ def measure(
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
 
-    With `search` only cells that can still be the best are measured. After an interrupt everything
-    on the host is removed, and the finished runs stay stored.
+    With `search` it decides what is measured, if the plan has something to search. After an
+    interrupt everything on the host is removed, and the finished runs stay stored.
     """
     measured = Measured()
     try:
@@ -100,7 +105,7 @@ def measure(
                 plan = narrow(plan)
             if search is not None:
                 verdicts = stored_verdicts(store, collect_facts(host), request.disk)
-                plan = search.narrow(plan, verdicts, progress)
+                plan, search = search.narrow(plan, verdicts, progress)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
             steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
@@ -182,7 +187,7 @@ def _measure_plan(
         )
     )
     if done:
-        yield Measured(campaign.id, done)
+        yield Measured(campaign.id, done, race=plan.race)
     tag = RunTag(campaign.id, _medium(plan))
     changed = None
     try:
@@ -207,7 +212,7 @@ def _measure_plan(
                             publish(campaign, run)
                         done += 1
                         failed += run.failure is not None
-                        yield Measured(campaign.id, done, failed)
+                        yield Measured(campaign.id, done, failed, race=plan.race)
     finally:
         if not done:
             # An empty campaign would become the newest one, from which answers are taken.

@@ -117,8 +117,13 @@ def recommend_path(
     needs: Sequence[Need],
     verdicts: CrashVerdicts,
     ranked: RankedBy = OVER_ROUNDS,
+    *,
+    raced: Sequence[MeasuredCell] = (),
 ) -> Recommendation | None:
-    """The best path by a measure; None when no ranked path meets all needs."""
+    """The best path by a measure; None when no ranked path meets all needs.
+
+    `raced` are the paths that a race left, its leader first: they decide instead of the ranking.
+    """
     paths = candidates(observations.cells)
     met = {
         need: {cell for cell, path in paths.items() if meets(path, need, verdicts)}
@@ -133,8 +138,10 @@ def recommend_path(
     order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
     if not order:
         return None
-    ties = ranked.winners(ranking)
-    chosen = ranked.to_use(ranking) or order[0]
+    if not set(raced) <= set(qualified):
+        raced = ()
+    ties = raced or ranked.winners(ranking)
+    chosen = raced[0] if raced else ranked.to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])
     safe = None
     if not meets(paths[chosen], DURABLE, verdicts):
@@ -147,7 +154,7 @@ def recommend_path(
         excluded={need: len(paths) - len(cells) for need, cells in met.items()},
         ranking=ranking,
         cell=chosen,
-        ties=ties if len(ties) > 1 else (),
+        ties=tuple(ties) if len(ties) > 1 else (),
         prices=tuple(
             _price(
                 observations,

@@ -31,7 +31,6 @@ from vdisklab.analysis.additive import fit, usable
 from vdisklab.analysis.best import KEPT_BACK, dunnett
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
-from vdisklab.analysis.search import Ended
 from vdisklab.path.cell import MeasuredCell
 
 LOOKS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 37, 43, 49, 55, 60)
@@ -82,19 +81,21 @@ class RaceOutcome:
 
     `as_good` are the other paths that are left without a decision; `best` is worse than the best of
     them by no more than the share `behind`, None if nothing bounds it. `proven` is True if every
-    other path is shown to be worse. Of the `cells` that compete, `measured` have numbers and
-    `failed` were given up. `step` is the metric's step if the margin is that step.
+    other path is shown to be worse. Of the `cells` that compete, `raced` were not left out by the
+    model of segments (0: the race has not begun), `measured` have numbers and `failed` were given
+    up. `step` is the metric's step if the margin is that step.
     """
 
     best: MeasuredCell
     as_good: tuple[MeasuredCell, ...]
     behind: float | None
     proven: bool
-    ended: Ended
     rounds: int
+    most_rounds: int
     margin: float
-    alpha: float
+    confidence: float
     cells: int
+    raced: int
     measured: int
     failed: int
     step: float | None = None
@@ -102,7 +103,7 @@ class RaceOutcome:
     @property
     def decided(self) -> bool:
         """True if only one path is left."""
-        return not self.as_good
+        return not self.as_good and self.raced > 0
 
 
 def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:

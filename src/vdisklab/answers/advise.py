@@ -36,6 +36,7 @@ from vdisklab.answers.loading import (
     stored_verdicts,
 )
 from vdisklab.answers.plan import answer_plan
+from vdisklab.answers.race import as_race, can_race, race_outcome
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
@@ -48,6 +49,7 @@ from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durabi
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
 from vdisklab.platforms.configured_disk import (
     AioConflict,
@@ -98,11 +100,13 @@ class DiskAdvice:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMeasurement:
-    """A campaign that answers for some groups; `seconds` is its estimated time."""
+    """A campaign that answers for some groups, each by a race of its own paths."""
 
     request: Annotated[Request, HIDDEN]
+    race: Annotated[RaceTerms | None, HIDDEN]
     command: str
-    seconds: Annotated[float, "estimate"]
+    seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
+    seconds: Annotated[float, "estimate of the most"]
     groups: Annotated[int, "number of groups that it answers for"]
 
 
@@ -128,7 +132,8 @@ def advise_groups(
 ) -> AdviceAnswer:
     """The answer for each group from stored campaigns, and the plan for those without one.
 
-    An answer from fewer rounds than `request` asks for is planned too: more continue its campaign.
+    An answer from fewer rounds than `request` asks for, or of a race without a decision, is planned
+    too: more continue its campaign.
     `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
     each group takes the newest campaign of this machine that measured it.
     """
@@ -141,7 +146,7 @@ def advise_groups(
         if entry.action is DiskAction.MEASURE
         or (entry.to is not None and entry.gain is None)
         or entry.elsewhere is not None
-        or desk.has_fewer_rounds(entry.campaign, request, own)
+        or desk.is_unfinished(entry, request, own)
     ]
     planned = tuple(_plans(open_groups, request))
     order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
@@ -171,9 +176,21 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
-        seconds = answer_plan(build_plan(full, Capabilities(), profile)).seconds_estimated
-        command = shlex.join(command_words(full))
-        yield PlannedMeasurement(full, command, seconds, len(together))
+        plan = build_plan(full, Capabilities(), profile)
+        own = tuple(tuple(map(str, paths_to_measure(group))) for group in together)
+        terms = RaceTerms(groups=own if len(own) > 1 else ())
+        races = request.rounds is None and can_race(plan, terms)
+        answer = answer_plan(as_race(plan, terms) if races else plan)
+        # one race of all paths would decide for one group only
+        alone = full if len(own) == 1 or request.rounds else replace(full, rounds=plan.rounds)
+        yield PlannedMeasurement(
+            full,
+            terms if races else None,
+            shlex.join(command_words(alone)),
+            answer.seconds_at_least,
+            answer.seconds_estimated,
+            len(together),
+        )
 
 
 class _Desk:
@@ -232,19 +249,27 @@ class _Desk:
             return _made_safe(group, group.path, now)
         return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
 
-    def has_fewer_rounds(self, answering: str | None, request: Request, own: set[str]) -> bool:
+    def is_unfinished(self, entry: DiskAdvice, request: Request, own: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
         Its baseline is the path of a disk, one of `own`.
         """
-        campaign = next((stored for stored in self._campaigns if stored.id == answering), None)
-        if campaign is None or self._results is None or request.rounds is None:
+        stored = (one for one in self._campaigns if one.id == entry.campaign)
+        campaign = next(stored, None)
+        if campaign is None or self._results is None:
             return False
         plan = campaign.plan
         if plan.get("profile") != request.profile or plan.get("baseline") not in own:
             return False
-        done = self._results.finished(campaign.id, failed_too=True)
-        return len(done) < len(plan.get("cells", ())) * request.rounds
+        if request.rounds is not None:
+            done = self._results.finished(campaign.id, failed_too=True)
+            return len(done) < len(plan.get("cells", ())) * request.rounds
+        terms = RaceTerms.of(plan)
+        if terms is None:
+            return False
+        paths = tuple(map(str, paths_to_measure(entry.group))) if terms.groups else ()
+        race = race_outcome(self._loaded[campaign.id][0], terms, self._verdicts, paths)
+        return race is not None and not race.decided and race.rounds < race.most_rounds
 
     def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
         """Campaigns with the group's path, those on its own file system first, then by age."""

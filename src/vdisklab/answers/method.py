@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from vdisklab.analysis import search
+from vdisklab.analysis import race
 from vdisklab.analysis.diagnostics import recorded, values
 from vdisklab.analysis.intervals import MIN_ROUNDS, ORDER_STATISTICS_FROM
 from vdisklab.analysis.paired_ratios import MOST_ROUNDS
@@ -245,15 +245,15 @@ EXPLANATIONS = (
         "analysis/diagnostics/recorded.py",
     ),
     _entry(
-        "best (run --find best)",
-        "run",
-        "",
-        "Up to 20 paths race: each round measures those that are left, and at planned looks a path "
-        "is dropped if it cannot be better than the leader by more than the margin. Of more paths, "
-        "a Gaussian process over the segments of paths predicts what was not measured. Each round "
-        "has the leader and the cells that were best in random draws of it. The search ends when "
-        f"the leader is the best within the margin with {1 - search.Rules().alpha:.0%} and is not "
-        f"shown to be worse than its rivals in {MIN_ROUNDS} rounds.",
+        "best (run without --rounds)",
+        "run, recommend",
+        "race",
+        f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
+        "planned looks, a path is dropped if it cannot be better than the leader by more than the "
+        "margin. The answer is right with 95 %, however often one looks and wherever the race is "
+        "interrupted. With --find best and more than 20 paths, a Gaussian process over the "
+        "segments of paths first leaves out those that are hardly the best; the race confirms the "
+        "others without it.",
         "Paulson 1964; Kim & Nelson 2001; Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(

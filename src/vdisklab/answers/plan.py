@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from vdisklab.analysis.race import LOOKS
 from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
 from vdisklab.campaign.estimate import (
     build_seconds,
@@ -55,7 +56,9 @@ class PlanAnswer(Answer):
 
     plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
     fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
-    seconds_estimated: float
+    runs: Annotated[tuple[int, int], "the fewest and the most; a race decides, else they are equal"]
+    seconds_at_least: Annotated[float, "how long the fewest runs take"]
+    seconds_estimated: Annotated[float, "how long the most runs take"]
     bytes_needed: Annotated[int, "in the work directory"]
     guests: Annotated[int, "how many exist at a time"]
     guest_bytes: Annotated[int, "the memory that those guests need, with their QEMUs"]
@@ -69,7 +72,9 @@ class PlanAnswer(Answer):
     dropped: tuple[Dropped, ...]
     warnings: Annotated[tuple[str, ...], "what limits the numbers, known before measuring"]
     refusals: Annotated[tuple[str, ...], "why `run` would refuse the plan on this host"]
-    order: Annotated[tuple[tuple[str, ...], ...], "the labels of the cells, for each round"]
+    order: Annotated[
+        tuple[tuple[str, ...], ...], "the labels of the cells, for each round that has them all"
+    ]
     commands: Annotated[Mapping[Cell, CellCommands], "of each cell; empty without `--commands`"]
     kvm_assumed: Annotated[bool, "true if `commands` use KVM, which `run` tries first"]
     campaign: Annotated[CampaignPlan, HIDDEN]
@@ -79,6 +84,8 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
     """The order, time and space of a plan; with `host` also the commands that it would run."""
     commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
     slots = tuple(schedule(plan))
+    rounds = plan.rounds if plan.race is None else min(plan.rounds, LOOKS[0])
+    surely = tuple(slot for slot in slots if slot.round <= rounds)
     guests = most_guests(plan) if guest_buses(plan) else 0
     positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
     on_devices = bool(plan.backing.devices)
@@ -86,6 +93,8 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
     return PlanAnswer(
         plan=plan.as_json() | {"rounds": plan.rounds, "label": plan.label},
         fingerprint=plan.fingerprint,
+        runs=(len(surely), len(slots)),
+        seconds_at_least=campaign_seconds(plan, surely),
         seconds_estimated=campaign_seconds(plan, slots),
         bytes_needed=room_needed(plan),
         guests=guests,
@@ -105,7 +114,7 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
         refusals=_refusals(plan),
         order=tuple(
             tuple(cell.label for cell in round_order(plan, round))
-            for round in range(1, plan.rounds + 1)
+            for round in range(1, rounds + 1)
         ),
         commands=commands,
         kvm_assumed=kvm_assumed,

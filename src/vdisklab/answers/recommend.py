@@ -19,6 +19,7 @@ from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Summary, summarise
@@ -27,6 +28,7 @@ from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
+from vdisklab.answers.race import race_of
 from vdisklab.documents import RARE, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
@@ -91,6 +93,7 @@ class RecommendAnswer(Answer):
         "what a request cost on the path, and on those that it is compared with",
     ]
     findings: tuple[Diagnostic, ...]
+    race: Annotated[RaceOutcome | None, "what the race has shown that decides, if one was run"]
     hosts: Annotated[OverHosts | None, "with --hosts; rounds are hosts then"] = None
 
     @property
@@ -111,7 +114,11 @@ def recommend(
         )
     observations, measure, shown = weighted(analysis, weights)
     observations = analysis.values(measure, observations)
-    found = recommend_path(observations, measure, needs, analysis.verdicts, analysis.ranked_by)
+    race = race_of(analysis, needs) if hosts is None and weights is None else None
+    raced = () if race is None else (race.best, *race.as_good)
+    found = recommend_path(
+        observations, measure, needs, analysis.verdicts, analysis.ranked_by, raced=raced
+    )
     if hosts is not None and (found is None or not found.ranking.rows):
         raise _nothing_for_all(hosts, needs)
     if found is None:
@@ -145,6 +152,7 @@ def recommend(
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(analysis, chosen),
         ),
+        race=race if found.cell in raced[:1] else None,
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
 from vdisklab.answers.advise import AdviceAnswer, advise_groups
 from vdisklab.answers.disks import group_disks
@@ -38,9 +40,8 @@ from vdisklab.views import advise as view
 
 PANEL = VerbPanel.GUESTS
 
-SHORT = Request(profile="short", rounds=5)
-"""What is measured without a profile: minutes, in more rounds than `short` has, because one
-of many paths shall stand out."""
+SHORT = Request(profile="short")
+"""What is measured without a profile: a race of minutes."""
 
 
 @takes_settings(
@@ -85,8 +86,8 @@ def advise(
 
     It answers from stored measurements of the disk's path and of the paths that differ from
     it in one segment. Without them it prints what to measure, how long that takes, and the command.
-    Unless you name a profile, it measures `short` in five rounds. Guests, images and
-    configurations are only read.
+    Unless you name a profile, it measures `short`; without --rounds the paths of each disk race.
+    Guests, images and configurations are only read.
 
     Examples:
 
@@ -140,7 +141,9 @@ def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[Path | None, st
     with TerminalProgress(Console(stderr=True)) as progress:
         for planned in answer.planned:
             try:
-                measured.append(measure(results, planned.request, progress))
+                terms = planned.race
+                race = None if terms is None else BestSearch(terms, began=time.monotonic())
+                measured.append(measure(results, planned.request, progress, search=race))
             except (HostError, PlanError) as error:
                 place = planned.request.directory
                 failures[place] = f"{place} cannot be measured: {error}; {error.hint}."

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from vdisklab.actions.planning import make_plan
 from vdisklab.answers.plan import PlanAnswer, answer_plan
+from vdisklab.answers.race import as_race, can_race
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
 from vdisklab.cli.shell.options import Format
@@ -17,6 +18,7 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
+from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Panel, Request
 from vdisklab.sanitise import sanitise
 from vdisklab.views.plan import tables
@@ -53,6 +55,8 @@ def plan(
     host = LocalHost()
     with open_ledger() as ledger, TerminalProgress(Console(stderr=True)) as progress:
         planned = make_plan(host, ledger, request, progress)
+        if request.rounds is None and can_race(planned, RaceTerms()):
+            planned = as_race(planned, RaceTerms())
         answer = answer_plan(planned, host if commands else None)
     print_answer(answer, tables(answer), form, why=True)
     if form is not Format.JSON:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,28 +13,36 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.export_data import stream_of_runs
-from vdisklab.actions.find_best import BestSearch, make_search
+from vdisklab.actions.find_best import make_search
 from vdisklab.actions.lab import ONLY_MEASURE
 from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.export import can_export
 from vdisklab.answers.loading import database_url
+from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import Format
-from vdisklab.cli.shell.output import analysed, print_overview, print_tables, print_verdict
+from vdisklab.cli.shell.output import (
+    analysed,
+    print_overview,
+    print_provisional,
+    print_tables,
+    print_verdict,
+)
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
+from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import Panel
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
-from vdisklab.views.run import found_sentences, next_step, ranking_after_search, search_effort
+from vdisklab.views.run import next_step, race_effort, race_sentences, ranking_after_race
 
 PANEL = VerbPanel.MEASURE
 
@@ -46,9 +55,11 @@ def run(
         typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
     ] = Format.TABLE,
 ) -> int:
-    """Measure disk paths in random rounds, and rank them.
+    """Measure disk paths in random rounds until one is shown to be good enough, and rank them.
 
-    The same command continues a campaign that was interrupted. Exit status: 0, 8 if cells failed,
+    Without --rounds the paths race: after three rounds, one that cannot be better than the leader
+    by more than --within is not measured again. With --rounds all are measured as often. The same
+    command continues a campaign that was interrupted. Exit status: 0, 8 if cells failed,
     130 if interrupted; finished measurements are always kept.
 
     Examples:
@@ -67,7 +78,7 @@ def run(
 
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
     """
-    campaigns, search = request.campaigns(), make_search(request)
+    campaigns = request.campaigns()
     console = Console(stderr=True)
     is_slow = patience() > 1 or ONLY_MEASURE in os.environ
     with open_store(database_url(request.db, create=True)) as store:
@@ -81,12 +92,14 @@ def run(
                 )
             else:
                 (campaign,) = campaigns
+                look = partial(_look, console=console, store=store, request=request)
+                search = make_search(request, look if form is Format.TABLE else None)
                 one = measure(
                     store, campaign, progress, new=request.new, search=search, publish=publish
                 )
                 measured = (one,)
         _print_end(console, measured)
-        _print_answers(console, store, measured, request, form, search)
+        _print_answers(console, store, measured, request, form)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -108,7 +121,6 @@ def _print_answers(
     measured: Sequence[Measured],
     request: RunRequest,
     form: Format,
-    search: BestSearch | None,
 ) -> None:
     """Prints the numbers of several places side by side, or what a campaign has shown."""
     named = Named.of(request.db)
@@ -117,7 +129,7 @@ def _print_answers(
         if campaigns and ONLY_MEASURE not in os.environ:
             print_tables(answer_table(store, campaigns), form, named)
         return
-    if not campaigns or (search is None and ONLY_MEASURE in os.environ):
+    if not campaigns or (ONLY_MEASURE in os.environ and measured[0].race is None):
         return
     (one,) = measured
     analysis = analysed(
@@ -125,30 +137,40 @@ def _print_answers(
     )
     if analysis is None:
         return
-    outcome = None if search is None or one.interrupted else search.outcome(analysis.loaded)
-    if outcome is not None:
-        runs = len(store.finished(campaigns[0]))
-        found = (outcome.best, *outcome.as_good)
-        _say(console, found_sentences(outcome))
-        _say(console, loss_sentences(found, analysis.verdicts))
-        _say(console, [search_effort(runs, outcome.measured, outcome.cells)])
+    race = None
+    if one.race is not None:
+        race = race_outcome(analysis.loaded, one.race, analysis.verdicts)
     if ONLY_MEASURE in os.environ:
+        _say(console, () if race is None else race_sentences(race))
         return
-    metric = DEFAULT_METRIC if search is None else search.metric
+    metric = DEFAULT_METRIC if one.race is None else one.race.metric
     answer = print_overview(analysis, form, console, metric, named)
     if answer is None:
         return
     advised = None
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
-    if has_paths and search is None and not request.here:
-        advised = print_verdict(analysis, form, console, named)
-    if outcome is not None and isinstance(answer, RankAnswer):
-        _say(console, filter(None, [ranking_after_search(outcome, answer.ranking)]))
+    if has_paths and not request.here and metric == DEFAULT_METRIC:
+        needs = (DURABLE,) if one.race is None else one.race.needs
+        advised = print_verdict(analysis, form, console, named, needs)
+    if race is not None:
+        if form is not Format.TABLE or advised is None or advised.race is None:
+            _say(console, race_sentences(race))
+            _say(console, loss_sentences((race.best, *race.as_good), analysis.verdicts))
+        _say(console, [race_effort(len(store.finished(campaigns[0])), race)])
+        if isinstance(answer, RankAnswer):
+            _say(console, filter(None, [ranking_after_race(race, answer.ranking)]))
     if not one.interrupted:
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
         path = None if advised is None or not can_export(advised.path) else advised.path
         _say(console, [next_step(path, request.db, campaign)])
+
+
+def _look(campaign: str, *, console: Console, store: Store, request: RunRequest) -> None:
+    """Shows what a race knows so far."""
+    analysis = analysed(store, campaign, console, disk=request.disk, named=Named.of(request.db))
+    if analysis is not None:
+        print_provisional(analysis, console, request.metric or DEFAULT_METRIC)
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:

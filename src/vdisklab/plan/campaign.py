@@ -14,7 +14,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
 from vdisklab.plan.profile import Profile
-from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.run_request import DensityRequest, RaceTerms
 from vdisklab.plan.settings import Request, identity
 
 
@@ -34,7 +34,8 @@ class CampaignPlan:
     `size_bytes`: the size of the disk that the guest sees. `runtime` and `ramp`: seconds of each
     timed measurement. `scale`: the fraction of the full work that untimed measurements do.
     `baseline`: the path that scores relate to. `qemus`: the QEMUs that paths name. `settings` is
-    the request with all defaults, for options that need no field of their own here.
+    the request with all defaults, for options that need no field of their own here. With a `race`,
+    `rounds` are the most.
     """
 
     cells: tuple[Cell, ...]
@@ -53,6 +54,7 @@ class CampaignPlan:
     scale: float = 1.0
     qemus: tuple[Qemu, ...] = ()
     settings: Request = field(default_factory=Request)
+    race: RaceTerms | None = None
 
     @property
     def searches_guests(self) -> bool:
@@ -93,9 +95,13 @@ class CampaignPlan:
         }
 
     def stored_json(self) -> dict[str, Any]:
-        """The plan as the database stores it: the identifying parts, and how to start the guest."""
+        """The plan as the database stores it.
+
+        That is the identifying parts, how often is measured, and how to start the guest.
+        """
         user = self.guest.user
-        return self.as_json() | ({} if user is None else user.how_to_start())
+        often = {"rounds": self.rounds} if self.race is None else {"race": self.race.as_json()}
+        return self.as_json() | often | ({} if user is None else user.how_to_start())
 
     def qemu(self, name: str | None) -> Qemu | None:
         """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""

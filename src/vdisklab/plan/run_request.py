@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 from vdisklab.errors import PlanError
-from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need
+from vdisklab.path.needs import DURABLE, UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
 from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, settings_of
 from vdisklab.plan.value_kinds import (
@@ -26,16 +28,66 @@ from vdisklab.plan.value_kinds import (
 )
 
 SEARCH_ROUNDS = 20
-"""Default limit of a search: as many runs as this many rounds of all cells."""
+"""Limit of a model's search for a shortlist: as many runs as this many rounds of all cells."""
 
-RACE_ROUNDS = 60
-"""Default limit of a race, which measures all paths that are left in every round."""
 
 DEFAULT_MARGIN = 0.1
 """A path that is worse than the best by less than this share counts as good as the best."""
 
-
 DEFAULT_CONFIDENCE = 0.95
+
+MOST_ROUNDS = 60
+"""A race without a decision ends after so many rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceTerms:
+    """What a race promises: no path is better than its winner by more than `margin`.
+
+    It is right with `confidence`, and ends after `rounds` at the latest. Paths that lack one of the
+    `needs` do not compete. If there are many paths, a model of their segments makes a `shortlist`
+    of those that race. Each of `groups` races apart: the names of its paths.
+    """
+
+    margin: float = DEFAULT_MARGIN
+    confidence: float = DEFAULT_CONFIDENCE
+    metric: str = "overall"
+    needs: tuple[Need, ...] = (DURABLE,)
+    shortlist: bool = False
+    rounds: int = MOST_ROUNDS
+    groups: tuple[tuple[str, ...], ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As the plan of a stored campaign has it."""
+        return {
+            "margin": self.margin,
+            "confidence": self.confidence,
+            "metric": self.metric,
+            "needs": list(map(str, self.needs)),
+            "shortlist": self.shortlist,
+            "rounds": self.rounds,
+            **({"groups": list(map(list, self.groups))} if self.groups else {}),
+        }
+
+    @classmethod
+    def of(cls, plan: Mapping[str, Any]) -> Self | None:
+        """The terms in a stored plan; None if it has none, or none that are understood."""
+        stored = plan.get("race")
+        if not isinstance(stored, Mapping):
+            return None
+        try:
+            terms = cls(
+                float(stored["margin"]),
+                float(stored["confidence"]),
+                str(stored["metric"]),
+                tuple(map(parse_need, stored["needs"])),
+                bool(stored["shortlist"]),
+                int(stored["rounds"]),
+                tuple(tuple(map(str, group)) for group in stored.get("groups", ())),
+            )
+        except (TypeError, KeyError, ValueError, PlanError):
+            return None
+        return terms if terms.margin > 0 and 0 < terms.confidence < 1 else None
 
 
 class SearchFor(StrEnum):
@@ -45,7 +97,6 @@ class SearchFor(StrEnum):
 
 
 _search_setting = partial(setting, panel=Panel.SEARCH, key="")
-_setting_of_find = partial(_search_setting, needs="find")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,48 +142,50 @@ class RunRequest(MeasureRequest):
     )
     find: SearchFor | None = _search_setting(
         one_of(SearchFor),
-        "Measure only paths that may still be the best, and stop when one is shown to be within "
-        "--within of it.",
+        "Measure only paths that may still be the best: none that lacks a need, and of more than "
+        "20 only those that a model of their segments does not leave out.",
         metavar="best",
     )
-    within: float | None = _setting_of_find(
+    within: float | None = _search_setting(
         PERCENTAGE,
-        "With --find: a path that is worse than the best by less than this is good enough.",
+        "End when no path is better than the leader by more than this.",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
     )
-    confidence: float | None = _setting_of_find(
+    confidence: float | None = _search_setting(
         PERCENTAGE,
-        "With --find: how sure that must be.",
+        "How sure that must be.",
         metavar="SHARE",
         default=DEFAULT_CONFIDENCE,
     )
-    budget: float | None = _setting_of_find(
+    budget: float | None = _search_setting(
         SECONDS,
-        "With --find: stop after this time, such as 30m.",
+        "End after this time, such as 30m, with what is known then.",
         metavar="TIME",
         shown="none",
     )
-    every_path: bool = _setting_of_find(
+    every_path: bool = _search_setting(
         SWITCH,
-        "With --find: measure every path at least once, to find one that is better than its "
-        "segments promise.",
+        "With --find: leave no path to the model, however many there are.",
+        needs="find",
     )
-    need: tuple[Need, ...] = _setting_of_find(
+    need: tuple[Need, ...] = _search_setting(
         several(parse_need, str),
-        needs_help("With --find: a need that the path must meet, besides durable"),
+        needs_help("A need that the path must meet to compete, besides durable"),
         metavar="NEED",
     )
-    unsafe: bool = _setting_of_find(
-        SWITCH,
-        f"With --find: {UNSAFE_HELP[0].lower()}{UNSAFE_HELP[1:]}",
-    )
-    metric: str | None = _setting_of_find(
+    unsafe: bool = _search_setting(SWITCH, UNSAFE_HELP)
+    metric: str | None = _search_setting(
         TEXT,
-        "With --find: the metric to rank by, as in `vdisklab rank`.",
+        "The metric to rank by, as in `vdisklab rank`.",
         metavar="MEASURE",
         shown="overall",
     )
+
+    @property
+    def asks_for_a_race(self) -> bool:
+        """True if an option is given that only a race has."""
+        return any((self.within, self.confidence, self.budget, self.need, self.unsafe, self.metric))
 
     def campaigns(self) -> tuple[Request, ...]:
         """The campaign to measure; with --here one for each directory.
@@ -147,16 +200,21 @@ class RunRequest(MeasureRequest):
                 "several directories can be measured side by side only with --here",
                 hint="name one --dir, or measure in this machine itself: --here",
             )
-        if self.find is not None and len(set(self.guests)) > 1:
+        race = self.find is not None or self.asks_for_a_race
+        if race and len(set(self.guests)) > 1:
             raise PlanError(
-                "--find searches the best path, but --guests names several numbers of guests",
+                "a race finds the best path, but --guests names several numbers of guests",
                 hint="name one number of guests",
+            )
+        if race and self.rounds is not None and self.find is None:
+            raise PlanError(
+                "--rounds measures all paths as often, and the other options are of a race, which "
+                "ends when it is decided",
+                hint="leave out --rounds, or write --find best: then they are the most rounds",
             )
         campaign = Request(**{row.name: getattr(self, row.name) for row in settings_of()})
         if self.here:
             campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)
-        if self.find is not None and self.rounds is None:
-            campaign = replace(campaign, rounds=RACE_ROUNDS)
         return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
 
     def _require_place_only(self) -> None:

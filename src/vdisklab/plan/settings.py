@@ -66,7 +66,7 @@ class Panel(StrEnum):
     LENGTH = "How long, how often"
     WHERE = "Where"
     GUEST = "Which guest"
-    SEARCH = "Search for the best"
+    SEARCH = "The race for the best, without --rounds"
     OUTPUT = "Results"
 
 
@@ -211,6 +211,7 @@ class Request(OptionRows):
         "How often each cell is measured: once in each round.",
         Panel.LENGTH,
         default=5,
+        shown="until one is shown to be good enough; 5 with nothing to rank",
         limits=Limits(1, 10_000),
         formerly="blocks",
     )

@@ -19,7 +19,6 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -160,13 +159,7 @@ def _disks(domain: ET.Element, served: Served | None) -> Iterator[ConfiguredDisk
             yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
     for argument in disks_of_arguments(words, served):
-        yield replace(
-            argument,
-            domain=name,
-            guest=name,
-            noted=notes.get(""),
-            architecture=_architecture(domain),
-        )
+        yield argument.configured(name, _architecture(domain), notes.get(""))
 
 
 def _architecture(domain: ET.Element) -> str | None:

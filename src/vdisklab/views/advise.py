@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, disks_by_action
+from vdisklab.answers.advise import (
+    AdviceAnswer,
+    DiskAction,
+    DiskAdvice,
+    PlannedMeasurement,
+    disks_by_action,
+)
 from vdisklab.answers.disks import DiskGroup
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
@@ -156,7 +162,7 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
     for planned in answer.planned:
         yield (
             f"Measuring in {planned.request.directory} takes about "
-            f"{format_duration(planned.seconds)} for {counted(planned.groups, 'path')} with "
+            f"{_time(planned)} for {counted(planned.groups, 'path')} with "
             "the adjacent paths, and touches no guest: the same command with --measure."
         )
     if answer.unplaced:
@@ -165,6 +171,14 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
             "directory on the same kind of storage with --dir."
         )
     yield from answer.caveats.notes
+
+
+def _time(planned: PlannedMeasurement) -> str:
+    """How long it takes: a race ends when it is decided."""
+    most = format_duration(planned.seconds)
+    if planned.race is None:
+        return most
+    return f"{format_duration(planned.seconds_at_least)} to {most}"
 
 
 def _needed(group: DiskGroup, rebuilt: DiskPath) -> str:
@@ -188,5 +202,5 @@ def _lines(answer: AdviceAnswer) -> Iterator[str]:
         if hidden:
             yield f"# … and {counted(hidden, 'more disk')}: see --format json"
     for planned in answer.planned:
-        yield f"# or measure these paths yourself, {format_duration(planned.seconds)}:"
+        yield f"# or measure these paths yourself, {_time(planned)}:"
         yield planned.command

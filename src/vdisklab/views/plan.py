@@ -23,17 +23,34 @@ def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
         Column("per run", lambda row: format_duration(row.seconds_estimated), right=True),
     )
     title = (
-        f"{counted(len(plan.cells), 'cell')} × {counted(plan.rounds, 'round')}, "
-        f"about {format_duration(answer.seconds_estimated)}, "
+        f"{counted(len(plan.cells), 'cell')} {_how_often(answer)}, "
         f"{format_bytes(answer.bytes_needed)} in {plan.directory}"
     )
     yield Table(title, columns, answer.cells, tuple(_notes(answer)), kind=PlannedCell)
+
+
+def _how_often(answer: PlanAnswer) -> str:
+    """Rounds and time: those of a race are between the fewest and the most."""
+    (fewest, most), rounds = answer.runs, answer.campaign.rounds
+    time = format_duration(answer.seconds_estimated)
+    if answer.campaign.race is None:
+        return f"× {counted(rounds, 'round')}, about {time}"
+    return (
+        f"race for {len(answer.order)} to {rounds} rounds: {fewest} to {most} runs, about "
+        f"{format_duration(answer.seconds_at_least)} to {time}"
+    )
 
 
 def _notes(answer: PlanAnswer) -> Iterator[str]:
     plan = answer.campaign
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
     yield f"profile {plan.profile.name}: {names}"
+    if plan.race is not None:
+        yield (
+            f"the race ends when no path is better than the leader by more than "
+            f"{plan.race.margin:.0%} ({plan.race.confidence:.0%} sure); --rounds N measures every "
+            "path N times instead"
+        )
     if answer.guests > 1:
         yield (
             f"{answer.guests} guests at a time, which need "

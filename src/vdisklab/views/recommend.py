@@ -28,6 +28,7 @@ from vdisklab.views.durability import basis_sentence, durability_sentence, losse
 from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
+from vdisklab.views.run import race_sentences
 from vdisklab.views.wording import (
     chance_sentence,
     difference,
@@ -234,8 +235,9 @@ def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
 def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
     recommendation = answer.recommendation
     durability = recommendation.durability[recommendation.cell]
+    race = answer.race
     return (
-        f"{headline(answer)}{_choice(answer)}",
+        f"{headline(answer)}{_choice(answer)}" if race is None else next(race_sentences(race)),
         *_rivals(answer),
         durability_sentence(answer.path, durability),
         *_price_of_safety(recommendation),
@@ -272,8 +274,12 @@ def _choice(answer: RecommendAnswer) -> str:
 
 
 def _rivals(answer: RecommendAnswer) -> Iterator[str]:
-    """The ties and their leader, or the runner-up with its ratio."""
+    """The ties and their leader, or the runner-up with its ratio; of a race what is left."""
     recommendation = answer.recommendation
+    if answer.race is not None:
+        left = (*list(race_sentences(answer.race))[1:], *_losses(answer, answer.race.as_good))
+        yield from filter(None, (" ".join(left),))
+        return
     if not recommendation.ranking.rows:
         yield "No other path could be ranked, so there is no comparison."
         return
@@ -312,7 +318,8 @@ def _to_settle(answer: RecommendAnswer) -> Iterator[str]:
     best, shows, rounds = (
         answer.recommendation.ranking.best, answer.shows, answer.rounds_for_10_percent
     )  # fmt: skip
-    if best is None or best.alone or shows is None or shows <= _WANTED_LEAD:
+    raced = answer.race is not None
+    if raced or best is None or best.alone or shows is None or shows <= _WANTED_LEAD:
         return
     again = f"; 10% needs {rounds} rounds (the same command with `--rounds {rounds}`)"
     yield (

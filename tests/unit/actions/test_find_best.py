@@ -21,12 +21,13 @@ from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.search import Ended, Outcome, Rules
+from vdisklab.answers import race as racing_module
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.loading import load
+from vdisklab.answers.race import can_race, race_outcome
 from vdisklab.answers.rank import rank_cells
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import Cell, MeasuredCell
+from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashStates, CrashVerdicts, PathCrashes
 from vdisklab.path.needs import parse_need, with_default
@@ -36,17 +37,12 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.matrix import Matrix, narrow_to_needs
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
-from vdisklab.plan.run_request import RunRequest, SearchFor
+from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
 from vdisklab.plan.settings import Request
 from vdisklab.progress import DurablePaths, silent
 from vdisklab.results.model import Direction, Failure, FailureKind, Run, Sample
 from vdisklab.results.store import Store
-from vdisklab.views.run import (
-    found_sentences,
-    ranking_after_search,
-    search_effort,
-    search_sentences,
-)
+from vdisklab.views.run import race_effort, race_sentences, ranking_after_race
 
 READS = "randread-4k-q1/read/iops"
 FIO: dict[str, Setting] = {"rw": "randread", "bs": "4k", "iodepth": 1}
@@ -59,17 +55,28 @@ def plan() -> CampaignPlan:
     return build_plan(request, Capabilities(), Profile("p", "t", ()))
 
 
+@pytest.fixture
+def by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model makes a shortlist, whatever the number of paths."""
+    monkeypatch.setattr(racing_module, "RACE_UP_TO", 0)
+
+
 def search(metric: str = "overall", budget: float = math.inf, rounds: int = 20) -> BestSearch:
-    """A search by the model, whatever the number of paths."""
     made = make_search(RunRequest(find=SearchFor.BEST, metric=metric, rounds=rounds, within=0.03))
     assert made is not None
-    return dataclasses.replace(made, budget=budget, race_up_to=0)
+    return dataclasses.replace(made, budget=budget)
 
 
 def racing(budget: float = math.inf, within: float | None = None) -> BestSearch:
     made = make_search(RunRequest(find=SearchFor.BEST, within=within))
     assert made is not None
     return dataclasses.replace(made, budget=budget)
+
+
+def outcome_of(search: BestSearch, store: Store) -> RaceOutcome:
+    found = race_outcome(load(store, [CAMPAIGN.id]), search.terms, CrashVerdicts())
+    assert found is not None
+    return found
 
 
 Measured = Callable[..., Store]
@@ -103,6 +110,7 @@ def names(plan: CampaignPlan, chosen: object) -> set[str]:
 COMPETE = {"raw/none", "raw/writeback (cold)", "qcow2/directsync"}
 
 
+@pytest.mark.usefixtures("by_the_model")
 def test_the_first_round_measures_a_fraction_and_the_host(
     plan: CampaignPlan, measured: Measured
 ) -> None:
@@ -112,13 +120,16 @@ def test_the_first_round_measures_a_fraction_and_the_host(
 
 
 @pytest.mark.parametrize("metric", ["overall", READS])
-def test_a_search_reads_earlier_rounds_and_ends_when_one_is_the_best(
-    plan: CampaignPlan, measured: Measured, metric: str
-) -> None:
+@pytest.mark.usefixtures("by_the_model")
+def test_the_model_chooses_who_races(plan: CampaignPlan, measured: Measured, metric: str) -> None:
+    """Rounds before the race are no part of it."""
     choose = search(metric).choosing(measured(4), plan, CAMPAIGN.id)
     # Round 2 sees round 1 only, whatever the database holds: an interrupted search goes on.
-    assert {"host", "raw/writeback (cold)"} < names(plan, choose(2))
-    assert names(plan, choose(5)) == set()
+    for round in (2, 3, 4):
+        assert names(plan, choose(round)) == COMPETE | {"host"}
+    assert {"host", "raw/none"} <= names(plan, choose(5))
+    outcome = outcome_of(search(metric), measured(4))
+    assert (outcome.best.name, outcome.raced) == ("raw/none", 3)
 
 
 def test_few_paths_are_raced(plan: CampaignPlan, measured: Measured) -> None:
@@ -129,10 +140,9 @@ def test_few_paths_are_raced(plan: CampaignPlan, measured: Measured) -> None:
     assert names(plan, choose(2)) == COMPETE | {"host"}, "before the first look"
     assert names(plan, choose(4)) == {"host", "raw/none", "raw/writeback (cold)"}
     assert names(plan, choose(5)) == set()
-    outcome = racing().outcome(load(store, [CAMPAIGN.id]))
-    assert isinstance(outcome, RaceOutcome)
-    assert (outcome.best, outcome.decided, outcome.ended) == (cell("raw/none"), True, Ended.FOUND)
-    assert list(found_sentences(outcome)) == [
+    outcome = outcome_of(racing(), store)
+    assert (outcome.best, outcome.decided) == (cell("raw/none"), True)
+    assert list(race_sentences(outcome)) == [
         "Use raw/none: no other path is better by more than 10% (95% sure), after 4 rounds."
     ]
 
@@ -141,51 +151,38 @@ def test_a_narrow_margin_keeps_the_race_going(plan: CampaignPlan, measured: Meas
     store = measured(4)
     choose = racing(within=0.001).choosing(store, plan, CAMPAIGN.id)
     assert names(plan, choose(5)) == {"host", "raw/none", "raw/writeback (cold)"}
-    outcome = racing(within=0.001).outcome(load(store, [CAMPAIGN.id]))
-    assert isinstance(outcome, RaceOutcome)
+    outcome = outcome_of(racing(within=0.001), store)
     assert outcome.as_good == (cell("raw/writeback (cold)"),)
-    said = " ".join(found_sentences(outcome))
+    said = " ".join(race_sentences(outcome))
     assert said.startswith("No decision yet: raw/none leads after 4 rounds. These may be better, ")
-    assert "The limit of rounds was reached." in said
+    assert "The same command goes on" in said
+    ended = dataclasses.replace(outcome, most_rounds=4)
+    assert "The limit of rounds was reached." in " ".join(race_sentences(ended))
 
 
 def test_a_budget_ends_a_race_with_what_holds_then(plan: CampaignPlan, measured: Measured) -> None:
     store = measured(3)
     assert not racing(budget=1.0, within=0.001).choosing(store, plan, CAMPAIGN.id)(4)
-    outcome = racing(budget=1.0, within=0.001).outcome(load(store, [CAMPAIGN.id]))
-    assert isinstance(outcome, RaceOutcome)
-    assert outcome.ended is Ended.OUT_OF_BUDGET
+    outcome = outcome_of(racing(within=0.001), store)
     assert outcome.behind is not None
-    assert "The same command with a larger --budget" in " ".join(found_sentences(outcome))
+    assert "goes on, with a larger --budget if it has one" in " ".join(race_sentences(outcome))
 
 
 def test_a_race_in_words(measured: Measured) -> None:
-    outcome = racing().outcome(load(measured(4), [CAMPAIGN.id]))
-    assert isinstance(outcome, RaceOutcome)
+    outcome = outcome_of(racing(), measured(4))
     proven = dataclasses.replace(outcome, proven=True, failed=2)
-    assert list(found_sentences(proven)) == [
+    assert list(race_sentences(proven)) == [
         "Use raw/none: it is the best (95% sure), after 4 rounds.",
         "2 paths failed and did not compete.",
     ]
     unbounded = dataclasses.replace(outcome, as_good=(cell("qcow2/none"),), behind=None)
-    assert "nothing says by how much: qcow2/none." in " ".join(found_sentences(unbounded))
+    assert "nothing says by how much: qcow2/none." in " ".join(race_sentences(unbounded))
     alone = dataclasses.replace(outcome, measured=1)
-    assert "Only raw/none of 3 paths has numbers" in next(found_sentences(alone))
+    assert "Only raw/none of 3 paths has numbers" in next(race_sentences(alone))
     ranking = rank_cells(Analysis.of(measured(4), [CAMPAIGN.id])).ranking
-    why = ranking_after_search(outcome, ranking)
+    why = ranking_after_race(outcome, ranking)
     assert why is not None
     assert "one within 10% of it" in why
-
-
-def test_a_small_budget_selects_few_cells_and_the_host_stays(
-    plan: CampaignPlan, measured: Measured
-) -> None:
-    runs = planned_runs(plan, 1)
-    mean = sum(run.wall_seconds or 0.0 for run in runs) / len(runs)
-    choose = search(budget=mean * (len(runs) + 3.5)).choosing(measured(1), plan, CAMPAIGN.id)
-    second = names(plan, choose(2))
-    assert {"host", "raw/writeback (cold)"} <= second
-    assert len(second) == 3
 
 
 def test_a_budget_that_is_used_up_ends_the_search(plan: CampaignPlan, measured: Measured) -> None:
@@ -193,110 +190,130 @@ def test_a_budget_that_is_used_up_ends_the_search(plan: CampaignPlan, measured: 
     assert not search(budget=1.0).choosing(measured(0), plan, CAMPAIGN.id)(1)
 
 
-def test_the_rounds_limit_the_runs(plan: CampaignPlan, measured: Measured) -> None:
+def test_the_rounds_are_limited(plan: CampaignPlan, measured: Measured) -> None:
+    assert search(rounds=3).choosing(measured(2), plan, CAMPAIGN.id)(3)
     assert not search(rounds=2).choosing(measured(2), plan, CAMPAIGN.id)(3)
 
 
-def test_a_ranking_that_says_something_else_is_explained(measured: Measured) -> None:
-    store = measured(4)
-    outcome = search().outcome(load(store, [CAMPAIGN.id]))
-    ranking = rank_cells(Analysis.of(store, [CAMPAIGN.id])).ranking
-    assert isinstance(outcome, Outcome)
-    best_set = ranking.best
-    assert best_set is not None
-    pair = (cell("raw/none"), cell("raw/writeback (cold)"))
-    assert set(best_set.cells) == set(pair)
-    assert ranking_after_search(dataclasses.replace(outcome, best=best_set.leader), ranking) is None
-
-    def why(cells: tuple[MeasuredCell, ...], best: str, *, alone: bool) -> str:
-        """The end of the sentence, if these cells are the set and the search found `best`."""
-        near = () if alone else (cell("null"),)
-        asked = dataclasses.replace(outcome, best=cell(best), as_good=near)
-        given = dataclasses.replace(ranking, best=dataclasses.replace(best_set, cells=cells))
-        sentence = ranking_after_search(asked, given)
-        assert sentence is not None
-        assert sentence.startswith("The ranking goes by each path's own runs in 3 rounds or more")
-        assert sentence.endswith(". The search answers for all paths, within 3%.")
-        return sentence.partition("; so it ")[2].partition(". The")[0]
-
-    assert why(pair, "raw/none", alone=True) == "keeps 2 paths that may be the best"
-    assert why(pair[:1], "raw/none", alone=False) == "names raw/none alone"
-    assert why(pair[:1], "qcow2/directsync", alone=True) == "counts qcow2/directsync as beaten"
-    assert why(pair, "raw/writeback (cold)", alone=False) == "begins with raw/none"
-    assert why(pair, "qcow2/none", alone=False) == "leaves out qcow2/none, which it cannot rank"
+def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
+    outcome = dataclasses.replace(outcome_of(racing(), measured(4)), cells=30, raced=3, measured=9)
+    assert list(race_sentences(outcome)) == [
+        "Use raw/none: no other path of the 3 that raced is better by more than 10% (95% sure), "
+        "after 4 rounds.",
+        "27 other paths did not race: a model of the segments that paths share expects no better "
+        "of them. --every-path races them all.",
+    ]
+    assert race_effort(31, outcome) == "Measured 9 of 30 paths in 31 runs."
 
 
-def test_the_outcome_is_put_into_words(measured: Measured) -> None:
-    outcome = search().outcome(load(measured(4), [CAMPAIGN.id]))
-    assert isinstance(outcome, Outcome)
-    assert outcome.best == cell("raw/none")
-    assert outcome.ended is Ended.FOUND
-    assert " ".join(search_sentences(outcome)) == (
-        "No winner: raw/none leads after 4 rounds. With a probability of more than 99% no other "
-        "path is better by more than 3%, judged from 3 measured paths of 3 and the segments that "
-        "they share. Compared in 3 rounds or more: raw/writeback (cold) better by less than 3%, if "
-        "at all. Keep what you have if it is one of them, or take raw/none: it is the simplest."
-    )
-    alone = dataclasses.replace(outcome, as_good=())
-    assert "Best: raw/none, after 4 rounds." in search_sentences(alone)
-    assert "Compared in 3 rounds or more: 1 rival shown to be worse." in search_sentences(alone)
-    early = search(budget=1.0).outcome(load(measured(1), [CAMPAIGN.id]))
-    assert isinstance(early, Outcome)
-    assert early.ended is Ended.OUT_OF_BUDGET
-    sentences = " ".join(search_sentences(early))
-    assert "The budget ran out before the search was done" in sentences
-    assert "Compared" not in sentences  # one round is too few
-    assert "Not measured" not in " ".join(search_sentences(outcome))
-    most = " ".join(search_sentences(dataclasses.replace(outcome, cells=9, failed=1)))
-    assert (
-        "Not measured: 5 paths. In case one is better than its segments promise, --every-" in most
-    )
-    guessed = dataclasses.replace(outcome, predicted=True)
-    assert "leads after 4 rounds, by prediction: it was not" in next(search_sentences(guessed))
-    other = dataclasses.replace(
-        outcome, probability=0.9537, rivals=3, as_good=(cell("qcow2/none"),), failed=2,
-        undecided=(cell("raw/unsafe"),), gap=0.07, ended=Ended.OUT_OF_ROUNDS,
-    )  # fmt: skip
-    sentences = " ".join(search_sentences(other))
-    assert "a probability of 95%" in sentences
-    assert "The limit of rounds was reached before" in sentences
-    assert (
-        "1 rival shown to be worse; qcow2/none better by less than 3%, if at all; "
-        "raw/unsafe may be better by up to 7%." in sentences
-    )
-    assert "2 paths failed" in sentences
-    assert search().outcome(load(measured(0), [CAMPAIGN.id])) is None
-
-
-def test_why_it_ended_is_what_ended_it(measured: Measured) -> None:
-    """A budget that was there and not used up has not ended what the rounds have."""
-    late = search(budget=1e6, rounds=2).outcome(load(measured(2), [CAMPAIGN.id]))
-    assert late is not None
-    assert late.ended is Ended.OUT_OF_ROUNDS
-    early = search(budget=1e6).outcome(load(measured(2), [CAMPAIGN.id]))
-    assert isinstance(early, Outcome)
-    assert early.ended is Ended.OUT_OF_BUDGET
+def test_nothing_is_said_of_nothing(measured: Measured) -> None:
+    empty = load(measured(0), [CAMPAIGN.id])
+    assert race_outcome(empty, racing().terms, CrashVerdicts()) is None
 
 
 def test_a_single_path_is_not_called_better_than_others(measured: Measured) -> None:
-    outcome = search().outcome(load(measured(1, "host", "raw/none"), [CAMPAIGN.id]))
-    assert isinstance(outcome, Outcome)
-    first, *_ = search_sentences(outcome)
+    first, *_ = race_sentences(outcome_of(racing(), measured(1, "host", "raw/none")))
     assert first == (
         "Only raw/none of 3 paths has numbers (after 1 round), so there is nothing to compare it "
         "with."
     )
 
 
+def plain() -> BestSearch:
+    """What `run` without a number of rounds does."""
+    made = make_search(RunRequest())
+    assert made is not None
+    return made
+
+
+def test_without_a_number_of_rounds_all_are_measured_thrice_and_then_race(
+    plan: CampaignPlan, measured: Measured
+) -> None:
+    everything = {cell.label for cell in plan.cells}
+    seen: list[str] = []
+    search = dataclasses.replace(plain(), look=seen.append)
+    choose = search.choosing(measured(3), plan, CAMPAIGN.id)
+    for round in (1, 2, 3):
+        assert names(plan, choose(round)) == everything
+    assert not seen
+    assert names(plan, choose(4)) == {"host", "raw/none", "raw/writeback (cold)"}
+    assert seen == [CAMPAIGN.id], "there is something to look at, once"
+    search.choosing(measured(4), plan, CAMPAIGN.id)(4)
+    assert seen == [CAMPAIGN.id], "an earlier command has shown it"
+
+
+def test_a_path_that_loses_data_does_not_race_a_safe_one(measured: Measured) -> None:
+    """It would win, and nobody would know which of the others to take."""
+    verdicts = CrashVerdicts({"raw/none": PathCrashes("raw/none", CrashStates(60, 2))})
+    loaded = load(measured(4), [CAMPAIGN.id])
+    safe = race_outcome(loaded, plain().terms, verdicts)
+    assert safe is not None
+    assert (safe.best, safe.cells) == (cell("raw/writeback (cold)"), 2)
+    unsafe = make_search(RunRequest(unsafe=True))
+    assert unsafe is not None
+    both = race_outcome(loaded, unsafe.terms, verdicts)
+    assert both is not None
+    assert (both.best, both.cells) == (cell("raw/none"), 3)
+
+
+def planned(*paths: str, profile: str = "quick", **more: object) -> CampaignPlan:
+    request = Request(paths=paths, directory=Path("/tmp"), **more)  # type: ignore[arg-type] # noqa: S108 - nothing is written
+    return build_plan(request, Capabilities(), load_profile(profile))
+
+
+@pytest.mark.parametrize(
+    ("made", "races"),
+    [
+        (planned("raw/none", "qcow2/none"), True),
+        (planned("raw/none", "qcow2/none", profile="short"), True),
+        (planned("raw/none"), False),
+        (planned("host", "ext4/host"), False),
+        (planned("raw/none", "null"), False),
+        (planned("raw/none", "qcow2/none", guests=("1", "2")), False),
+        (planned("raw/none", "qcow2/none", profile="open-load"), False),
+        (planned("raw/none", "qcow2/none", profile="crystaldiskmark"), False),
+    ],
+)
+def test_a_plan_with_something_to_rank_and_no_number_of_rounds_races(
+    made: CampaignPlan, races: bool
+) -> None:
+    assert can_race(made, plain().terms) is races
+    left, search = plain().narrow(made, CrashVerdicts(), silent)
+    assert (search is not None, left.race is not None) == (races, races)
+    assert left.cells == made.cells
+    assert left.fingerprint == made.fingerprint, "the same campaign as with a number of rounds"
+
+
+def test_who_asks_for_a_race_is_told_why_there_is_none() -> None:
+    asked = make_search(RunRequest(within=0.05))
+    assert asked is not None
+    with pytest.raises(PlanError, match="is open"):
+        asked.narrow(
+            planned("raw/none", "qcow2/none", profile="open-load"), CrashVerdicts(), silent
+        )
+
+
+def test_one_failure_does_not_end_a_race_for_a_path(plan: CampaignPlan, measured: Measured) -> None:
+    store = measured(2)
+    for round in (3, 4):
+        for run in planned_runs(plan, round)[-5:]:
+            failed = run.path == "raw/none" and round == 3
+            failure = Failure(FailureKind.GUEST, "the guest did not answer") if failed else None
+            store.add_run(dataclasses.replace(run, failure=failure))
+    assert "raw/none" in names(plan, racing().choosing(store, plan, CAMPAIGN.id)(4))
+    assert outcome_of(racing(), store).failed == 0
+
+
 def test_a_path_that_failed_last_is_not_the_best(plan: CampaignPlan, measured: Measured) -> None:
     store = measured(3)
     fastest = next(run for run in planned_runs(plan, 1) if run.path == "raw/none")
     failure = Failure(FailureKind.GUEST, "the guest did not answer")
-    store.add_run(
-        dataclasses.replace(fastest, id="f" * 16, round=4, measurements=(), failure=failure)
-    )
-    outcome = search().outcome(load(store, [CAMPAIGN.id]))
-    assert isinstance(outcome, Outcome)
+    for round in (4, 5):
+        failed = dataclasses.replace(
+            fastest, id=f"{round}" * 16, round=round, measurements=(), failure=failure
+        )
+        store.add_run(failed)
+    outcome = outcome_of(search(), store)
     assert (outcome.best.name, outcome.failed) == ("raw/writeback", 1)
 
 
@@ -317,13 +334,7 @@ def test_no_path_is_given_up_because_the_baseline_failed(
     store.add_run(host)
     for run in planned_runs(plan, 4, *guests)[-4:]:
         store.add_run(run)
-    outcome = search().outcome(load(store, [CAMPAIGN.id]))
-    assert isinstance(outcome, Outcome)
-    assert outcome.failed == 0
-
-
-def test_how_much_was_measured_is_said() -> None:
-    assert search_effort(31, 9, 12) == "Measured 9 of 12 cells in 31 runs."
+    assert outcome_of(search(), store).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -380,12 +391,9 @@ def test_a_guests_path_that_scores_relate_to_is_measured_in_every_round(
     """Without the baseline a round has no score of anything."""
     baseline = next(cell.path for cell in plan.cells if cell.label == "qcow2/directsync")
     asked = dataclasses.replace(plan, baseline=baseline)
-    runs = planned_runs(plan, 1)
-    mean = sum(run.wall_seconds or 0.0 for run in runs) / len(runs)
-    for metric, extra, stays in (("overall", 4.9, True), (READS, 3.5, False)):
-        tight = search(metric, budget=mean * (len(runs) + extra))
-        second = names(plan, tight.choosing(measured(1), asked, CAMPAIGN.id)(2))
-        assert ("qcow2/directsync" in second) is stays
+    for metric, stays in (("overall", True), (READS, False)):
+        chosen = search(metric).choosing(measured(4), asked, CAMPAIGN.id)(4)
+        assert ("qcow2/directsync" in names(plan, chosen)) is stays
 
 
 def test_needs_leave_paths_out_and_list_them(plan: CampaignPlan) -> None:
@@ -422,18 +430,36 @@ def test_durable_goes_by_power_cuts_where_there_are_any(plan: CampaignPlan) -> N
     assert durable_paths(left, verdicts) == DurablePaths(paths=2, tested=1)
 
 
-def test_a_search_is_made_of_the_options() -> None:
-    assert make_search(RunRequest()) is None
+def test_a_race_is_made_of_the_options() -> None:
+    assert make_search(RunRequest(rounds=3)) is None
     asked = RunRequest(find=SearchFor.BEST, budget=180.0, need=(parse_need("durable"),) * 2)
     made = make_search(asked)
     assert made is not None
-    assert (made.rules, made.budget, len(made.needs)) == (Rules(0.1), 180.0, 1)
-    every = make_search(dataclasses.replace(asked, every_path=True))
+    assert (made.terms, made.budget) == (RaceTerms(shortlist=True), 180.0)
+    every = make_search(dataclasses.replace(asked, every_path=True, confidence=0.99, rounds=7))
     assert every is not None
-    assert every.rules == Rules(0.1, every_cell=True)
-    surer = make_search(dataclasses.replace(asked, confidence=0.99))
-    assert surer is not None
-    assert surer.alpha == pytest.approx(0.01)
+    assert every.terms == RaceTerms(confidence=0.99, rounds=7)
+    assert (plain().terms, plain().find, plain().asked) == (RaceTerms(), False, False)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        RaceTerms(),
+        RaceTerms(0.05, 0.99, READS, (parse_need("format=raw"),), shortlist=True, rounds=9),
+        RaceTerms(groups=(("raw/none", "raw/writeback"), ("qcow2/none",))),
+    ],
+)
+def test_terms_are_read_back_from_the_plan(terms: RaceTerms) -> None:
+    assert RaceTerms.of({"race": terms.as_json()}) == terms
+
+
+@pytest.mark.parametrize(
+    "race", [None, 5, [], {}, {**RaceTerms().as_json(), "needs": ["?"]},
+             {**RaceTerms().as_json(), "confidence": 2}, {**RaceTerms().as_json(), "margin": "x"}],
+)  # fmt: skip
+def test_terms_that_nobody_understands_are_none(race: object) -> None:
+    assert RaceTerms.of({"race": race}) is None
 
 
 STALLS = "seqread-1m-q32/read/longest_stall"
@@ -476,12 +502,11 @@ def test_a_search_goes_by_zeros_as_by_any_other_number() -> None:
                     round=number, position=runs, page_cache=cell.page_cache,
                 )  # fmt: skip
                 store.add_run(stalled(run, seconds))
-        outcome = finder.outcome(load(store, [CAMPAIGN.id]))
+        outcome = outcome_of(finder, store)
         ranking = rank(store.observations([CAMPAIGN.id]), MeasureKey.parse(STALLS))
-    assert isinstance(outcome, Outcome)
-    assert (outcome.best.name.startswith("raw/none"), outcome.ended) == (True, Ended.FOUND)
+    assert (outcome.best.name.startswith("raw/none"), outcome.decided) == (True, True)
     assert outcome.margin == pytest.approx(1.0)
     assert outcome.step == 0.1
-    assert "is better by more than the step of 0.1, judged" in " ".join(search_sentences(outcome))
+    assert "is better by more than the step of 0.1" in " ".join(race_sentences(outcome))
     assert ranking.best is not None
     assert ranking.best.leader.name.startswith("raw/none")

@@ -17,9 +17,11 @@ import pytest
 from vdisklab.actions import measure as service
 from vdisklab.actions.find_best import make_search
 from vdisklab.answers.loading import load
+from vdisklab.answers.race import race_outcome
 from vdisklab.campaign import runner
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.path.cell import Cell
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
@@ -92,7 +94,8 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
         asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC, unsafe=True))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
-        outcome = asked.outcome(load(store, [measured.campaign or ""]))
+        loaded = load(store, [measured.campaign or ""])
+        outcome = race_outcome(loaded, asked.terms, CrashVerdicts())
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
     return run

@@ -220,7 +220,7 @@ def test_what_was_not_measured_is_planned(
     assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
     assert f"--dir {tmp_path}" in planned["command"]
     assert "--profile short --page-cache cold --baseline raw/none/sata" in planned["command"]
-    assert planned["seconds"] < 600
+    assert planned["seconds_at_least"] < 600 < planned["seconds"], "a race: how long is not known"
 
 
 def test_images_in_memory_are_measured_from_the_page_cache(
@@ -495,7 +495,7 @@ def test_an_interrupted_measurement_is_said(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(advise, "measure", lambda *_: Measured(CAMPAIGN.id, interrupted=True))
+    monkeypatch.setattr(advise, "measure", lambda *_, **__: Measured(CAMPAIGN.id, interrupted=True))
     words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(tmp_path))
     document = advised(capsys, *words, status=EXIT_INTERRUPTED)
     assert document["notes"][0].startswith("Interrupted: ")

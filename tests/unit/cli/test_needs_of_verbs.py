@@ -48,7 +48,7 @@ def searched(need: Need, directory: Path) -> set[str]:
     assert search is not None
     request = Request(paths=("host", *PATHS), directory=directory)
     plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
-    cells = search.narrow(plan, CrashVerdicts(), silent).cells
+    cells = search.narrow(plan, CrashVerdicts(), silent)[0].cells
     return {str(cell.path) for cell in cells if cell.path.is_guest_storage}
 
 

@@ -9,7 +9,7 @@ import pytest
 from vdisklab.cli.shell.campaign_options import parse_words
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import parse_need
-from vdisklab.plan.run_request import RACE_ROUNDS, RunRequest, SearchFor
+from vdisklab.plan.run_request import RunRequest, SearchFor
 from vdisklab.plan.settings import NO_BASELINE, Request
 
 
@@ -32,19 +32,23 @@ def test_every_option_of_a_search_is_a_row() -> None:
     assert parsed() == RunRequest()
 
 
-@pytest.mark.parametrize("words", ["--within 3%", "--budget 3m", "--need durable", "--metric read"])
-def test_options_of_a_search_need_one(words: str) -> None:
-    flag, value = words.split()
-    with pytest.raises(PlanError, match=f"{flag} has no effect without --find") as caught:
-        parsed(flag, value)
-    assert caught.value.hint == "add --find best"
+@pytest.mark.parametrize(
+    "words",
+    ["--within 3%", "--confidence 99%", "--budget 3m", "--need durable", "--metric read",
+     "--unsafe"],
+)  # fmt: skip
+def test_a_number_of_rounds_is_no_race(words: str) -> None:
+    assert parsed(*words.split()).asks_for_a_race
+    parsed(*words.split()).campaigns()
+    with pytest.raises(PlanError, match="of a race") as caught:
+        parsed("--rounds", "3", *words.split()).campaigns()
+    assert "--find best" in (caught.value.hint or "")
+    parsed("--rounds", "3", "--find", "best", *words.split()).campaigns()
 
 
-def test_a_search_has_more_rounds_unless_they_are_named() -> None:
-    (campaign,) = parsed("raw/none", "--find", "best").campaigns()
-    assert campaign == Request(paths=("raw/none",), rounds=RACE_ROUNDS)
-    (campaign,) = parsed("raw/none", "--find", "best", "--rounds", "7").campaigns()
-    assert campaign.rounds == 7
+def test_every_path_is_of_a_search() -> None:
+    with pytest.raises(PlanError, match="--every-path has no effect without --find"):
+        parsed("--every-path")
 
 
 def test_here_measures_each_directory_once() -> None:
@@ -61,6 +65,7 @@ def test_here_measures_each_directory_once() -> None:
         ("raw/none --dir /a --dir /b", "side by side only with --here"),
         ("--here --dir /a --dir /b --find best", "side by side only with --here"),
         ("raw/none --guests 1,2 --find best", "several numbers of guests"),
+        ("raw/none --guests 1,2 --within 5%", "several numbers of guests"),
         ("--here raw/none", "takes no PATHS"),
         ("--here --baseline host", "takes no PATHS and no --baseline"),
         ("--here --dir /a --on /dev/sdx", "both --dir and --on"),

@@ -23,7 +23,7 @@ from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import with_default
+from vdisklab.path.needs import DURABLE, Need
 from vdisklab.results.store import Store
 from vdisklab.views import rank, table
 from vdisklab.views.layout import Table
@@ -142,20 +142,36 @@ def print_overview(
     return answer
 
 
+def print_provisional(analysis: Analysis, messages: Console, metric: str) -> None:
+    """Prints on `messages` what is known so far, marked as provisional."""
+    try:
+        answer = overview(analysis, metric)
+    except PlanError:
+        return
+    if isinstance(answer, RankAnswer):
+        messages.print(Text(f"PROVISIONAL, after {analysis.rounds} rounds; the race goes on:"))
+        for table in rank.tables(answer):
+            show(replace(table, notes=()), messages)
+
+
 def _say_why(messages: Console, error: PlanError, named: Named) -> None:
     messages.print(Text(f"no ranking: {error}"), soft_wrap=True)
     messages.print(Text(f"hint: {named.in_text(error.hint or '')}"), soft_wrap=True)
 
 
 def print_verdict(
-    analysis: Analysis, form: Format, messages: Console, named: Named = NOTHING_NAMED
+    analysis: Analysis,
+    form: Format,
+    messages: Console,
+    named: Named = NOTHING_NAMED,
+    needs: tuple[Need, ...] = (DURABLE,),
 ) -> RecommendAnswer | None:
     """Prints the recommendation in a few sentences, unless the format is for programs.
 
     If there is none, explains it on `messages`.
     """
     try:
-        answer = recommend(analysis, with_default(()))
+        answer = recommend(analysis, needs)
     except PlanError as error:
         sentence = named.in_text(f"no recommendation: {error}; {error.hint}")
         messages.print(Text(sentence), soft_wrap=True)

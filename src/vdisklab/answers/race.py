@@ -1,0 +1,304 @@
+"""A race of a campaign's paths: what its stored runs have shown, and which paths run on.
+
+Only rounds that have ended count, so an interrupted race goes on as if nothing had happened, and
+every command says the same of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vdisklab.analysis.best import competitors
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
+from vdisklab.analysis.path_model import PathModel
+from vdisklab.analysis.race import RaceOutcome, RaceState, race_state
+from vdisklab.analysis.score import ROLE_SETS, add_scores
+from vdisklab.analysis.search import (
+    ATTEMPTS,
+    SearchState,
+    given_up,
+    goodness,
+    margin_with_resolution,
+    search_state,
+)
+from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES, Analysis
+from vdisklab.answers.loading import Loaded, find_measure
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell, numbers_of_guests
+from vdisklab.path.durability import CrashVerdicts
+from vdisklab.path.factors import Levels, factor_levels
+from vdisklab.path.needs import Need, unmet
+from vdisklab.path.segments import HOST
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.run_request import RaceTerms
+from vdisklab.results.model import METRICS, Campaign, Direction
+from vdisklab.workload.registry import directions_of
+
+RACE_UP_TO = 20
+"""Up to this many paths all race; of more, a model of their segments leaves some out first."""
+
+NO_BOUND = 9.0
+"""A leader that may be worse by this share or more is not bounded by anything."""
+
+
+@dataclass(slots=True, eq=False)
+class Contest:
+    """The cells that compete, and the rows of those that race; None while the model chooses.
+
+    The race counts the rounds `since` it began: those before it decided who races.
+    """
+
+    cells: tuple[MeasuredCell, ...]
+    levels: Levels
+    model: PathModel
+    terms: RaceTerms
+    rows: tuple[int, ...] | None
+    since: int = 0
+
+    def named(self, rows: Sequence[int]) -> tuple[MeasuredCell, ...]:
+        """The cells of these rows."""
+        return tuple(self.cells[row] for row in rows)
+
+    def search(self, known: Known) -> SearchState | None:
+        """The state of the model; None if the race has begun, which this may do."""
+        if self.rows is not None or known.waits or not known.anything:
+            return None
+        state = search_state(self.model, known.logs, known.margin, known.out)
+        if state.race:
+            self.rows, self.since = state.shortlist, known.logs.shape[1]
+            return None
+        return state
+
+    def race(self, known: Known) -> RaceState | None:
+        """The state of the race; None if no cell that was not given up has a number."""
+        if not known.anything:
+            return None
+        rows, since = self.rows, self.since
+        if rows is None:
+            state = search_state(self.model, known.logs, known.margin, known.out)
+            rows, since = state.shortlist, 0
+        rows = tuple(row for row in rows if row not in known.out)
+        if not rows:
+            return None
+        logs = known.logs[list(rows), since:]
+        found = race_state(logs, known.margin, 1 - self.terms.confidence)
+        return replace(
+            found, left=tuple(rows[row] for row in found.left), leader=rows[found.leader]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What some rounds have shown: the goodness of competing cells x rounds, NaN if missing.
+
+    `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
+    The `margin` is at least the resolution of the values; `step` is that of the metric if so.
+    `waits` is True if only the numbers to which scores relate are missing, in few rounds.
+    """
+
+    logs: Floats
+    out: frozenset[int]
+    seconds: float
+    margin: float
+    step: float | None
+    waits: bool = False
+
+    @property
+    def runs(self) -> int:
+        """How many runs of competing cells have numbers."""
+        return int(np.isfinite(self.logs).sum())
+
+    @property
+    def anything(self) -> bool:
+        """True if a cell that was not given up has a number."""
+        return bool(np.isfinite(np.delete(self.logs, sorted(self.out), axis=0)).any())
+
+
+def contest_of(
+    cells: Sequence[MeasuredCell],
+    terms: RaceTerms,
+    verdicts: CrashVerdicts,
+    only: Collection[str] = (),
+) -> Contest:
+    """The guests' paths that meet the needs, cold where they were also measured warm.
+
+    If fewer than two meet them, all compete. `only` are the paths to consider; all if empty.
+    """
+    able = [cells[place] for place in competitors(cells).tolist()]
+    able = [cell for cell in able if not only or cell.name in only]
+    meeting = tuple(
+        cell for cell in able if cell.path is None or not unmet(cell.path, terms.needs, verdicts)
+    )
+    chosen = meeting if len(meeting) > 1 else tuple(able)
+    levels = factor_levels(chosen)
+    every = not terms.shortlist or len(chosen) <= RACE_UP_TO
+    rows = tuple(range(len(chosen))) if every else None
+    return Contest(chosen, levels, PathModel(levels), terms, rows)
+
+
+def can_race(plan: CampaignPlan, terms: RaceTerms) -> bool:
+    """True if a plan has two paths or more to rank, in one number of guests, and a number to rank
+    by; and if neither the user nor the profile says in how many rounds."""
+    cells = tuple(cell.measured for cell in plan.cells if cell.path.is_guest_storage)
+    if (
+        plan.profile.usual.rounds is not None
+        or len(numbers_of_guests(cells)) > 1
+        or len(competitors(cells)) < 2
+    ):
+        return False
+    try:
+        require_metric(plan, terms.metric)
+    except PlanError:
+        return False
+    return True
+
+
+def require_metric(plan: CampaignPlan, metric: str) -> None:
+    """Raises PlanError if a plan has no number of this name, or several."""
+    names = [measurement.name for measurement in plan.profile.measurements]
+    if metric not in SCORES:
+        numbers = _numbers_called(metric, plan.profile)
+        if len(numbers) != 1:
+            problem = "several numbers" if numbers else "nothing"
+            raise PlanError(
+                f"the profile {plan.profile.name} measures {problem} called {metric!r}",
+                hint=f"write overall, read, write, or MEASUREMENT/DIRECTION/METRIC of "
+                f"{', '.join(names)}",
+            )
+        return
+    roles = SCORES[metric].roles
+    if plan.profile.is_open_load:
+        raise PlanError(
+            f"the load of profile {plan.profile.name} is open: rates show the load that is set",
+            hint="rank by a latency: --metric MEASUREMENT/DIRECTION/latency_p99",
+        )
+    if metric == DEFAULT_METRIC:
+        return  # without the score's measurements it is the mean of all rates
+    if not any(all(known.measures[r].name in names for r in roles) for known in ROLE_SETS):
+        raise PlanError(
+            f"the profile {plan.profile.name} has no score {metric!r}",
+            hint="name the metric to rank by: --metric MEASUREMENT/DIRECTION/METRIC",
+        )
+
+
+def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
+    """Measurement and metric of each number in a profile whose name contains `metric`."""
+    spelled = {
+        f"{measurement.name}/{direction}/{name}": (measurement.name, name)
+        for measurement in profile.measurements
+        for direction in directions_of(measurement) or Direction
+        for name in METRICS
+    }
+    if metric in spelled:
+        return {spelled[metric]}
+    return {number for text, number in spelled.items() if metric in text}
+
+
+def as_race(plan: CampaignPlan, terms: RaceTerms) -> CampaignPlan:
+    """The plan with these terms instead of a number of rounds."""
+    return replace(plan, rounds=terms.rounds, race=terms)
+
+
+def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
+    """What the race of a campaign for the best path with these needs has shown.
+
+    None if it did not race, by another metric or for other needs, or nothing has numbers.
+    """
+    terms = None if len(analysis.campaigns) > 1 else RaceTerms.of(analysis.campaigns[0].plan)
+    if (
+        terms is None
+        or terms.groups
+        or terms.metric != DEFAULT_METRIC
+        or set(terms.needs) != set(needs)
+    ):
+        return None
+    return race_outcome(analysis.loaded, terms, analysis.verdicts)
+
+
+def race_outcome(
+    numbers: Loaded, terms: RaceTerms, verdicts: CrashVerdicts, only: Collection[str] = ()
+) -> RaceOutcome | None:
+    """What all measured rounds have shown; None if nothing was measured in a guest.
+
+    `only` are the paths to consider; all if empty.
+    """
+    contest = contest_of(numbers.campaigns[0].cells, terms, verdicts, only)
+    last = max((run.round for run in numbers.outlines), default=0)
+    for round in range(2, last + 1):
+        if contest.rows is None:
+            contest.search(known_before(contest, numbers, round))
+    known = known_before(contest, numbers, last + 1)
+    state = contest.race(known)
+    if state is None:
+        return None
+    return RaceOutcome(
+        best=contest.cells[state.leader],
+        as_good=contest.named(state.left[1:]),
+        behind=None if state.behind is None or state.behind > NO_BOUND else state.behind,
+        proven=state.decided and state.best,
+        rounds=known.logs.shape[1],
+        most_rounds=terms.rounds,
+        margin=known.margin,
+        confidence=terms.confidence,
+        cells=len(contest.cells),
+        raced=0 if contest.rows is None else len(contest.rows),
+        measured=int(np.isfinite(known.logs).any(axis=1).sum()),
+        failed=len(known.out),
+        step=known.step,
+    )
+
+
+def known_before(contest: Contest, numbers: Loaded, round: int) -> Known:
+    """What the rounds before `round` have shown."""
+    runs = [run for run in numbers.outlines if run.round < round]
+    place = {cell: row for row, cell in enumerate(contest.cells)}
+    logs = np.full((len(place), 0), np.nan)
+    margin, step = contest.terms.margin, None
+    if runs:
+        scored, key = _ranked_by(contest.terms.metric, numbers.observations, numbers.campaigns[0])
+        columns = [at for at, earlier in enumerate(scored.rounds) if earlier.number < round]
+        grid = goodness(scored, key, columns)
+        logs = np.full((len(place), len(columns)), np.nan)
+        resolution = np.zeros(len(place))
+        known_resolution = scored.resolution(key)
+        for row, cell in enumerate(scored.cells):
+            if cell in place:
+                logs[place[cell]] = grid[row]
+                resolution[place[cell]] = known_resolution[row]
+        margin = margin_with_resolution(margin, logs, resolution)
+        step = key.quantity.step if margin > contest.terms.margin else None
+    failures: dict[int, list[bool]] = {}
+    for run in sorted(runs, key=lambda run: run.round):
+        if run.measured_cell in place:
+            failures.setdefault(place[run.measured_cell], []).append(run.failure is not None)
+    measured = np.isfinite(logs).any(axis=1)
+    # If no cell has a number, it is what scores relate to that is missing.
+    lacks = ~measured if measured.any() else np.zeros(len(place), dtype=np.bool_)
+    failed = [row for row, runs_ in failures.items() if all(runs_[-2:]) or lacks[row]]
+    waits = not measured.any() and len(failed) < len(failures)
+    return Known(
+        logs=logs[:, np.isfinite(logs).any(axis=0)],
+        out=given_up(contest.levels, failures, failed),
+        seconds=sum(run.wall_seconds or 0.0 for run in runs) / max(1, len(runs)),
+        margin=margin,
+        step=step,
+        waits=waits and len({run.round for run in runs}) < ATTEMPTS,
+    )
+
+
+def _ranked_by(
+    metric: str, observations: Observations, campaign: Campaign
+) -> tuple[Observations, MeasureKey]:
+    """The observations (with scores if the metric is a score), and the deciding measure."""
+    if metric not in SCORES:
+        return observations, find_measure(observations, metric)
+    baseline = str(campaign.plan.get("baseline", HOST))
+    cells = [cell for cell in observations.cells if cell.name == baseline]
+    scored = add_scores(observations, cells[0] if cells else MeasuredCell(baseline))
+    if metric == DEFAULT_METRIC and scored.overall is not None:
+        return scored.observations, scored.overall
+    return scored.observations, SCORES[metric].key
