@@ -175,7 +175,7 @@ def read_export(content: bytes, *, name: str) -> Export:
     document = _document(content, name)
     if document["format"] == _OLDER_FORMAT:
         _rename(document["campaigns"])
-        _rename(document.get("power_cuts"))
+    _rename(document.get("power_cuts"))  # vdisklab/2 had the old names, too, until migration 0006
     campaigns = tuple(_campaign(plain, name) for plain in document["campaigns"])
     power_cuts = _validated(_POWER_CUTS, document.get("power_cuts", []), name, "power_cuts")
     _require_unique("campaigns", (campaign.campaign.id for campaign in campaigns), name)

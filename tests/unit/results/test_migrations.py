@@ -152,8 +152,9 @@ def older_database(url: str, version: str) -> None:
     noon = "'2026-08-01T12:00:00.000000+00:00'"
     runs = (
         "INSERT INTO run (id, campaign, cell, path, page_cache, block, position, origin, started, "
-        "wall_seconds, accelerator, commands) VALUES ("
+        "wall_seconds, accelerator, emulated, commands) VALUES ("
     )
+    runs = runs.replace("emulated, ", "") if version < "0005" else runs.replace("block", "round")
     with engine.begin() as connection:
         migrations.upgrade(connection, latest=version)
         for statement in (
@@ -164,7 +165,7 @@ def older_database(url: str, version: str) -> None:
             f"VALUES ('c1', 'f', '{{\"measurements\": []}}', 1, {noon}, 'old')",
             *(
                 f"{runs}'r{n}', 1, 'raw', 'raw', 'cold', {n}, 1, 'guest', {noon}, 7, {under}, '[]')"
-                for n, under in enumerate(("'kvm-emulated-host'", "'kvm'", "'tcg'", "NULL"), 1)
+                for n, under in enumerate(_ACCELERATORS[version >= "0005"], 1)
             ),
             "INSERT INTO measurement (run, ordinal, name, program, command, started, "
             f"wall_seconds, raw) VALUES (1, 0, 'm', 'fio', 'fio', {noon}, 7, {EMPTY[url[:3]]})",
@@ -175,6 +176,12 @@ def older_database(url: str, version: str) -> None:
     engine.dispose()
 
 
+_ACCELERATORS = (
+    ("'kvm-emulated-host'", "'kvm'", "'tcg'", "NULL"),
+    ("'kvm', true", "'kvm', false", "'tcg', false", "NULL, false"),
+)
+"""Of four runs, as stored before 0005 and since."""
+
 VERDICT = (
     "INSERT INTO power_cut (id, fingerprint, path, client, access, host, started, wall_seconds, "
     "survives, claim, states, possible, exhaustive, promises, flushes, leaked_states, "
@@ -182,13 +189,13 @@ VERDICT = (
     "'nbd', 1, {started}, 7, true, 'kept', 60, 60, true, 24, 6, 0, 0, 3, '{{}}', '{{}}', "
     '\'{{"zfs.pool": "p"}}\')'
 )
-"""A power cut's verdict, with the names of its columns before 0005."""
+"""A power cut's verdict, with the names of its columns before 0006."""
 
 EMPTY = {"sql": "x'789c030000000001'", "pos": r"'\x789c030000000001'"}
 """What zlib makes of no output, as each kind of database writes it."""
 
 
-@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004"])
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005"])
 def test_a_database_of_each_older_schema_keeps_all_it_has(url: str, version: str) -> None:
     older_database(url, version)
     with open_store(url, create=False) as store:

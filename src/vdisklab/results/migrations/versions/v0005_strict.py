@@ -20,9 +20,7 @@ _TABLES = ("metric", "host", "campaign", "run", "state_check", "measurement", "c
 """Each after the tables that it refers to."""
 
 _OLD_NAMES = {
-    "run.round": "block", "state_check.requested": "asked", "state_check.observed": "seen",
-    "power_cut.acknowledged": "promises", "power_cut.post_recovery_states": "afterlives",
-    "power_cut.observed": "seen",
+    "run.round": "block", "state_check.requested": "asked", "state_check.observed": "seen"
 }  # fmt: skip
 _WORDS = {
     "metric.better": ("higher", "lower"),
