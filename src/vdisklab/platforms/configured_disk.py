@@ -6,6 +6,7 @@ the meaning of paths.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -41,9 +42,9 @@ class ConfiguredDisk:
     its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
     guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
     that holds a file system with an image file. `probed` is True if the configuration names no
-    format and QEMU looks for one in the file. `limits` are the I/O limits that a path cannot
-    express, as the configuration spells them. `drops_flushes` says so of its cache mode, which is
-    known without a path.
+    format and QEMU looks for one in the file. `limits` are I/O limits and other settings that a
+    path cannot express, as the configuration spells them. `drops_flushes` says so of its cache
+    mode, which is known without a path.
     """
 
     domain: str
@@ -61,12 +62,16 @@ class ConfiguredDisk:
     architecture: str | None = None
     on_file_volume: Annotated[bool, HIDDEN] = False
     probed: Annotated[bool, HIDDEN] = False
-    limits: Annotated[tuple[str, ...], "I/O limits that a path cannot express"] = ()
+    limits: Annotated[
+        tuple[str, ...], "I/O limits and other settings that a path cannot express, as written"
+    ] = ()
     drops_flushes: Annotated[bool, HIDDEN] = False
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
-    ignores_errors: Annotated[bool, "the guest is told that a failed write succeeded"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
+    ignored_errors: Annotated[
+        tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
+    ] = ()
 
     @property
     def stale_note(self) -> DiskPath | None:
@@ -155,11 +160,15 @@ class WritesThrownAway(Risk):
 
 @dataclass(frozen=True, slots=True)
 class ErrorsIgnored(Risk):
-    """werror=ignore, or libvirt's error_policy: a failed write looks like one that succeeded."""
+    """werror or rerror is `ignore`: the guest is told that what failed went well."""
+
+    errors: tuple[str, ...]
 
     def __str__(self) -> str:
+        what = {"writes": "a write or flush", "reads": "a read"}
+        failed = " or ".join(what[error] for error in self.errors)
         return (
-            "Write errors are ignored (werror, error_policy): the guest is told that a write "
+            f"Errors are ignored (werror, rerror, error_policy): the guest is told that {failed} "
             "succeeded although the host's disk is full or broken. Leave the setting out, which "
             "stops the guest when the disk is full and reports other errors to it."
         )
@@ -327,17 +336,24 @@ class FileVolume(Risk):
 
 @dataclass(frozen=True, slots=True)
 class LimitsBeyondPath(Risk):
-    """I/O limits that a path cannot express, so no speed measured without them is this disk's."""
+    """Settings that a path cannot express, so no speed measured without them is this disk's."""
 
     limits: tuple[str, ...]
 
     @property
     def clause(self) -> str:
         """The same without a capital and a full stop."""
+        limits = any(re.search("iops|bps|bytes|limits", word) for word in self.limits)
+        what = "I/O limits" if limits else "settings"
+        clause = (
+            f"it has {what} that a path cannot express ({', '.join(self.limits)}), so no speed "
+            "that was measured without them is shown for it"
+        )
+        if not limits:
+            return clause
         return (
-            f"it has I/O limits that a path cannot express ({', '.join(self.limits)}), so no speed "
-            "that was measured without them is shown for it; a path has throttle_iops=N and "
-            "throttle_bps=SIZE, for reads and writes together and without bursts"
+            f"{clause}; a path has throttle_iops=N and throttle_bps=SIZE, for reads and writes "
+            "together and without bursts"
         )
 
     def __str__(self) -> str:
@@ -363,7 +379,16 @@ def loses_writes(disk: ConfiguredDisk) -> str | None:
         return None
     if disk.transient:
         return "what the guest writes is thrown away when it stops"
-    return "its cache mode drops flushes" if disk.drops_flushes else None
+    if "writes" in disk.ignored_errors:
+        return "a write or flush that fails is called good (its error policy is ignore)"
+    return "its cache mode drops flushes" if _drops_beside_path(disk) else None
+
+
+def _drops_beside_path(disk: ConfiguredDisk) -> bool:
+    """True if flushes are dropped where the path does not show it: there is none, or a data file
+    has another cache mode."""
+    shown = disk.path is not None and disk.path.cache.no_flush
+    return disk.drops_flushes and not shown
 
 
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
@@ -373,15 +398,17 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     """
     path = disk_path(disk, context)
     own: list[Risk] = []
+    if _drops_beside_path(disk) and not disk.read_only:
+        own.append(FlushesDropped())
     if disk.transient and not disk.read_only:
         own.append(WritesThrownAway())
-    if disk.ignores_errors and not disk.read_only:
-        own.append(ErrorsIgnored())
+    errors = tuple(error for error in disk.ignored_errors if error == "reads" or not disk.read_only)
+    if errors:
+        own.append(ErrorsIgnored(errors))
     if disk.pending:
         own.append(PendingChange(disk.pending))
     if path is None:
-        dropped = (FlushesDropped(),) if disk.drops_flushes and not disk.read_only else ()
-        return (*dropped, *own)
+        return tuple(own)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
     if disk.on_file_volume:

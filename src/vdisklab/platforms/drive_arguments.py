@@ -1,23 +1,57 @@
-"""Parses QEMU's older arguments: `key=value,…`, and `-drive`, which becomes block nodes."""
+"""Parses QEMU's arguments into what they make: block nodes, devices, objects.
+
+`-blockdev`, `-object` and `-device` may be JSON or `key=value,…`; a `-drive` becomes the node that
+QEMU makes of it, and `-set` and `-global` change what others say.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from vdisklab.guest.qemu.block_nodes import FORMAT_MEMBERS
 from vdisklab.path.segments import CacheMode, WriteCache
+from vdisklab.platforms.reading import one_of
 
-_SWITCHES = {"on": True, "off": False, "true": True, "false": False}
+Settings = Mapping[str, Any]
+"""One argument, or a member of it."""
+
+FIRST_KEYS = {
+    "blockdev": "driver", "object": "qom-type", "device": "driver", "fsdev": "fsdriver",
+    "virtfs": "fsdriver", "export": "type",
+}  # fmt: skip
+"""The key of a first value without one."""
+
+_ALONE = re.compile(
+    "h|help|version|nographic|snapshot|S|s|enable-kvm|no-[a-z0-9-]+|daemonize|nodefaults|"
+    "nodefconfig|usb|full-screen|only-migratable|semihosting|mem-prealloc|preconfig|win2k-hack|"
+    "sdl|curses|alt-grab|ctrl-grab|portrait|singlestep|localtime|rtc-td-hack|tdf|"
+    "enable-sync-profile"
+)
+"""The options without a value (qemu-options.hx)."""
+
+_SHELL = re.compile(r"[;&|<>]|\d?>+.*|&&|\|\|")
+_UNKNOWN_WORD = re.compile(r"[$`]")
+
+
+def is_on(value: object) -> bool:
+    """True for the ways to say yes in JSON and in `key=value` (qapi/opts-visitor.c)."""
+    return value is True or value in ("on", "yes", "true", "y")
+
+
+def settings_of(value: object) -> Settings:
+    """The value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def keyed_settings(text: str, first: str) -> dict[str, Any]:
     """`driver,key=value,a.b=on` as nested settings; a value without a key is that of `first`.
 
-    Two commas stand for one (qemu-option.c).
+    Two commas stand for one (qemu-option.c). A key that has a value and members keeps its value
+    under the empty name: `cache=none,cache.direct=off`.
     """
     settings: dict[str, Any] = {}
     for number, part in enumerate(_parts(text)):
@@ -31,18 +65,14 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
         inner = settings
         for name in above:
             below = inner.setdefault(name, {})
-            if not isinstance(below, dict):  # `cache=none,cache.direct=off`
+            if not isinstance(below, dict):
                 inner[name] = below = {"": below}
             inner = below
-        setting = _SWITCHES.get(value, value) if last in _BOOLEAN else value
         if isinstance(inner.get(last), dict):
-            inner[last][""] = setting
+            inner[last][""] = value
         else:
-            inner[last] = setting
+            inner[last] = value
     return settings
-
-
-_BOOLEAN = ("direct", "no-flush", "writeback", "read-only", "snapshot")
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -57,103 +87,308 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:].replace(",,", ",")
 
 
+def json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in a text; None if the text is not one."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: nested without end
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def names_device(filename: str) -> bool:
     """True for the name of a block device, as opposed to an image's (/dev/shm has images)."""
     return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
 
 
+def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each option without hyphens, with its value; a word that belongs to none has no name.
+
+    What a shell does after the command is left out.
+    """
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if _SHELL.fullmatch(word):
+            return
+        if not word.startswith("-") or word == "-":
+            if word:
+                yield "", word
+        elif _ALONE.fullmatch(word.lstrip("-")) or at == len(words):
+            yield word.lstrip("-"), ""
+        else:
+            yield word.lstrip("-"), words[at]
+            at += 1
+
+
 @dataclass(frozen=True, slots=True)
-class Drive:
-    """What a `-drive` stands for: its node, the write cache of its device, and that device.
+class Arguments:
+    """What a command line makes: `nodes` and `objects` by name, and devices in their order.
+
+    `drives` are the names of the nodes that a -drive made. `unread` says what may describe a disk
+    and is not understood.
+    """
+
+    options: tuple[tuple[str, str], ...]
+    nodes: Mapping[str, Settings]
+    drives: frozenset[str]
+    devices: tuple[Settings, ...]
+    objects: Mapping[str, Settings]
+    unread: tuple[str, ...] = ()
+    program: str = ""
+
+    @property
+    def machine(self) -> str:
+        """The machine's name; `pc` is QEMU's own choice on x86. Empty if nothing tells."""
+        named = " ".join(value for flag, value in self.options if flag in ("machine", "M"))
+        return named or ("pc" if self.program else "")
+
+    def all(self, flag: str) -> Iterator[Settings]:
+        """The settings of all options of that name; those that cannot be read are left out."""
+        return _settings_after(self.options, flag)
+
+
+def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
+    """What the words after a program's name make; `program` tells the machine's architecture."""
+    options = tuple(_changed(tuple(options_of(words))))
+    unread: list[str] = list(_unread(options))
+    drives = list(_drives(options, program))
+    unread += [drive.problem for drive in drives if drive.problem]
+    good = [drive for drive in drives if not drive.problem]
+    nodes = {str(node.get("node-name")): node for node in _settings_after(options, "blockdev")}
+    nodes |= {str(drive.node["node-name"]): drive.node for drive in good}
+    globals_ = list(_globals(options))
+    defaults = {str(drive.node["node-name"]): drive.defaults for drive in good}
+    named = [*_settings_after(options, "device"), *(d.device for d in good if d.device)]
+    devices = tuple(
+        {
+            **defaults.get(str(device.get("drive")), {}),
+            **dict(_of_driver(globals_, device)),
+            **device,
+        }
+        for device in named
+    )
+    objects = {str(made.get("id")): made for made in _settings_after(options, "object")}
+    return Arguments(options, nodes, frozenset(defaults), devices, objects, tuple(unread), program)
+
+
+def _changed(options: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The options with what `-set GROUP.ID.KEY=VALUE` says of them."""
+    changes = [value.split(".", 2) for flag, value in options if flag == "set"]
+    for flag, value in options:
+        name = keyed_settings(value, first="").get("id") if changes else None
+        mine = (
+            setting for change in changes if change[:2] == [flag, name] for setting in change[2:]
+        )
+        yield flag, ",".join((value, *mine))
+
+
+def _settings_after(options: Iterable[tuple[str, str]], flag: str) -> Iterator[Settings]:
+    for name, value in options:
+        if name != flag:
+            continue
+        if not value.startswith("{"):
+            yield keyed_settings(value, first=FIRST_KEYS[flag])
+        elif (settings := json_object(value)) is not None:
+            yield settings
+
+
+def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """What may describe a disk and cannot be read, as clauses."""
+    for flag, value in options:
+        if flag == "readconfig":
+            yield (
+                f"its configuration is in {value} (-readconfig), which is not read: its disks are "
+                "not known"
+            )
+        elif flag in FIRST_KEYS and value.startswith("{") and json_object(value) is None:
+            yield f"the JSON after -{flag} cannot be read, and may describe a disk"
+        elif flag in _WHOLE_WORDS and _UNKNOWN_WORD.match(value):
+            yield f"a shell puts arguments in place of {value}, which may describe a disk"
+        elif flag in ("sd", "mtdblock", "usbdevice") and (flag != "usbdevice" or "disk:" in value):
+            yield f"vdisklab does not measure disks of -{flag}: {value}"
+
+
+_WHOLE_WORDS = ("", "drive", "device", "blockdev")
+
+
+def _globals(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """The driver, property and value of each -global."""
+    for flag, text in options:
+        if flag != "global":
+            continue
+        settings = keyed_settings(text, first="")
+        if "property" in settings:
+            yield tuple(str(settings.get(key)) for key in ("driver", "property", "value"))  # type: ignore[misc] # three
+        elif match := re.fullmatch(r"([^.=]+)\.([^=]+)=(.*)", text):
+            yield match[1], match[2], match[3]
+
+
+def plain_driver(device: Settings) -> str:
+    """The driver without what says how the guest sees it: `virtio-blk-pci-non-transitional`."""
+    driver = re.sub(r"-(non-)?transitional$", "", str(device.get("driver")))
+    driver = re.sub(r"^(virtio-(?:blk|scsi))-(?:device|ccw)$", r"\1-pci", driver)
+    aliases = {"scsi-disk": "scsi-hd", "virtio-blk": "virtio-blk-pci", "ide-drive": "ide-hd",
+               "virtio-scsi": "virtio-scsi-pci"}  # fmt: skip
+    return aliases.get(driver, driver)
+
+
+def _of_driver(
+    globals_: Iterable[tuple[str, str, str]], device: Settings
+) -> Iterator[tuple[str, str]]:
+    for driver, name, value in globals_:
+        if plain_driver({"driver": driver}) == plain_driver(device):
+            yield name, value
+
+
+@dataclass(frozen=True, slots=True)
+class _Drive:
+    """What a `-drive` stands for: its node, its device, and the settings that its device gets.
 
     `device` is empty with if=none, whose device has an argument of its own.
     """
 
-    node: Mapping[str, Any]
-    write_cache: str | None
-    device: Mapping[str, Any]
+    node: Settings
+    defaults: Settings
+    device: Settings
+    problem: str | None = None
 
 
-_INTERFACES = {
+_DEVICES: Mapping[str, Settings] = {
     "virtio": {"driver": "virtio-blk-pci"},
     "ide": {"driver": "ide-hd", "unit": "0"},
-    "scsi": {"driver": "scsi-hd"},
 }
+_OTHER_MEDIA = ("floppy", "pflash")
+_OWN_KEYS = re.compile(
+    "if|id|media|index|bus|unit|cache|aio|format|file|snapshot|readonly|read-only|werror|rerror|"
+    "serial|copy-on-read|discard|detect-zeroes|throttling|group|addr|driver|filename|"
+    "(throttling[.])?(i?ops|bps)([-_].*)?"
+)
+"""The options of a -drive that are not its node's own."""
 
 
-def drives_of_arguments(words: Sequence[str]) -> Iterator[Drive]:
+def _drives(options: Sequence[tuple[str, str]], program: str) -> Iterator[_Drive]:
     """The disks of `-drive` and `-hda`…`-hdd`; CD-ROMs, floppies and firmware are left out."""
-    machine = " ".join(value for word, value in pairwise(words) if word in _MACHINE)
-    ide = {"driver": "ide-hd"} if "q35" in machine else _INTERFACES["ide"]  # AHCI has no units
-    for number, (word, following) in enumerate(pairwise(words)):
-        flag = f"-{word.lstrip('-')}"
-        if flag in ("-hda", "-hdb", "-hdc", "-hdd"):
-            yield _drive({"file": following, "if": "ide"}, f"drive-{number}", ide)
-        elif flag == "-drive":
-            options = keyed_settings(following, first="file")
-            interface = str(options.get("if", "ide"))
-            if options.get("media", "disk") == "disk" and interface in ("none", *_INTERFACES):
-                device = ide if interface == "ide" else _INTERFACES.get(interface, {})
-                yield _drive(options, f"drive-{number}", device)
+    machine = " ".join(value for flag, value in options if flag in ("machine", "M"))
+    ahci = "q35" in machine
+    usual = _usual_interface(machine, program)
+    used: Counter[str] = Counter()
+    for flag, value in options:
+        if flag in _WHOLE_WORDS and _UNKNOWN_WORD.match(value):
+            continue
+        if flag in ("", "hda", "hdb", "hdc", "hdd"):
+            settings: dict[str, Any] = {"file": value}
+        elif flag == "drive":
+            settings = keyed_settings(value, first="file")
+        else:
+            continue
+        interface = str(settings.get("if", usual))
+        media = "hd" if settings.get("media", "disk") == "disk" else "cd"
+        number = int(str(settings.get("index", used[interface])).zfill(1)[:3] or 0)
+        used[interface] = number + 1
+        name = str(settings.get("id", _name(interface, media, number, ahci=ahci)))
+        if media == "hd" and interface not in _OTHER_MEDIA:
+            yield _drive(settings, name, interface, ahci=ahci)
 
 
-_MACHINE = ("-machine", "--machine", "-M")
+def _name(interface: str, media: str, number: int, *, ahci: bool) -> str:
+    """The name that QEMU gives a drive without an id, which `query-block` shows (drive_new)."""
+    per_bus = {"ide": 1 if ahci else 2, "scsi": 7}.get(interface)
+    if per_bus is None:
+        return f"{interface}{number}"
+    return f"{interface}{number // per_bus}-{media}{number % per_bus}"
 
 
-def _drive(options: Mapping[str, Any], name: str, implied: Mapping[str, str]) -> Drive:
+def _usual_interface(machine: str, program: str) -> str:
+    """The interface of a -drive that names none: MachineClass.block_default_type."""
+    arch = program.rpartition("qemu-system-")[2] if "qemu-system-" in program else "x86_64"
+    if "microvm" in machine:
+        return "none"
+    if arch in ("x86_64", "i386"):
+        return "ide"
+    return "virtio" if "virt" in machine or arch == "s390x" else "the machine's own"
+
+
+def _drive(options: Settings, name: str, interface: str, *, ahci: bool) -> _Drive:
     """The nodes that blockdev_init() makes (blockdev.c); without format= QEMU looks at the file,
-    so `probed` is True."""
-    node_name = str(options.get("id", name))
-    throttling = options.get("throttling")
-    group = throttling.get("group") if isinstance(throttling, dict) else options.get("group")
-    filename = options.get("file")
-    if isinstance(filename, dict):
-        filename = filename.get("filename")
-    filename = str(options.get("filename", filename))
-    cache, write_cache = _cache_of(options.get("cache"))
-    protocol = re.match(r"([a-z0-9+]+):", filename)
-    driver = "host_device" if names_device(filename) else "file"
-    node: dict[str, Any] = {
-        "node-name": node_name,
-        "driver": str(options.get("format", "raw")),
-        "probed": "format" not in options,
-        "discard": {"on": "unmap", "off": "ignore"}.get(
-            str(options.get("discard", "off")), str(options.get("discard"))
-        ),
-        "detect-zeroes": str(options.get("detect-zeroes", "off")),
-        **{name: options[name] for name in FORMAT_MEMBERS.values() if name in options},
-        "encrypt": options.get("encrypt"),
-        "limits": options,
-        "group": group,
-        "snapshot": options.get("snapshot"),
-        "read-only": options.get("read-only") is True or options.get("readonly") == "on",
-        "file": {
-            "driver": protocol[1] if protocol else driver,
-            "filename": filename,
-            "aio": str(options.get("aio", "threads")),
-        },
-    }
+    so `probed` is True. An interface that is not known becomes the device's driver."""
+    try:
+        cache, write_cache = _cache_of(options.get("cache"))
+        node = _node(options, name)
+    except ValueError as error:
+        return _Drive({}, {}, {}, f"-drive {name}: {error}")
     if cache is not None:
         node["cache"] = cache
-    device = {**implied, "drive": node_name, "id": node_name} if implied else {}
-    if device and write_cache is not None:
-        device["write-cache"] = write_cache
-    return Drive(node, write_cache, device)
+    defaults = {key: options[key] for key in ("werror", "rerror") if key in options}
+    if write_cache is not None:
+        defaults["write-cache"] = write_cache.value
+    device = {} if interface == "none" else _DEVICES.get(interface, {"driver": interface})
+    if ahci and interface == "ide":  # AHCI has no units
+        device = {"driver": "ide-hd"}
+    return _Drive(node, defaults, {**device, "drive": name, "id": name} if device else {})
 
 
-def _cache_of(setting: object) -> tuple[dict[str, bool] | None, str | None]:
+def _node(options: Settings, name: str) -> dict[str, Any]:
+    """The format's node of a -drive, with the file's node in it. Raises ValueError."""
+    own = {key: value for key, value in options.items() if not _OWN_KEYS.fullmatch(key)}
+    file = options.get("file")
+    inner = dict(settings_of(file))
+    filename = str(inner.pop("", options.get("filename", "")) if inner else file or "")
+    form = options.get("format", options.get("driver"))
+    if filename.startswith("json:"):
+        spelled = json_object(filename[5:])
+        if spelled is None:
+            raise ValueError("its JSON cannot be read")
+        own = {**spelled, **own}
+        form = form or spelled.get("driver")
+    elif "driver" in options and "file" not in options:  # the node is the file's
+        own["filename"] = options.get("filename")
+    else:
+        opened = _opened(str(inner.get("filename", filename)))
+        own["file"] = {**opened, **inner} if filename or "driver" not in inner else inner
+    throttling = settings_of(options.get("throttling"))
+    discard = str(options.get("discard", own.get("discard", "off")))
+    node = {
+        **own,
+        "node-name": name,
+        "driver": str(form or "raw"),
+        "probed": form is None,
+        "discard": {"on": "unmap", "off": "ignore"}.get(discard, discard),
+        "detect-zeroes": str(options.get("detect-zeroes", own.get("detect-zeroes", "off"))),
+        "limits": options,
+        "group": throttling.get("group", options.get("group")),
+        "snapshot": options.get("snapshot"),
+        "copy-on-read": options.get("copy-on-read"),
+        "read-only": options.get("read-only", options.get("readonly", own.get("read-only"))),
+    }
+    if "aio" in options:
+        node["aio"] = str(options["aio"])
+    return node
+
+
+def _opened(filename: str) -> dict[str, Any]:
+    """The file's node for a name, which may begin with a protocol (block.c, path_has_protocol)."""
+    match = re.fullmatch(r"([^/:]+):(.*)", filename, re.DOTALL)
+    if match is None:
+        return {"driver": "host_device" if names_device(filename) else "file", "filename": filename}
+    local = match[1] in ("file", "host_device")
+    return {"driver": match[1], "filename": match[2] if local else filename}
+
+
+def _cache_of(setting: object) -> tuple[dict[str, bool] | None, WriteCache | None]:
     """The flags of a drive's node and its device's write cache, from `cache=` and `cache.*`.
 
-    Both are None where nothing is set. `cache=off` is `none` (bdrv_parse_cache_mode).
+    Both are None where nothing is set. `cache=off` is `none` (bdrv_parse_cache_mode). Raises
+    ValueError for a word that is none.
     """
     flags = setting if isinstance(setting, dict) else {} if setting is None else {"": setting}
-    word = {"off": "none"}.get(str(flags.get("", "")), str(flags.get("", "")))
-    mode = CacheMode(word) if word in set(CacheMode) else CacheMode.DEFAULT
-    named = {name: flags[name] is True for name in ("direct", "no-flush") if name in flags}
+    word = {"off": "none"}.get(str(flags.get("")), str(flags.get("", CacheMode.DEFAULT)))
+    mode = CacheMode(one_of(word, tuple(CacheMode), "cache mode"))
+    named = {name: is_on(flags[name]) for name in ("direct", "no-flush") if name in flags}
     if mode is CacheMode.DEFAULT and not named and "writeback" not in flags:
         return None, None
     write_cache = WriteCache.MODE.qemu_property(mode.spelled_out)
     if "writeback" in flags:
-        write_cache = WriteCache.ON if flags["writeback"] is True else WriteCache.OFF
-    cache = {"direct": mode.direct, "no-flush": mode.no_flush, **named}
-    return cache, None if write_cache is None else write_cache.value
+        write_cache = WriteCache.ON if is_on(flags["writeback"]) else WriteCache.OFF
+    return {"direct": mode.direct, "no-flush": mode.no_flush, **named}, write_cache

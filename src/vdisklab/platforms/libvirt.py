@@ -19,6 +19,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
@@ -159,7 +160,13 @@ def _disks(domain: ET.Element, served: Served | None) -> Iterator[ConfiguredDisk
             yield _share(domain, name, shared, notes)
     words = [word.get("value", "") for word in domain.iterfind(f"./{_Q}commandline/{_Q}arg")]
     for argument in disks_of_arguments(words, served):
-        yield argument.configured(name, _architecture(domain), notes.get(""))
+        yield replace(
+            argument,
+            domain=name,
+            guest=name,
+            noted=notes.get(""),
+            architecture=_architecture(domain),
+        )
 
 
 def _architecture(domain: ET.Element) -> str | None:

@@ -129,7 +129,12 @@ def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[Configure
     except ValueError:  # a quotation without its end
         words = []
     for disk in disks_of_arguments(words):
-        yield disk.configured(vmid, settings.get("arch"), domain=settings.get("name", vmid))
+        yield replace(
+            disk,
+            domain=settings.get("name", vmid),
+            guest=vmid,
+            architecture=settings.get("arch"),
+        )
 
 
 def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:

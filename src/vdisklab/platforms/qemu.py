@@ -38,10 +38,9 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
 )
-from vdisklab.platforms.drive_arguments import keyed_settings
+from vdisklab.platforms.drive_arguments import keyed_settings, options_of
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
-    DiskArguments,
     Served,
     cache_of_arguments,
     disks_of_arguments,
@@ -62,55 +61,83 @@ _ARCHITECTURES = {"i386": "i686", "arm": "armv7l"}
 
 
 def _is_ours(text: GuestText) -> bool:
-    """True for a command line of QEMU, and for those of the daemons that serve its disks."""
-    return _command(text.text) is not None or _DAEMON.match(text.text) is not None
+    """True for command lines of QEMU, and for those of the daemons that serve its disks."""
+    return bool(_commands(text.text)) or _DAEMON.match(text.text) is not None
 
 
-def _command(text: str) -> Sequence[str] | None:
-    """The words of a QEMU command line, also of /proc/PID/cmdline; None for any other text."""
-    if not re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text[:4096]):
-        return None
-    if "\0" in text:
-        words = text.split("\0")
-    else:
-        try:
-            words = shlex.split(re.sub(r"\\\r?\n", "", text), comments=True)
-        except ValueError:  # a quotation without its end
+def _commands(text: str) -> Sequence[Sequence[str]]:
+    """The words of each QEMU command line, also of /proc/PID/cmdline; none in any other text."""
+    if not re.search(r"qemu-system-|qemu-kvm|\bkvm\b", text):
+        return ()
+    lines = [text.split("\0")] if "\0" in text else [*_lines(text)]
+    starts = ((words, _start(words)) for words in lines)
+    return tuple(words[start:] for words, start in starts if start is not None)
+
+
+_TOKEN = re.compile(
+    r"""(?P<end>\n)(?!\s*-)|(?P<comment>\#.*)|(?P<word>(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)"""
+)
+"""An end of a line is no end of a command if the next one begins with an option, as printed."""
+
+
+def _lines(text: str) -> Iterator[Sequence[str]]:
+    """The words of each command of a shell; what is no word, as half a quotation, is left out."""
+    text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
+    words: list[str] = []
+    for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text)):
+        if token["end"]:
+            yield words
+            words = []
+        elif token["word"]:
+            words += shlex.split(token["word"])
+    yield words
+
+
+_BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
+
+
+def _start(words: Sequence[str]) -> int | None:
+    """The place of the program among a command's words; `kvm` alone is a word of other texts."""
+    for at, word in enumerate(words[:8]):
+        program = PurePath(word).name
+        if program.startswith("qemu-") and _QEMU.fullmatch(program):
+            return at
+        if program == "kvm" and all(map(_BEFORE.fullmatch, words[:at])):
+            return at
+        if word.endswith(":") or word == "-":
             return None
-    start = next((at for at, word in enumerate(words[:8]) if _program(word)), None)
-    return None if start is None else words[start:]
-
-
-def _program(word: str) -> re.Match[str] | None:
-    return _QEMU.fullmatch(PurePath(word).name)
+    return None
 
 
 def read_command(
     words: Sequence[str], name: str, served: Served | None = None
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a QEMU command line; its guest has the name of `-name`, else `name`."""
-    program = _program(words[0])
-    arch = None if program is None else program["arch"]
-    values = dict(pairwise(words))
-    named = re.sub(r"^guest=", "", values.get("-name", "").split(",")[0]) or name
+    program = PurePath(words[0]).name
+    match = _QEMU.fullmatch(program)
+    arch = None if match is None else match["arch"]
+    values = dict(options_of(words[1:]))
+    named = re.sub(r"^guest=", "", values.get("name", "").split(",")[0]) or name
     architecture = _ARCHITECTURES.get(arch or "", arch)
-    disks = disks_of_arguments(words, served)
-    return tuple(disk.configured(named, architecture) for disk in disks)
+    return tuple(
+        replace(disk, domain=named, guest=named, architecture=architecture)
+        for disk in disks_of_arguments(words[1:], served, program)
+    )
 
 
 def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
-        words = _command(text.text)  # None for a daemon's
-        yield from () if words is None else read_command(words, text.name, served)
+        for words in _commands(text.text):  # none in a daemon's
+            yield from read_command(words, text.name, served)
 
     return read
 
 
 def served_by(texts: Sequence[GuestText]) -> Served:
     """What the daemons in the texts serve; an exported command names its daemon in a comment."""
-    served: dict[str, DiskArguments] = {}
+    served: dict[str, ConfiguredDisk] = {}
     for text in texts:
         for match in _DAEMON.finditer(text.text):
             line = match["arguments"]

@@ -1,17 +1,15 @@
 """Reads QEMU's arguments: each disk as a disk path. The opposite of `platforms.qemu.arguments`.
 
-`-blockdev`, `-object` and `-device` may be JSON or `key=value,…`; a `-drive` is read as the nodes
-that QEMU makes of it.
+Below a device stands a chain of nodes: filters, the format, the file. Which node decides about what
+is QEMU's own rule (block.c, block/io.c).
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
@@ -26,12 +24,22 @@ from vdisklab.path.segments import (
     WriteCache,
 )
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.drive_arguments import drives_of_arguments, keyed_settings
+from vdisklab.platforms.drive_arguments import (
+    Arguments,
+    Settings,
+    arguments_of,
+    is_on,
+    keyed_settings,
+    plain_driver,
+    settings_of,
+)
 from vdisklab.platforms.reading import (
     MAP_IT,
+    SCSI_PASSED,
     SERVED_ELSEWHERE,
     attachment_of,
-    image_of,
+    beyond_schema,
+    ignored_errors,
     joined,
     limit_words,
     one_of,
@@ -39,10 +47,6 @@ from vdisklab.platforms.reading import (
     queues_of,
     shared_group,
 )
-
-Settings = Mapping[str, Any]
-"""One argument in JSON, or a member of it."""
-
 
 _PREFIXES = ("", "limits.", "throttling.", "x-")
 _WAYS = ("-total", "-read", "-write")
@@ -67,73 +71,38 @@ _QUEUES = {"virtio-blk-pci": "num-queues", "virtio-scsi-pci": "num_queues", "nvm
 _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
           "nvme-ns": Bus.NVME, "usb-storage": Bus.USB, _SERVED: Bus.VHOSTUSER}  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class DiskArguments:
-    """A disk that QEMU's arguments describe: its device id, file name and path.
-
-    `problem` says why it has no path. `probed` is True if QEMU takes the format from the file.
-    `limits` are the I/O limits that a path cannot express.
-    """
-
-    device: str
-    filename: str | None
-    path: DiskPath | None
-    problem: str | None
-    read_only: bool
-    probed: bool = False
-    limits: tuple[str, ...] = ()
-    drops_flushes: bool = False
-    transient: bool = False
-
-    def configured(
-        self, guest: str, architecture: str | None, noted: DiskPath | None = None, domain: str = ""
-    ) -> ConfiguredDisk:
-        """The disk as one of a guest."""
-        return ConfiguredDisk(
-            domain or guest,
-            self.device,
-            self.filename,
-            self.path,
-            noted,
-            self.problem,
-            self.read_only,
-            platform=Platform.QEMU,
-            guest=guest,
-            architecture=architecture,
-            probed=self.probed,
-            limits=self.limits,
-            drops_flushes=self.drops_flushes,
-            transient=self.transient,
-        )
-
-
-Served = Mapping[str, DiskArguments]
+Served = Mapping[str, ConfiguredDisk]
 """What other processes serve by vhost-user, by the socket's name."""
 
 
-def served_disks(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
+def _found(
+    target: str, source: str | None, path: DiskPath | None, problem: str | None = None
+) -> ConfiguredDisk:
+    """A disk of a guest that the caller names."""
+    return ConfiguredDisk("", target, source, path, problem=problem, platform=Platform.QEMU)
+
+
+def served_disks(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
     """The disks that a qemu-storage-daemon's arguments export by vhost-user, each with its
     socket."""
-    nodes, objects = _nodes(_settings_after(words, "-blockdev")), _objects(words)
-    for export in _settings_after(words, "-export"):
+    arguments = arguments_of(words)
+    for export in arguments.all("export"):
         if export.get("type") != _SERVED:
             continue
-        through = export.get("writethrough") in (True, "on")
         device = {
             "driver": _SERVED,
             "drive": export.get("node-name"),
-            "write-cache": "off" if through else "on",
+            "write-cache": "off" if is_on(export.get("writethrough")) else "on",
             **({"iothread": export["iothread"]} if "iothread" in export else {}),
         }
-        disk = _disk(device, nodes, objects, ())
+        disk = _disk(device, arguments)
         if disk is not None:
-            read_only = disk.read_only or export.get("writable") not in (True, "on")
-            socket = str(_settings(export.get("addr")).get("path"))
+            read_only = disk.read_only or not is_on(export.get("writable"))
+            socket = str(settings_of(export.get("addr")).get("path"))
             yield socket, replace(disk, read_only=read_only)
 
 
-def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, DiskArguments]]:
+def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDisk]]:
     """The directory that a virtiofsd's arguments share, with its socket; in C the settings follow
     `-o`, in Rust each is an option."""
     spelled = [
@@ -150,8 +119,7 @@ def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, DiskArgument
         path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, options))
     except ValueError as error:
         problem = str(error)
-    if "socket-path" in settings:
-        yield settings["socket-path"], DiskArguments("?", source, path, problem, read_only=False)
+    yield settings.get("socket-path", ""), _found("?", source, path, problem)
 
 
 def _long_option(word: str, following: str) -> tuple[str, ...]:
@@ -161,19 +129,19 @@ def _long_option(word: str, following: str) -> tuple[str, ...]:
     return (word[2:] if "=" in word else f"{word[2:]}={following}",)
 
 
-def _elsewhere(device: Settings, what: str, words: Sequence[str], served: Served) -> DiskArguments:
+def _elsewhere(device: Settings, what: str, arguments: Arguments, served: Served) -> ConfiguredDisk:
     """A disk or directory that another process serves, as that process's arguments say."""
     name = str(device.get("id", "?"))
-    for value in _following(words, "-chardev"):
-        backend = keyed_settings(value, first="backend")
+    for flag, value in arguments.options:
+        backend = keyed_settings(value, first="backend") if flag == "chardev" else {}
         disk = served.get(str(backend.get("path")))
         if disk is not None and backend.get("id") == device.get("chardev"):
             try:
                 path, problem = disk.path and _with_queues(disk.path, device), disk.problem
             except ValueError as error:
                 path, problem = None, str(error)
-            return replace(disk, device=name, path=path, problem=problem)
-    return DiskArguments(name, str(device.get(what)), None, SERVED_ELSEWHERE, read_only=False)
+            return replace(disk, target=name, path=path, problem=problem)
+    return _found(name, str(device.get(what)), None, SERVED_ELSEWHERE)
 
 
 def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
@@ -186,264 +154,359 @@ def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
     return replace(path, attachment=attachment_of(attachment.bus, options))
 
 
-def _nodes(blockdevs: Iterable[Settings]) -> Mapping[str, Settings]:
-    return {str(node.get("node-name")): node for node in blockdevs}
-
-
-def _objects(words: Sequence[str]) -> Mapping[str, Settings]:
-    return {str(made.get("id")): made for made in _settings_after(words, "-object")}
-
-
 def disks_of_arguments(
-    words: Sequence[str], served: Served | None = None
-) -> Iterator[DiskArguments]:
-    """Each hard disk that QEMU's arguments describe; skips disks without a file or device.
+    words: Sequence[str], served: Served | None = None, program: str = ""
+) -> Iterator[ConfiguredDisk]:
+    """Each hard disk that the arguments after the program describe; the caller names the guest.
 
-    The file may be a node of its own or stand in the format's node. An argument that cannot be read
-    is a disk with a problem, because it may describe one.
+    What may be a disk and is not understood is a disk with a problem: an unknown device of a
+    drive, a drive without a device, JSON that cannot be read.
     """
-    drives = list(drives_of_arguments(words))
-    blockdevs = [*_settings_after(words, "-blockdev"), *(drive.node for drive in drives)]
-    nodes, objects = _nodes(blockdevs), _objects(words)
-    write_caches = {str(drive.node["node-name"]): drive.write_cache for drive in drives}
-    devices = [
-        {**device, **({"write-cache": default} if default and "write-cache" not in device else {})}
-        for device in _settings_after(words, "-device")
-        for default in (write_caches.get(str(device.get("drive"))),)
-    ]
-    implied = [drive.device for drive in drives if drive.device]
-    thrown_away = any(word in ("-snapshot", "--snapshot") for word in words)
-    for device in (*devices, *implied):
+    arguments = arguments_of(words, program)
+    thrown_away = any(flag == "snapshot" for flag, _ in arguments.options)
+    for device in arguments.devices:
         if str(device.get("driver")).startswith(_SERVED):
-            yield _elsewhere(device, "chardev", words, served or {})
+            yield _elsewhere(device, "chardev", arguments, served or {})
             continue
-        disk = _disk(device, nodes, objects, devices)
+        disk = _disk(device, arguments)
         if disk is not None:
             yield replace(disk, transient=disk.transient or thrown_away)
-    for file in _following(words, "-readconfig"):
-        problem = f"its configuration is in {file} (-readconfig), which is not read: its disks "
-        yield DiskArguments("?", None, None, f"{problem}are not known", read_only=False)
-    yield from _shares(words, devices, served or {})
-    for flag in _FIRST_KEYS:
-        for following in _following(words, flag):
-            if following.startswith("{") and _json_object(following) is None:
-                problem = f"the JSON after {flag} cannot be read, and may describe a disk"
-                yield DiskArguments("?", None, None, problem, read_only=False)
+    for name in _unused(arguments):
+        yield _found(name, None, None, f"no device here has the node {name!r}")
+    yield from _shares(arguments, served or {})
+    for problem in arguments.unread:
+        yield _found("?", None, None, problem)
 
 
-def _disk(
-    device: Settings,
-    nodes: Mapping[str, Settings],
-    objects: Mapping[str, Settings],
-    devices: Sequence[Settings],
-) -> DiskArguments | None:
-    """The hard disk of a device; None if it has no file or is none."""
-    if "drive" in device and _hard_disk(device) is None and not _holds_media(device):
-        name = str(device.get("id", device["drive"]))
-        unknown = f"vdisklab does not know the device {device.get('driver')!r}, and it has a drive"
-        return DiskArguments(name, None, None, unknown, read_only=False)
-    top = nodes.get(str(device.get("drive")))
-    limits: Settings = {} if top is None else _settings(top.get("limits"))
-    beyond = () if top is None else _shared(top, "group", nodes)
-    if top is not None and top.get("driver") == "throttle":
-        limits = objects.get(str(top.get("throttle-group")), {})
-        beyond = _shared(top, "throttle-group", nodes)
-        top = _file_node(top, nodes)
-    below = None if top is None else _file_node(top, nodes)
-    if top is not None and below is None and _is_protocol(top):  # QEMU opens it as raw
-        top, below = {**top, "driver": "raw"}, top
-    if top is None or below is None or not _is_protocol(below) or _hard_disk(device) is None:
+def _unused(arguments: Arguments) -> Iterator[str]:
+    """The nodes that no device and no other node names: another program may plug them in."""
+    named = {
+        word
+        for each in (*arguments.nodes.values(), *arguments.devices, *arguments.objects.values())
+        for word in _leaves({**each, "node-name": None, "id": None, "limits": None})
+    }
+    words = " ".join(
+        value for flag, value in arguments.options if flag not in ("blockdev", "drive")
+    )
+    for name, node in arguments.nodes.items():
+        spelled = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", words)
+        media = name in arguments.drives and "cd" in str(node.get("media"))
+        if "node-name" in node and name not in named and not spelled and not media:
+            yield name
+
+
+def _leaves(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _leaves(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+_NO_DRIVE = re.compile(r"vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
+"""Devices that may hold a disk, and name none of QEMU's block nodes."""
+
+_PASSED = ("scsi-block", "scsi-generic")
+_MEDIA = re.compile(r".*-cd|floppy|isa-fdc|.*pflash.*")
+"""A CD-ROM and a floppy, and what the firmware keeps its settings in."""
+
+_DEEPEST = 250  # nodes of one disk
+_FILTERS = ("throttle", "copy-on-read", "preallocate", "compress")
+"""The filters that pass reads, writes and flushes on."""
+
+
+def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
+    """The hard disk of a device; None for one that is none."""
+    driver, drive = str(device.get("driver")), str(device.get("drive"))
+    name = str(device.get("id", device.get("drive", "?")))
+    if _MEDIA.fullmatch(driver):
         return None
-    path, problem = None, None
-    cache = _settings(_cache_in_effect(top, below))
-    try:
-        path = throttled(_path_of_arguments(device, top, below, devices, objects), limits)
-    except ValueError as error:
-        problem = str(error)
-    return DiskArguments(
-        str(device.get("id", device.get("drive"))),
-        str(below.get("filename", below.get("path", below.get("driver")))),
-        path,
-        problem,
-        top.get("read-only") is True,
-        top.get("probed") is True,
-        (*LIMITS.beyond(limits), *beyond),
-        drops_flushes=bool(cache.get("no-flush")),
-        transient=top.get("snapshot") is True,
+    if "drive" not in device:
+        problem = f"vdisklab does not measure the device {driver!r}"
+        return _found(name, None, None, problem) if _NO_DRIVE.match(driver) else None
+    chain = _chain(drive, arguments.nodes)
+    if not chain:
+        return _found(name, None, None, f"its drive {drive!r} is not in the arguments")
+    bus, groups = _hard_disk(device, arguments), _limit_groups(chain, arguments)
+    alone = groups[0] if len(groups) == 1 else {}  # a path cannot express several groups
+    path: DiskPath | None = None
+    reason: str | None = None
+    limits = [*(LIMITS.beyond(alone) if alone else (one for g in groups for one in LIMITS.all(g)))]
+    limits += _shared(chain, arguments.nodes)
+    if bus is None:
+        reason = f"vdisklab does not know the device {driver!r}, and it has a drive"
+        reason = SCSI_PASSED if plain_driver(device) in _PASSED else reason
+    else:
+        limits += _beyond(device, bus, chain, arguments)
+        try:
+            path = throttled(_path_of_arguments(device, bus, chain, arguments), alone)
+        except ValueError as error:
+            reason = str(error)
+    file = chain[-1]
+    return replace(
+        _found(name, str(file.get("filename", file.get("path", file.get("driver")))), path, reason),
+        read_only=any(is_on(node.get("read-only")) for node in chain),
+        probed=chain[0].get("probed") is True,
+        limits=tuple(limits),
+        drops_flushes=any(
+            is_on(settings_of(node.get("cache")).get("no-flush"))
+            for node in _files(chain, arguments.nodes)
+        ),
+        transient=is_on(chain[0].get("snapshot")),
+        shareable=is_on(device.get("share-rw")),
+        ignored_errors=ignored_errors(device.get("werror"), device.get("rerror")),
     )
 
 
-def _is_protocol(node: Settings) -> bool:
-    """True for a node that opens a file, a device or a server."""
-    return "filename" in node or (
-        "file" not in node and node.get("driver") not in (*ImageFormat, "luks", "null-co", None)
-    )
+def _chain(name: str, nodes: Mapping[str, Settings]) -> tuple[Settings, ...]:
+    """The nodes from a device's down to the file's.
 
-
-def _cache_in_effect(top: Settings, below: Settings) -> object:
-    """The flags that decide: those of the file's node, which inherits if it stands in the format's.
-
-    A format's own node passes each flush on to the file's node, and opens nothing
-    (block/io.c, bdrv_co_flush; block.c, bdrv_inherited_options).
+    A node that stands in another inherits its cache flags, and passes discards on (block.c,
+    bdrv_inherited_options).
     """
-    own, above = below.get("cache"), top.get("cache")
-    if isinstance(top.get("file"), dict) or top.get("node-name") == below.get("node-name"):
-        inherited = {**_settings(above), **_settings(own)}
-        return inherited if isinstance(own, dict) or isinstance(above, dict) else None
-    return own if isinstance(own, dict) or above is None else {}
+    chain: list[Settings] = []
+    node = nodes.get(name)
+    while node is not None and len(chain) < _DEEPEST:
+        chain.append(node)
+        below = node.get("file", node.get("image"))
+        if isinstance(below, dict):
+            cache = {**settings_of(node.get("cache")), **settings_of(below.get("cache"))}
+            node = {"discard": "unmap", **below, **({"cache": cache} if cache else {})}
+        else:
+            node = None if below is None else nodes.get(str(below))
+    return tuple(chain)
 
 
-def _shared(node: Settings, word: str, nodes: Mapping[str, Settings]) -> tuple[str, ...]:
-    """The node's throttle group, if other nodes have it too."""
-    name = node.get(word)
-    groups = (each.get("throttle-group", each.get("group")) for each in nodes.values())
-    return shared_group(word, name, groups) if name else ()
+def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator[Settings]:
+    """The nodes that write the guest's data: a format's own passes each flush on to them
+    (block/io.c, bdrv_co_flush)."""
+    yield chain[-1]
+    for node in chain:
+        if "data-file" in node:
+            below = {"": {**node, "file": node["data-file"]}, **nodes}
+            yield _chain("", below)[-1]
 
 
-def _shares(
-    words: Sequence[str], devices: Sequence[Settings], served: Served
-) -> Iterator[DiskArguments]:
+def _limit_groups(chain: Sequence[Settings], arguments: Arguments) -> list[Settings]:
+    """The limits of each throttle filter, and of a -drive."""
+    own = [settings_of(chain[0].get("limits"))]
+    of_filters = (
+        arguments.objects.get(str(node.get("throttle-group")), {})
+        for node in chain
+        if node.get("driver") == "throttle"
+    )
+    return [limits for limits in (*own, *of_filters) if LIMITS.all(limits)]
+
+
+def _shared(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator[str]:
+    """The throttle groups of the chain that other nodes have, too."""
+    groups = [each.get("throttle-group", each.get("group")) for each in nodes.values()]
+    for node in chain:
+        for word in ("throttle-group", "group"):
+            yield from shared_group(word, node.get(word), groups)
+
+
+_PLAIN_PROPERTIES = re.compile(
+    "driver|id|drive|bus|addr|unit|channel|port|port_.*|scsi-id|lun|nsid|bootindex|loadparm|devno|"
+    "serial|wwn|vendor|product|ver|device_id|model|uuid|eui64.*|nguid|l?(cyls|heads|secs)|"
+    "bios-chs-trans|removable|rotation_rate|share-rw|shared|acpi-index|multifunction|rom.*|class|"
+    "disable-.*|iommu_platform|ats|page-per-vq|failover.*|aer|hotplug|param_change|scsi_version|"
+    "migrate-extra|notify_on_empty|any_layout|account-.*|stats-.*|statistics|use-intel-id|"
+    "report-discard-granularity|queue_reset|vectors|x-.*|write-cache|werror|rerror|"
+    "num-queues|queue-size|num_queues|virtqueue_size|max_ioqpairs|packed|iothread.*|"
+    "logical_block_size|physical_block_size|discard_granularity|min_io_size|opt_io_size|"
+    "legacy|config-wce|chardev|scsi-id|detached|msos-desc|commandlog"
+)
+"""The properties of a device that are read, and those that change neither speed nor safety."""
+
+_USUAL = dict.fromkeys(
+    ("ioeventfd", "event_idx", "indirect_desc", "request-merging", "discard", "write-zeroes",
+     "seg-max-adjust"), True,
+) | dict.fromkeys(("scsi", "dpofua"), False)  # fmt: skip
+"""The defaults of further properties."""
+
+_NODE_KEYS = re.compile(
+    "driver|node-name|file|image|filename|path|cache|aio|discard|detect-zeroes|read-only|"
+    "auto-read-only|force-share|locking|backing|encrypt|key-secret|data-file|throttle-group|"
+    "l2-cache-size|refcount-cache-size|probed|limits|group|snapshot|copy-on-read|throttling|"
+    "pr-manager|x-.*|offset|size|fd|boot|trans"
+)
+
+
+def _beyond(
+    device: Settings, bus: Bus, chain: Sequence[Settings], arguments: Arguments
+) -> Iterator[str]:
+    """What no path can express, as written: filters, slices, and settings that are not known."""
+    owners = [device]
+    if bus is Bus.SCSI:
+        owners.append(_controller_of(device, arguments.devices))
+    for owner in owners:
+        for key, value in owner.items():
+            usual = key in _USUAL and is_on(value) == _USUAL[key]
+            if not _PLAIN_PROPERTIES.fullmatch(key) and not usual:
+                yield f"{key}={value}"
+    for node in chain:
+        if node.get("driver") in _FILTERS[1:]:
+            yield str(node["driver"])
+        if is_on(node.get("copy-on-read")):
+            yield "copy-on-read=on"
+        for key, value in node.items():
+            if key in ("offset", "size") or not _NODE_KEYS.fullmatch(key):
+                yield f"{key}={value}"
+    yield from beyond_schema(bus, _block_words(device), {"block_size": "512"})
+    blocks = [str(device.get(f"{of}_block_size", "")) for of in ("logical", "physical")]
+    if blocks[1] not in ("", "0", blocks[0] or "512"):
+        yield f"physical_block_size={blocks[1]}"
+
+
+def _block_words(device: Settings) -> dict[str, object]:
+    return {
+        "block_size": device.get("logical_block_size"),
+        "discard_granularity": device.get("discard_granularity"),
+    }
+
+
+def _hard_disk(device: Settings, arguments: Arguments) -> Bus | None:
+    """The bus of a hard disk; None for a device that is none.
+
+    A PIIX disk has a unit, which may be left out; each port of an AHCI controller has one disk.
+    """
+    driver = plain_driver(device)
+    if driver != "ide-hd":
+        return _BUSES.get(driver)
+    owner = str(_controller_of(device, arguments.devices).get("driver", ""))
+    ahci = "ahci" in owner or "q35" in arguments.machine or not (owner or arguments.machine)
+    return Bus.SATA if ahci and "unit" not in device else Bus.IDE
+
+
+_SCSI_CONTROLLERS = re.compile(
+    r"virtio-scsi|lsi|megasas|mptsas|am53c974|dc390|pvscsi|spapr-vscsi|usb-(bot|uas)"
+)
+
+
+def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
+    """The controller that a device's bus names; QEMU takes the first one if it names none."""
+    name = str(device.get("bus", "scsi")).partition(".")[0]
+    named = (item for item in devices if item.get("id") == name)
+    unnamed = (
+        item
+        for item in devices
+        if name == "scsi" and _SCSI_CONTROLLERS.match(str(item.get("driver")))
+    )
+    return next(named, next(unnamed, {}))
+
+
+def _shares(arguments: Arguments, served: Served) -> Iterator[ConfiguredDisk]:
     """The shared host directories; only virtiofsd's own command line has its options.
 
     `-virtfs` is `-fsdev` with its device.
     """
-    exports = {str(export.get("id")): export for export in _settings_after(words, "-fsdev")}
-    for device in devices:
+    exports = {str(export.get("id")): export for export in arguments.all("fsdev")}
+    for device in arguments.devices:
         driver, name = str(device.get("driver")), str(device.get("id", "?"))
         if driver.startswith("vhost-user-fs"):
-            yield _elsewhere(device, "tag", words, served)
+            yield _elsewhere(device, "tag", arguments, served)
         elif driver.startswith("virtio-9p"):
             yield _share(name, exports.get(str(device.get("fsdev")), {}))
-    for export in _settings_after(words, "-virtfs"):
+    for export in arguments.all("virtfs"):
         yield _share(str(export.get("mount_tag", "?")), export)
 
 
-def _share(name: str, export: Settings) -> DiskArguments:
+def _share(name: str, export: Settings) -> ConfiguredDisk:
     path = DiskPath(attachment=Attachment(Bus.P9))
-    read_only = export.get("readonly") in (True, "on")
-    limits = LIMITS.all(export)
-    return DiskArguments(name, str(export.get("path", "?")), path, None, read_only, limits=limits)
+    read_only, limits = is_on(export.get("readonly")), LIMITS.all(export)
+    found = _found(name, str(export.get("path", "?")), path)
+    return replace(found, read_only=read_only, limits=limits)
 
 
-def _hard_disk(device: Settings) -> Bus | None:
-    """The bus of a hard disk; None for a device that is none."""
-    driver = _plain_driver(device)
-    if driver == "ide-hd":
-        # A PIIX disk has a unit; each port of an AHCI controller has one disk.
-        return Bus.IDE if "unit" in device else Bus.SATA
-    return _BUSES.get(driver)
+def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Settings, Image]:
+    """The format's node, and the image with what the arguments say of it. Raises ValueError."""
+    formats = [node for node in chain[:-1] if node.get("driver") not in (*_FILTERS, "raw")]
+    raw = next((node for node in chain[:-1] if node.get("driver") == "raw"), {"driver": "raw"})
+    if len(formats) > 1:
+        raise ValueError(f"it has {formats[0]['driver']} on {formats[1]['driver']}, not one format")
+    node = formats[0] if formats else raw
+    if node.get("driver") == "luks":
+        return node, Image(ImageFormat.RAW, (("encrypt", "luks"),))
+    form = ImageFormat(one_of(str(node.get("driver")), tuple(ImageFormat), "format"))
+    sizes = {option: node.get(name) for option, name in FORMAT_MEMBERS.items()}
+    words = {
+        **sizes,
+        "encrypt": settings_of(node.get("encrypt")).get("format"),
+        "data_file": "on" if "data-file" in node else None,
+        "backing": _depth(node, nodes) or None,
+    }
+    return node, Image(form, tuple(parsed_options(form, words).items()))
 
 
-def _plain_driver(device: Settings) -> str:
-    """The driver without what says how the guest sees it: `virtio-blk-pci-non-transitional`."""
-    driver = re.sub(r"-(non-)?transitional$", "", str(device.get("driver")))
-    driver = re.sub(r"^(virtio-(?:blk|scsi))-(?:device|ccw)$", r"\1-pci", driver)
-    return {"scsi-disk": "scsi-hd", "virtio-blk": "virtio-blk-pci"}.get(driver, driver)
-
-
-def _holds_media(device: Settings) -> bool:
-    """True for a CD-ROM and a floppy, and for what the firmware keeps its settings in."""
-    return (
-        re.search(r"-cd$|^floppy$|^isa-fdc$|pflash|^nvdimm", str(device.get("driver"))) is not None
-    )
-
-
-def _file_node(top: Settings, nodes: Mapping[str, Settings]) -> Settings | None:
-    below = top.get("file")
-    return below if isinstance(below, dict) else nodes.get(str(below))
-
-
-def _settings_after(words: Sequence[str], flag: str) -> Iterator[Settings]:
-    for following in _following(words, flag):
-        if not following.startswith("{"):
-            yield keyed_settings(following, first=_FIRST_KEYS[flag])
-        elif (value := _json_object(following)) is not None:
-            yield value
-
-
-def _following(words: Sequence[str], flag: str) -> Iterator[str]:
-    """The values of all options `flag`, which may have one hyphen or two."""
-    for word, following in pairwise(words):
-        if word.removeprefix("-") == flag or word == flag:
-            yield following
-
-
-def _json_object(text: str) -> Settings | None:
-    """The JSON object in a text; None if the text is not one."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # RecursionError: nested without end
-        return None
-    return value if isinstance(value, dict) else None
-
-
-_FIRST_KEYS = {
-    "-blockdev": "driver", "-object": "qom-type", "-device": "driver", "-fsdev": "fsdriver",
-    "-virtfs": "fsdriver", "-export": "type",
-}  # fmt: skip
-"""The key of a first value without one."""
+def _depth(node: Settings, nodes: Mapping[str, Settings]) -> int:
+    """The number of images below that the arguments state."""
+    depth = 0
+    while node.get("backing") and depth < _DEEPEST:
+        depth += 1
+        below = node["backing"]
+        node = below if isinstance(below, dict) else nodes.get(str(below), {})
+    return min(depth, 200)
 
 
 def _path_of_arguments(
-    device: Settings,
-    top: Settings,
-    below: Settings,
-    devices: Sequence[Settings],
-    objects: Mapping[str, Settings],
+    device: Settings, bus: Bus, chain: Sequence[Settings], arguments: Arguments
 ) -> DiskPath:
-    if (storage := str(below.get("driver", "file"))) not in ("file", "host_device"):
-        raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
-    on_device = below.get("driver") == "host_device"
-    driver = str(top.get("driver"))
-    if driver != "luks":
-        one_of(driver, tuple(ImageFormat), "format")
-    if driver == "luks":
-        image: Image | None = Image(ImageFormat.RAW, (("encrypt", "luks"),))
-    else:
-        image = image_of(ImageFormat(driver), on_device=on_device)
-    if image is not None:
-        sizes = {option: top.get(name) for option, name in FORMAT_MEMBERS.items()}
-        words = {**sizes, "encrypt": _settings(top.get("encrypt")).get("format")}
-        parsed = parsed_options(image.format, words)
-        image = Image(image.format, (*image.options, *parsed.items()))
-    cache, write_cache = cache_of_arguments(_cache_in_effect(top, below), device.get("write-cache"))
-    bus = _hard_disk(device)
-    assert bus is not None  # noqa: S101 - the caller has looked
-    owner = _controller_of(device, devices) if bus is Bus.SCSI else device
-    if bus is Bus.SCSI and owner:
-        one_of(_plain_driver(owner), ("virtio-scsi-pci", "virtio-scsi"), "controller")
+    file, nodes, objects = chain[-1], arguments.nodes, arguments.objects
+    for each in _files(chain, nodes):
+        storage = str(each.get("driver", "file"))
+        if storage in (*ImageFormat, "luks", *_FILTERS):
+            raise ValueError("the node of its file is not in the arguments")
+        if storage not in ("file", "host_device"):
+            raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
+    top, image = _image(chain, nodes)
+    whole = file.get("driver") == "host_device" and image == Image(ImageFormat.RAW)
+    cache = file.get("cache")
+    if cache is None and any("cache" in node for node in chain):
+        cache = {}
+    mode, write_cache = cache_of_arguments(cache, device.get("write-cache"))
+    owner = device
+    if bus is Bus.SCSI or plain_driver(device) == "nvme-ns":
+        owner = _controller_of(device, arguments.devices)
+    if bus is Bus.SCSI:
+        one_of(plain_driver(owner), ("virtio-scsi-pci",), "controller")
+    discards = [str(node.get("discard", "ignore")) for node in chain]
+    zeroes = (str(node.get("detect-zeroes", "off")) for node in chain)
     options: dict[str, OptionValue] = {
-        "aio": Aio(str(below.get("aio", "threads"))).value,
-        "discard": one_of(str(top.get("discard", "ignore")), ("ignore", "unmap"), "discard"),
+        "aio": Aio(
+            one_of(str(file.get("aio", top.get("aio", "threads"))), tuple(Aio), "aio")
+        ).value,
+        # Each node drops discards by default (block/io.c, bdrv_co_pdiscard).
+        "discard": next(
+            (one_of(word, ("ignore", "unmap"), "discard") for word in discards if word != "unmap"),
+            "unmap",
+        ),
         "write_cache": write_cache.value,
     }
     if "iothread" in owner:
         options["iothread"] = True
-    queues = owner.get(_QUEUES.get(_plain_driver(owner), ""))
+    queues = owner.get(_QUEUES.get(plain_driver(owner), ""))
     if queues is not None:
         options["queues"] = queues_of(str(queues))
     mapping = owner.get("iothread-vq-mapping")
     entries = mapping if isinstance(mapping, list) else []
-    threads = [_settings(entry).get("iothread") for entry in entries]
+    threads = [settings_of(entry).get("iothread") for entry in entries]
     thread = objects.get(str(threads[0] if threads else owner.get("iothread")), {})
-    size = CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")
     words = {
-        "detect_zeroes": top.get("detect-zeroes"),
-        "queue_size": owner.get(size),
-        "packed": "on" if owner.get("packed") in (True, "on") else None,
-        "block_size": device.get("logical_block_size"),
-        "discard_granularity": device.get("discard_granularity"),
+        "detect_zeroes": next((word for word in zeroes if word != "off"), None),
+        "queue_size": owner.get(CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")),
+        "packed": "on" if is_on(owner.get("packed")) else None,
+        **_block_words(device),
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }
     options |= parsed_options(bus, words)
     if "poll-max-ns" in thread:
         options["poll"] = BUS_OPTIONS[Bus.VIRTIO]["poll"].parse(str(thread["poll-max-ns"]))
-    return DiskPath((), image, cache, attachment_of(bus, options))
-
-
-def _settings(value: object) -> Settings:
-    return value if isinstance(value, dict) else {}
+    return DiskPath((), None if whole else image, mode, attachment_of(bus, options))
 
 
 def throttled(path: DiskPath, limits: Settings) -> DiskPath:
@@ -454,27 +517,22 @@ def throttled(path: DiskPath, limits: Settings) -> DiskPath:
     return replace(path, attachment=Attachment(bus, options))
 
 
-def _controller_of(device: Settings, devices: Sequence[Settings]) -> Settings:
-    name = str(device.get("bus", "")).partition(".")[0]
-    return next((item for item in devices if item.get("id") == name), {})
-
-
 def cache_of_arguments(cache: object, property_value: object) -> tuple[CacheMode, WriteCache]:
-    """The cache mode and write_cache option that give these settings. Raises ValueError."""
+    """The cache mode and write_cache option that give these settings. Raises ValueError.
+
+    Without the property a device takes its node's setting, which is on for every node of -blockdev.
+    """
+    word = {True: "on", False: "off"}.get(property_value, property_value)  # type: ignore[call-overload] # any object
     if not isinstance(cache, dict):
-        write_cache = WriteCache.MODE if property_value is None else WriteCache(str(property_value))
-        return CacheMode.DEFAULT, write_cache
-    flags = bool(cache.get("direct")), bool(cache.get("no-flush"))
+        return CacheMode.DEFAULT, WriteCache.MODE if word is None else WriteCache(str(word))
+    flags = is_on(cache.get("direct")), is_on(cache.get("no-flush"))
     modes = [
         mode
         for mode in CacheMode
         if mode is not CacheMode.DEFAULT and (mode.direct, mode.no_flush) == flags
     ]
-    write_cache = WriteCache.AUTO if property_value is None else WriteCache(str(property_value))
-    for mode in modes:
-        if WriteCache.MODE.qemu_property(mode) is write_cache:
-            return mode, WriteCache.MODE
-    for mode in modes:
-        if mode.write_cache:
-            return mode, write_cache
-    raise ValueError("no cache mode has O_DIRECT and drops flushes")
+    wanted = WriteCache.ON if word is None else WriteCache(str(word))
+    exact = next((mode for mode in modes if WriteCache.MODE.qemu_property(mode) is wanted), None)
+    if exact is not None:
+        return exact, WriteCache.MODE
+    return next(mode for mode in modes if mode.write_cache), wanted

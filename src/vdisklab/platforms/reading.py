@@ -201,6 +201,25 @@ def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[
     return options
 
 
+def beyond_schema(
+    bus: Bus, words: Mapping[str, object], usual: Mapping[str, object] = {}
+) -> tuple[str, ...]:
+    """The options that are set and that the bus does not have, as `name=value`."""
+    return tuple(
+        f"{name}={value}"
+        for name, value in words.items()
+        if name not in BUS_OPTIONS[bus]
+        and str(value) not in ("None", "", "0", str(usual.get(name)))
+    )
+
+
+def ignored_errors(write: object, read: object) -> tuple[str, ...]:
+    """What fails and is called good: `writes`, `reads`, by the words of werror= and rerror=."""
+    return tuple(
+        what for what, word in (("writes", write), ("reads", read)) if str(word) == "ignore"
+    )
+
+
 def attachment_of(bus: Bus, options: Mapping[str, OptionValue]) -> Attachment:
     """The attachment, limited to options that the bus has."""
     schema = BUS_OPTIONS[bus]

@@ -123,7 +123,9 @@ def test_a_thin_image_on_a_nearly_full_file_system_is_seen() -> None:
 
 
 def test_ignored_write_errors_are_a_risk_with_and_without_a_path() -> None:
-    disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignores_errors=True)
-    assert risks(disk)[0] == ErrorsIgnored()
-    assert risks(replace(disk, path=None, problem="it is on the network")) == (ErrorsIgnored(),)
-    assert ErrorsIgnored() not in risks(replace(disk, read_only=True))
+    disk = ConfiguredDisk("d", "vda", "/a", parse_path("raw/none"), ignored_errors=("writes",))
+    assert risks(disk)[0] == ErrorsIgnored(("writes",))
+    assert risks(replace(disk, path=None, problem="it is on the network")) == (
+        ErrorsIgnored(("writes",)),
+    )
+    assert ErrorsIgnored(("writes",)) not in risks(replace(disk, read_only=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from xml.sax.saxutils import quoteattr
 
 import pytest
@@ -63,7 +64,7 @@ def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPat
 @given(configurable_paths)
 def test_qemus_arguments_are_read(path: DiskPath) -> None:
     (found,) = disks_of_arguments(arguments(ExportRequest(path), "/srv/x.img"))
-    disk = ConfiguredDisk("d", found.device, found.filename, found.path, path)
+    disk = replace(found, noted=path)
     assert disk_path(disk) == path
 
 

@@ -88,10 +88,10 @@ def test_the_cache_of_a_drive_is_read_in_each_spelling(words: str, path: str) ->
 @pytest.mark.parametrize(
     ("file", "form", "path"),
     [
-        (",cache.no-flush=on", "", "qcow2/unsafe/virtio:write_cache=auto"),
-        (",cache.direct=on,aio=native", "", "qcow2/none/virtio:aio=native:write_cache=auto"),
-        ("", ",cache.direct=on", "qcow2/writeback/virtio:write_cache=auto"),
-        ("", ",cache.no-flush=on", "qcow2/writeback/virtio:write_cache=auto"),
+        (",cache.no-flush=on", "", "qcow2/unsafe"),
+        (",cache.direct=on,aio=native", "", "qcow2/none/virtio:aio=native"),
+        ("", ",cache.direct=on", "qcow2/writeback"),
+        ("", ",cache.no-flush=on", "qcow2/writeback"),
         ("", "", "qcow2/default"),
     ],
 )
@@ -117,7 +117,7 @@ SECOND = "-drive file=/vm/two.img,format=raw,if=none,id=two,cache=unsafe -device
         (SECOND.format("nvme-ns"), "raw/unsafe/nvme"),
         ("-blockdev driver=file,node-name=two,filename=/vm/two.img,cache.direct=on,"
          "cache.no-flush=on -device virtio-blk-pci,drive=two",
-         "raw/directunsafe/virtio:write_cache=auto"),
+         "raw/directunsafe"),
     ],
 )  # fmt: skip
 def test_no_disk_is_missed(more: str, path: str) -> None:

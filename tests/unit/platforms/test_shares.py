@@ -37,9 +37,8 @@ def test_libvirt_gives_virtiofs_memory_that_can_be_mapped() -> None:
 def test_the_options_of_9ps_mount_are_in_a_comment() -> None:
     text = exported("9p:msize=256k:guest_mount=noatime", "qemu", "/srv/a,b")
     assert "# in the guest: mount -t 9p -o trans=virtio,msize=262144,noatime share0 /mnt" in text
-    words = text.replace("\\\n", " ").split()
-    (found,) = disks_of_arguments(words)
-    assert (found.path, found.filename) == (parse_path("9p"), "/srv/a,b")
+    (found,) = read_guests([GuestText(text, "g.sh")])
+    assert (found.path, found.source) == (parse_path("9p"), "/srv/a,b")
 
 
 def test_virtiofsd_is_started_first() -> None:
@@ -47,7 +46,7 @@ def test_virtiofsd_is_started_first() -> None:
     daemon = "# run this first: virtiofsd --socket-path=/run/share0-vhost.sock -o source=/srv/web"
     assert daemon in text
     assert "memory-backend-memfd" in text
-    (found,) = disks_of_arguments(text.replace("\\\n", " ").split())
+    (found,) = read_guests([GuestText(text.replace("# run this first: ", "# "), "g.sh")])
     assert found.path is None
     assert "another process serves it" in (found.problem or "")
 
@@ -55,7 +54,7 @@ def test_virtiofsd_is_started_first() -> None:
 def test_qemus_short_form_of_9p_is_read() -> None:
     words = ("-virtfs", "local,path=/srv/x,mount_tag=x,security_model=mapped,readonly=on")
     (found,) = disks_of_arguments(words)
-    assert (found.device, found.filename, found.read_only) == ("x", "/srv/x", True)
+    assert (found.target, found.source, found.read_only) == ("x", "/srv/x", True)
 
 
 @pytest.mark.parametrize("cache", ["auto", "always", "none"])
