@@ -129,7 +129,8 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     """The states to measure a path in: cold and warm if QEMU uses the page cache.
 
     Files on tmpfs live in the page cache and are always warm; `on_tmpfs` is True when the work
-    directory is on one.
+    directory is on one. Files on ZFS are in the ARC instead, which nothing fills and reads back for
+    one file: they have no warm state.
     """
     if path.needs_direct_io or not path.has_storage:
         return (PageCache.BYPASSED,)
@@ -137,7 +138,12 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
     in_page_cache = lowest is not None and lowest.in_memory and lowest.holds_files
     if in_page_cache or (on_tmpfs and not path.layers):
         return (PageCache.WARM,)
-    return (PageCache.COLD, PageCache.WARM)
+    return (PageCache.COLD,) if own_cache(path) else (PageCache.COLD, PageCache.WARM)
+
+
+def own_cache(path: DiskPath) -> str | None:
+    """The cache of the path's file system that replaces the host's page cache; None without one."""
+    return path.layers[-1].kind.facts.own_cache if path.layers else None
 
 
 def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:

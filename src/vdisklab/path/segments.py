@@ -50,7 +50,8 @@ class LayerFacts:
     are its arrangements on several disks, by the value of the option `arranged_by`; empty if it
     uses one disk. `room` and `share` are the bytes of its logs and metadata on an empty device, and
     the factor for what grows with the device. `kernel` (what a kernel needs) and `device` (where
-    the layer's device usually is) are texts for users; `owner` is the prefix of its devices' names
+    the layer's device usually is) are texts for users, and so is `own_cache`, the cache that it has
+    for files instead of the host's page cache; `owner` is the prefix of its devices' names
     in the kernel. `twice` says why the layer is never put on itself.
     """
 
@@ -67,6 +68,7 @@ class LayerFacts:
     makes_snapshots: bool = False
     passes_discards: bool = False
     hides_disk: bool = False
+    own_cache: str | None = None
     twice: str | None = None
     kernel: KernelPart | None = None
     device: str = "/dev/vg/{}"
@@ -160,6 +162,7 @@ class LayerKind(StrEnum):
         LayerFacts(
             options={"recordsize": Size(512, 16 << 20), **_ZFS_OPTIONS},
             holds_files=True,
+            own_cache="the ARC",
             members=_ZFS_MEMBERS,
             arranged_by="raid",
             room=192 * MIB,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from vdisklab.errors import HostError, PlanError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.braces import MAX_WORDS, expand_segments
-from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
+from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.path.rules import Impossible, impossible
-from vdisklab.path.segments import GuestFsKind
+from vdisklab.path.segments import GuestFsKind, PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
 from vdisklab.plan.guest import with_each
@@ -74,7 +74,12 @@ def judge_paths(
             or _without_state(path, page_cache, capabilities)
         )
         if verdict is None:
-            cells += cells_of(path, page_cache, capabilities)
+            own = cells_of(path, page_cache, capabilities)
+            cells += own
+            cache = own_cache(path)
+            if cache and own[0].page_cache is PageCache.COLD and page_cache is PageCacheChoice.BOTH:
+                warm = Cell(path, PageCache.WARM).label
+                dropped.append(Dropped(warm, _not_warm(path, cache), "its cold cell is measured"))
         else:
             dropped.append(Dropped(path.canonical, verdict.reason, verdict.instead))
     if not cells:
@@ -144,6 +149,9 @@ def _without_state(
     if cells_of(path, page_cache, capabilities):
         return None
     where, instead = path.stack, "leave --page-cache out"
+    cache = own_cache(path)
+    if cache is not None:
+        return Impossible(_not_warm(path, cache), instead)
     if not where:
         where, instead = (
             "a work directory in memory (tmpfs)",
@@ -152,6 +160,13 @@ def _without_state(
     return Impossible(
         f"files on {where} are always in the page cache, so it cannot be {page_cache}",
         instead,
+    )
+
+
+def _not_warm(path: DiskPath, cache: str) -> str:
+    return (
+        f"{path.layers[-1].kind} keeps files in {cache}, not in the page cache, so nothing shows "
+        "that a file is warm"
     )
 
 

@@ -162,6 +162,21 @@ def test_files_on_tmpfs_are_always_cached() -> None:
 IN_MEMORY = Capabilities(on_tmpfs=True)
 
 
+def test_a_file_on_zfs_is_in_the_arc_and_has_no_warm_cell() -> None:
+    matrix = expand_matrix(["zfs:raid=raidz1/qcow2/writeback", "zfs/raw/none", "zvol/writeback"])
+    assert [cell.label for cell in matrix.cells] == [
+        "zfs:raid=raidz1/qcow2/writeback (cold)",
+        "zfs/raw/none",
+        "zvol/writeback (cold)",
+        "zvol/writeback (warm)",
+    ]
+    (dropped,) = matrix.dropped
+    assert dropped.path == "zfs:raid=raidz1/qcow2/writeback (warm)"
+    assert "keeps files in the ARC" in dropped.reason
+    with pytest.raises(HostError, match="keeps files in the ARC"):
+        expand_matrix(["zfs/qcow2/writeback"], PageCacheChoice.WARM)
+
+
 def test_its_files_are_warm_and_those_of_a_loop_device_may_be_cold() -> None:
     paths = ("raw/{writeback,none}", "tmpfs/raw/writeback", "ext4/raw/writeback")
     cells = expand_matrix(paths, capabilities=IN_MEMORY).cells
