@@ -15,7 +15,7 @@ from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
-from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts
+from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts, units_of
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
@@ -39,6 +39,9 @@ from vdisklab.results.store import Store
 
 CLASS_FACTS = ("cpu", "medium", "kernel", "qemu")
 """The facts that make hosts comparable; hosts with equal values are peers."""
+
+SHARED_FACTS = ("rack", "array")
+"""Hosts with the same value of one of them share hardware, so they are not independent."""
 
 MIN_CLASS = MIN_HOSTS
 """Hosts of a class that get an answer of their own."""
@@ -97,6 +100,9 @@ class OverHosts:
 
     hosts: tuple[MeasuredHost, ...]
     left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
+    groups: Annotated[
+        int, "independent replications: hosts of one rack or array (facts of a host) count as one"
+    ]
     first: Annotated[Agreement | None, "the leader, or the chosen path, against the next one"] = (
         None
     )
@@ -191,6 +197,19 @@ class HostsAnalysis(Analysis):
         """The host's name by campaign."""
         return {campaign: host.name for host in self.hosts for campaign in host.campaigns}
 
+    @cached_property
+    def unit_of(self) -> Mapping[str, str]:
+        """The group of each host: hosts that share a rack or an array, however indirectly."""
+        unit = {host.name: host.name for host in self.hosts}
+        for fact in SHARED_FACTS:
+            first: dict[str, str] = {}
+            for host in self.hosts:
+                value = host.facts.get(fact)
+                if value is not None:
+                    old, new = unit[host.name], unit[first.setdefault(value, host.name)]
+                    unit = {name: new if of == old else of for name, of in unit.items()}
+        return unit
+
     @property
     def varying(self) -> tuple[str, ...]:
         """The facts in which the hosts differ."""
@@ -226,7 +245,10 @@ class HostsAnalysis(Analysis):
         """The host means of a measure and of the rates; `scored` has it if it is a weighted one."""
         if measure not in self._numbers:
             self._numbers[measure] = fleet_numbers(
-                scored or self.observations, self.host_of, dict.fromkeys((measure, *self.rates))
+                scored or self.observations,
+                self.host_of,
+                dict.fromkeys((measure, *self.rates)),
+                self.unit_of,
             )
         return self._numbers[measure]
 
@@ -239,18 +261,18 @@ class HostsAnalysis(Analysis):
     def all_numbers(self) -> FleetNumbers:
         """The host means of all measures."""
         measures = self.observations.used
-        numbers = fleet_numbers(self.observations, self.host_of, measures)
+        numbers = fleet_numbers(self.observations, self.host_of, measures, self.unit_of)
         self._numbers.update(dict.fromkeys(measures, numbers))
         return numbers
 
     @property
     def all_values(self) -> Observations:
-        """The numbers in which cells are compared: a mean for each host."""
-        return self.all_numbers.means
+        """The numbers in which cells are compared: a mean for each host or group of hosts."""
+        return self.all_numbers.units
 
     def values(self, measure: MeasureKey, observations: Observations | None = None) -> Observations:
         """The same, at least for a measure; `observations` have it if it is a weighted one."""
-        return self.numbers(measure, observations).means
+        return self.numbers(measure, observations).units
 
     def shown_with(self, metric: str, measure: MeasureKey) -> tuple[MeasureKey, ...]:
         """The ranked measure alone."""
@@ -314,7 +336,12 @@ class HostsAnalysis(Analysis):
     @property
     def named_hosts(self) -> OverHosts:
         """The hosts alone."""
-        return OverHosts(self.hosts, self.left_out)
+        return OverHosts(self.hosts, self.left_out, self.groups)
+
+    @property
+    def groups(self) -> int:
+        """Number of independent replications."""
+        return len(set(self.unit_of.values()))
 
     def over_hosts(
         self,
@@ -332,6 +359,7 @@ class HostsAnalysis(Analysis):
         return OverHosts(
             hosts=self.hosts,
             left_out=self.left_out,
+            groups=self.groups,
             first=agreement(numbers, measure, pair[0], pair[1]) if len(pair) > 1 else None,
             outliers=find_outliers(numbers.means, self.rates, self._peers()),
             facts=self._fact_tests(numbers.means, measure, cells) if classes else (),
@@ -355,6 +383,15 @@ class HostsAnalysis(Analysis):
             for host in self.hosts
         }
 
+    def _units(
+        self, means: Observations, facts: Sequence[str]
+    ) -> tuple[Observations, Mapping[str, str]]:
+        """The independent replications within classes of hosts by facts, and their classes."""
+        names = self._class_names(facts)
+        unit_of = {host: f"{self.unit_of[host]} {name}" for host, name in names.items()}
+        units = units_of(means, unit_of)
+        return units, names | {unit_of[host]: name for host, name in names.items()}
+
     def _classes(
         self,
         means: Observations,
@@ -362,14 +399,15 @@ class HostsAnalysis(Analysis):
         cells: Sequence[MeasuredCell],
         chosen: MeasuredCell,
     ) -> tuple[HostClass, ...]:
-        names = self._class_names(self.varying)
-        better = better_paths(means, measure, names, cells, chosen=chosen)
-        usable = narrowed(means, cells)
+        units, class_of = self._units(means, self.varying)
+        better = better_paths(units, measure, class_of, cells, chosen=chosen)
+        usable = narrowed(units, cells)
         classes = []
         for name, hosts in self.members.items():
             ties: tuple[MeasuredCell, ...] = ()
-            if len(hosts) >= MIN_CLASS:
-                ties = may_be_best(rank_over_hosts(of_hosts(usable, hosts), measure))
+            inside = [round.campaign for round in units.rounds if class_of[round.campaign] == name]
+            if len(inside) >= MIN_CLASS:
+                ties = may_be_best(rank_over_hosts(of_hosts(usable, inside), measure))
             classes.append(
                 HostClass(
                     name,
@@ -386,8 +424,8 @@ class HostsAnalysis(Analysis):
     ) -> tuple[FactTest, ...]:
         p = np.array(
             [
-                profiles_differ(means, measure, self._class_names((fact,)), cells) or np.nan
-                for fact in self.varying
+                profiles_differ(units, measure, class_of, cells) or np.nan
+                for units, class_of in (self._units(means, (fact,)) for fact in self.varying)
             ]
         )
         tested = np.isfinite(p)

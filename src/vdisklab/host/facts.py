@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
 from vdisklab.host.programs import QEMU
-from vdisklab.results.model import ZFS_FUSE, Check, HostFacts
+from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 
 if TYPE_CHECKING:
     from vdisklab.host.command import Host  # which has deadlines, and so asks for facts
@@ -154,7 +154,7 @@ def is_emulated(root: Path = SYSTEM) -> bool:
 
 
 def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
-    """Further facts; unknown ones are left out."""
+    """Further facts, and the administrator's own; unknown ones are left out. Raises HostError."""
     cpu0 = root / "sys/devices/system/cpu"
     facts = {
         "architecture": platform.machine(),
@@ -177,6 +177,16 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
     for name, value in facts.items():
         if value is not None:
             yield name, value
+    for line in (read_text(root / OWN_FACTS.lstrip("/")) or "").splitlines():
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if name.startswith("#") or not line.strip():
+            continue
+        if not equals or not value or not name.isidentifier() or name in facts:
+            raise HostError(
+                f"{OWN_FACTS}: {line!r} is no fact of this host",
+                hint="write lines such as rack=A3, with a name that vdisklab does not use itself",
+            )
+        yield name, value
 
 
 def _machine_id(root: Path) -> str:

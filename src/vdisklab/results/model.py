@@ -307,6 +307,9 @@ class Failure:
         return self.message.partition("\n")[0]
 
 
+OWN_FACTS = "/etc/vdisklab/facts"
+"""The administrator's file of facts, NAME=VALUE in each line, such as rack=A3."""
+
 ZFS_FUSE = "zfs-fuse"
 """The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
 

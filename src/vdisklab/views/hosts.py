@@ -8,6 +8,7 @@ from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
+from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, named
 from vdisklab.views.wording import measure_name
 
@@ -54,11 +55,24 @@ def spread_sentences(pair: Agreement) -> Iterator[str]:
 
 
 def hosts_sentences(over: OverHosts) -> Iterator[str]:
-    """Outliers, classes, and which chosen hosts are not among these."""
+    """Outliers, classes, which chosen hosts are not among these, and which share hardware."""
     yield from left_out_sentences(over.left_out)
+    yield _independence(over)
     if over.outliers is not None:
         yield from outlier_sentences(over.outliers)
     yield from class_sentences(over)
+
+
+def _independence(over: OverHosts) -> str:
+    if over.groups < len(over.hosts):
+        return (
+            f"Hosts that share a rack or an array count as one: {over.groups} independent groups "
+            f"of {len(over.hosts)} hosts."
+        )
+    return (
+        "Hosts count as independent. Where some share a rack or an array, write a line "
+        f"`rack=NAME` or `array=NAME` into {OWN_FACTS} on each, and measure again."
+    )
 
 
 def first_sentences(over: OverHosts) -> Iterator[str]:
@@ -84,14 +98,16 @@ def outlier_sentences(search: OutlierSearch) -> Iterator[str]:
         yield (
             f"{outlier.host} is {size if outlier.ratio else 'at zero on a path, unlike'} its "
             f"{outlier.peers} peers with the same facts in {measure_name(outlier.measure)}"
-            f"{': look at its disk' if slower else ''}."
+            f"{': look at its disk' if slower and outlier.alarm else ''}."
         )
     if len(search.outliers) > _SHOWN:
         yield f"… and {len(search.outliers) - _SHOWN} more like it."
-    if search.outliers:
+    if any(outlier.alarm for outlier in search.outliers):
+        yield f"A healthy fleet has such an alarm in at most {search.alpha:.0%} of cases."
+    elif search.outliers:
         yield (
-            f"False alarms: at most {search.alpha:.0%} of healthy fleets; up to half of large "
-            "fleets whose hosts differ by 10 % with heavy tails."
+            "That is how fast they are, not an alarm: where hosts differ widely, a healthy fleet "
+            "has such hosts, too."
         )
     if search.unchecked:
         yield (

@@ -117,7 +117,7 @@ _HOST_COLUMNS: tuple[Column[RankedCell], ...] = (
     ),
     Column(
         "better\non",
-        lambda row: _agreement(row, lambda pair: f"{pair.a_better_on} of {row.place.rounds}"),
+        lambda row: _agreement(row, lambda pair: f"{pair.a_better_on} of {len(pair.hosts)}"),
         right=True,
     ),
     Column("best\non", lambda row: str(row.hosts.best_on if row.hosts else 0), right=True, spare=1),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.host.files import write
+from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import available_memory, collect_facts, virtualised
 from vdisklab.host.programs import QEMU
@@ -71,6 +72,20 @@ def test_facts_of_a_whole_machine(
     assert facts.more["distribution"] == "Debian GNU/Linux 12"
     assert facts.more["transparent_hugepages"] == "madvise"
     assert facts.more["numa_nodes"] == "1"
+
+
+def test_the_administrators_facts_stand_beside_the_machines(machine: Path) -> None:
+    write(machine, {"etc/vdisklab/facts": "# where it is\nrack = A3\n\narray=san 1\n"})
+    more = collect_facts(LocalHost(), machine).more
+    assert (more["rack"], more["array"], more["governor"]) == ("A3", "san 1", "performance")
+
+
+@pytest.mark.parametrize("line", ["rack", "rack=", "=A3", "my rack=A3", "governor=fast"])
+def test_a_line_that_is_no_fact_is_named(machine: Path, line: str) -> None:
+    write(machine, {"etc/vdisklab/facts": line})
+    with pytest.raises(HostError, match="is no fact of this host") as caught:
+        collect_facts(LocalHost(), machine)
+    assert "rack=A3" in (caught.value.hint or "")
 
 
 def test_the_machine_id_is_stable_and_not_the_raw_one(machine: Path) -> None:

@@ -38,7 +38,9 @@ class Agreement:
     measure: MeasureKey
     a: MeasuredCell
     b: MeasuredCell
-    ratio: Annotated[Ratio, "A / B within hosts, of the mean host; `pairs` counts hosts"]
+    ratio: Annotated[
+        Ratio, "A / B within hosts, of the mean host; `pairs` counts hosts, or groups that share"
+    ]
     next_low: Annotated[
         float | None, "with 95 % the ratio on another host of this fleet is above this"
     ]
@@ -79,13 +81,13 @@ def agreement(
     alpha: float = 0.05,
 ) -> Agreement:
     """Compares two cells over hosts in a measure that the means have."""
-    means, quantity = fleet.means, measure.quantity
-    grid = means.grid(measure)
+    means, units, quantity = fleet.means, fleet.units, measure.quantity
+    grid, of_units = means.grid(measure), units.grid(measure)
     row_a, row_b = means.place[a], means.place[b]
-    resolution = means.resolution(measure)
+    resolution = units.resolution(measure)
     (ratio,) = paired_ratios(
-        grid[row_a],
-        grid[row_b],
+        of_units[row_a],
+        of_units[row_b],
         quantity,
         1 - alpha,
         forecast=False,

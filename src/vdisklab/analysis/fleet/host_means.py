@@ -10,6 +10,9 @@ difference of two cells is taken within hosts. Its error comes from how much hos
 includes "cell on that host" and the remaining noise. With equally many rounds this is the mixed
 model's own test (a two-stage analysis; Gelman & Hill 2007, section 12); with unequally many it
 stays valid, and all hosts count alike.
+
+Hosts that share a rack or an array also share an effect on each cell ("cell in that rack"). Such a
+group takes the place of the host: its hosts are reduced to one mean in the same way.
 """
 
 from __future__ import annotations
@@ -33,11 +36,16 @@ from vdisklab.path.cell import MeasuredCell
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetNumbers:
-    """The numbers of all rounds, the host of each campaign, and their `host_means`."""
+    """The numbers of all rounds, the host of each campaign, and their `host_means`.
+
+    `units` are the independent replications: the means of groups of hosts that share something;
+    `means` itself if none do.
+    """
 
     observations: Observations
     host_of: Mapping[str, str]
     means: Observations
+    units: Observations
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -60,10 +68,22 @@ def of_hosts(means: Observations, hosts: Collection[str]) -> Observations:
 
 
 def fleet_numbers(
-    observations: Observations, host_of: Mapping[str, str], measures: Collection[MeasureKey]
+    observations: Observations,
+    host_of: Mapping[str, str],
+    measures: Collection[MeasureKey],
+    unit_of: Mapping[str, str] | None = None,
 ) -> FleetNumbers:
-    """The observations with the means of these measures."""
-    return FleetNumbers(observations, host_of, host_means(observations, host_of, measures))
+    """The observations with the means of these measures; `unit_of` has the group of each host."""
+    means = host_means(observations, host_of, measures)
+    return FleetNumbers(observations, host_of, means, units_of(means, unit_of or {}))
+
+
+def units_of(means: Observations, unit_of: Mapping[str, str]) -> Observations:
+    """The means of groups of hosts; a host without a group stands alone."""
+    groups = {round.campaign: unit_of.get(round.campaign, round.campaign) for round in means.rounds}
+    if len(set(groups.values())) == len(groups):
+        return means
+    return host_means(means, groups, means.measures)
 
 
 def host_means(

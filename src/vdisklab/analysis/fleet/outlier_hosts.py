@@ -24,11 +24,16 @@ LEAST = 0.10
 SLOW, FAST = 0.63, 2.0
 """Beyond these ratios to its peers a host is far off, whatever the tails of their distribution."""
 
-TAIL = 4
-"""Closer hosts must be too far off for the tails of Student's t with these degrees of freedom."""
+TAIL, HEAVY_TAIL = 4, 3
+"""Degrees of freedom of Student's t. Closer hosts must be too far off for the first one's tails; an
+alarm needs a host that is too far off for the second one's.
+"""
 
 FEW = 15
-"""With fewer hosts, one outlier at most is looked for: Rosner's limits are right from 15 on."""
+"""With fewer hosts, one outlier at most is looked for, and only a rate of zero is an alarm.
+
+Rosner's limits are right from 15 on, and fewer hosts say little about tails.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class OutlierHost:
         "any measure, also in latencies; 0 is a rate of zero",
     ]
     peers: Annotated[int, "other hosts with the same facts"]
+    alarm: Annotated[
+        bool,
+        "something is wrong with it: it does nothing, or is farther off than a healthy host, even "
+        "if hosts' levels have heavy tails; otherwise only its speed is a fact",
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +65,7 @@ class OutlierSearch:
     ]
     alpha: Annotated[
         float,
-        "share of sound fleets in which any host is called an outlier, at most; half of the large "
-        "ones if hosts' levels differ by 10 % and have heavy tails",
+        "share of healthy fleets with an alarm, at most; more hosts than that are named",
     ]
 
 
@@ -71,8 +80,9 @@ def find_outliers(
     A host's level is its effect in the additive model cells + hosts of the `host_means`. Outliers
     are found by the generalised extreme studentised deviate (Rosner, Technometrics 25, 1983), which
     finds several bad hosts at once. Its level is `alpha` divided by groups and measures: at most 5
-    % of fleets whose hosts differ only by log-normal chance have an alarm. Because that assumes
-    thin tails, a host must also be far off, or farther than heavy tails would explain.
+    % of fleets whose hosts differ only by log-normal chance have an outlier. Because that assumes
+    thin tails, a host must also be far off, or farther than heavy tails would explain; an `alarm`
+    needs the latter, with heavier tails.
     """
     large = [set(group) for group in groups if len(group) >= MIN_PEERS]
     unchecked = sorted(host for group in groups if len(group) < MIN_PEERS for host in group)
@@ -89,21 +99,23 @@ def find_outliers(
             normal = np.delete(values, places)[~np.delete(stopped, places)]
             for place in places if len(normal) else ():
                 apart = float(values[place] - normal.mean())
-                if not _in_tails(apart, normal, alpha / tests):
+                far_off = apart <= math.log(SLOW) or apart >= math.log(FAST)
+                if far_off or abs(apart) >= _tail(normal, alpha / tests, TAIL):
+                    heavy = len(known) >= FEW and _tail(normal, alpha / tests, HEAVY_TAIL)
+                    alarm = stopped[place] or (bool(heavy) and abs(apart) > heavy)
                     ratio = 0.0 if stopped[place] else math.exp(apart)
-                    outliers.append(OutlierHost(list(known)[place], measure, ratio, len(known) - 1))
+                    host = list(known)[place]
+                    outliers.append(OutlierHost(host, measure, ratio, len(known) - 1, bool(alarm)))
     return OutlierSearch(
         tuple(sorted(outliers, key=lambda outlier: outlier.ratio)), tuple(unchecked), alpha
     )
 
 
-def _in_tails(apart: float, normal: Floats, alpha: float) -> bool:
-    """True if a healthy host may be this far from the mean of the normal ones."""
-    if apart <= math.log(SLOW) or apart >= math.log(FAST):
-        return False
-    spread = float(normal.std(ddof=1)) * math.sqrt((TAIL - 2) / TAIL) if len(normal) > 1 else 0.0
-    tail = float(t_isf(alpha / (2 * len(normal)), TAIL)) * spread
-    return abs(apart) < max(-math.log1p(-LEAST), tail)
+def _tail(normal: Floats, alpha: float, freedom: int) -> float:
+    """How far a healthy host may be from the mean of the normal ones, with tails of Student's t."""
+    spread = float(normal.std(ddof=1)) * math.sqrt((freedom - 2) / freedom)
+    tail = float(t_isf(alpha / (2 * len(normal)), freedom)) * spread
+    return max(-math.log1p(-LEAST), tail)
 
 
 def levels(means: Observations, measure: MeasureKey) -> Mapping[str, float]:

@@ -11,7 +11,7 @@ from scipy import stats
 from tests.unit.analysis.fleet.simulated import IOPS, P99, cell, drawn, fleet_of, host_name
 from vdisklab.analysis.fleet.agreement import agreement
 from vdisklab.analysis.fleet.host_classes import better_paths, profiles_differ
-from vdisklab.analysis.fleet.host_means import effects, host_means
+from vdisklab.analysis.fleet.host_means import effects, host_means, units_of
 from vdisklab.analysis.fleet.host_ranks import may_be_best, pair_tests_over_hosts, rank_over_hosts
 from vdisklab.analysis.fleet.outlier_hosts import extreme, find_outliers, levels
 from vdisklab.analysis.observations import Round
@@ -140,6 +140,56 @@ def test_the_ends_of_heavy_tails_are_no_outliers(slower: float | None) -> None:
         logs[:, 30] += np.log(slower)
     search = find_outliers(fleet_of(logs).means, [IOPS], [[host_name(at) for at in range(60)]])
     assert [found.host for found in search.outliers] == [host_name(30)] * (slower is not None)
+
+
+@pytest.mark.parametrize("kind", ["heavy tails", "wear", "hidden kinds"])
+def test_healthy_fleets_whose_hosts_differ_widely_have_no_alarm(kind: str) -> None:
+    """200 hosts: the slowest are named, and at most 1 of 20 fleets has an alarm."""
+    rng, alarms, named = RNG(21), 0, 0
+    for _ in range(20):
+        level = {
+            "heavy tails": rng.standard_t(3, 200) * 0.1 / np.sqrt(3),
+            "wear": -rng.exponential(0.1, 200),
+            "hidden kinds": np.where(rng.random(200) < 0.1, np.log(0.7), rng.normal(0, 0.05, 200)),
+        }[kind]
+        fleet = fleet_of(drawn(rng, np.zeros(3), 200, rounds=2) + level[:, None])
+        outliers = find_outliers(fleet.means, [IOPS], [fleet.hosts]).outliers
+        alarms += any(outlier.alarm for outlier in outliers)
+        named += bool(outliers)
+    assert alarms <= 1
+    assert named >= 5
+
+
+def test_a_host_that_is_far_off_among_hosts_alike_is_an_alarm() -> None:
+    logs = 0.1 * drawn(RNG(22), np.zeros(5), 60)
+    logs[:, 11] += np.log(0.6)
+    fleet = fleet_of(logs)
+    search = find_outliers(fleet.means, [IOPS], [fleet.hosts])
+    assert [(found.host, found.alarm) for found in search.outliers] == [(host_name(11), True)]
+    first, last = outlier_sentences(search)
+    assert first.endswith(": look at its disk.")
+    assert last == "A healthy fleet has such an alarm in at most 5% of cases."
+
+
+def test_hosts_that_share_a_rack_count_as_one() -> None:
+    """Racks treat cells differently by 10 %: hosts as replications show differences that are none.
+
+    40 hosts in 4 racks, 60 fleets: intervals by racks hold the true ratio in about 95 %.
+    """
+    rng = RNG(23)
+    by_hosts: list[bool] = []
+    by_racks: list[bool] = []
+    racks = {host_name(host): f"rack{host % 4}" for host in range(40)}
+    for _ in range(60):
+        of_rack = rng.normal(0, 0.1, (2, 4, 1))[:, np.arange(40) % 4]
+        alone = fleet_of(drawn(rng, np.zeros(2), 40) + of_rack)
+        together = replace(alone, units=units_of(alone.means, racks))
+        for fleet, held in ((alone, by_hosts), (together, by_racks)):
+            ratio = agreement(fleet, IOPS, cell(0), cell(1)).ratio
+            assert len(together.units.rounds) == 4
+            held.append((ratio.low or 0) <= 1 <= (ratio.high or np.inf))
+    assert np.mean(by_hosts) < 0.75
+    assert np.mean(by_racks) > 0.88
 
 
 def test_three_dying_disks_do_not_hide_each_other() -> None:
