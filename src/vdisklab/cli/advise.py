@@ -22,7 +22,7 @@ from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption
+from vdisklab.cli.shell.options import CampaignOption, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -57,6 +57,7 @@ SHORT = Request(profile="short")
     "accelerator",
     "db",
 )
+@takes_output()
 def advise(
     request: Request,
     guests: Annotated[
@@ -80,7 +81,8 @@ def advise(
         ),
     ] = False,
     campaign: CampaignOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
 
@@ -118,7 +120,7 @@ def advise(
                     0, "Interrupted: all runs so far are kept; the same command continues."
                 )
     answer = replace(answer, notes=(*notes, *answer.notes))
-    print_answer(answer, view.tables(answer), form, Named.of(request.db, campaign), why=True)
+    print_answer(answer, view.tables(answer), output, Named.of(request.db, campaign))
     return status
 
 

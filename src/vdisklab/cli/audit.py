@@ -11,7 +11,7 @@ import typer
 from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Format, FormatOption
+from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
@@ -23,6 +23,7 @@ from vdisklab.views import audit as view
 PANEL = VerbPanel.GUESTS
 
 
+@takes_output()
 def audit(
     domains: Annotated[
         list[Path] | None,
@@ -46,7 +47,8 @@ def audit(
     campaign: CampaignOption = None,
     disk: DiskOption = None,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Show the path, local rank and risks of each disk of existing guests.
 
@@ -67,4 +69,4 @@ def audit(
     )
     for note in guests.notes:
         print(f"note: {note}", file=sys.stderr)
-    print_answer(answer, view.tables(answer), form, Named.of(db, campaign), why=True)
+    print_answer(answer, view.tables(answer), output, Named.of(db, campaign))

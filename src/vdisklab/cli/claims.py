@@ -25,7 +25,7 @@ from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, Format, FormatOption, HostsOption, WhyOption
+from vdisklab.cli.shell.options import CampaignOption, HostsOption, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -45,6 +45,7 @@ PANEL = VerbPanel.LEARN
 @takes_settings(
     Request, "rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db"
 )
+@takes_output()
 def claims(
     requested: Request,
     files: Annotated[
@@ -72,8 +73,8 @@ def claims(
     ] = None,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
-    why: WhyOption = False,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
 
@@ -103,7 +104,7 @@ def claims(
         with open_results(requested.db) as results:
             analysis = HostsAnalysis.of_hosts(results, hosts, campaign)
             answer = claims_over_hosts(analysis, chosen, requested)
-        print_answer(answer, tables(answer), form, Named.of(requested.db, campaign), why=why)
+        print_answer(answer, tables(answer), output, Named.of(requested.db, campaign))
         return exit_status(answer)
     if junit is not None:
         # Before measuring: an error shows early, and an old file cannot be mistaken for this
@@ -128,7 +129,7 @@ def claims(
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
-    print_answer(answer, tables(answer), form, Named.of(requested.db, campaign), why=why)
+    print_answer(answer, tables(answer), output, Named.of(requested.db, campaign))
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
 
 

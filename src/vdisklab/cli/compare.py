@@ -15,9 +15,9 @@ from vdisklab.cli.shell.options import (
     CampaignOption,
     DbOption,
     Format,
-    FormatOption,
     HostsOption,
-    WhyOption,
+    Output,
+    takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -27,6 +27,7 @@ from vdisklab.views import compare as view
 PANEL = VerbPanel.LEARN
 
 
+@takes_output()
 def compare(
     a: Annotated[
         str | None,
@@ -45,11 +46,11 @@ def compare(
         bool,
         typer.Option("--all", help="Every measure, not only the score and the main ones."),
     ] = False,
-    why: WhyOption = False,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Compare two paths round by round: the ratio in each measure, and whether it is significant.
 
@@ -78,13 +79,13 @@ def compare(
         find_series(published, publications)  # before a database is looked for
         with open_results(db) as results:
             found = compare_published(results, published, publications, campaign)
-        print_answer(found, view.published_tables(found), form, named, why=why)
+        print_answer(found, view.published_tables(found), output, named)
         return
     if a is None or b is None:
         raise PlanError(
             "compare takes exactly two paths", hint="`vdisklab compare ext4/raw/none ext4/qcow2`"
         )
-    whole = everything or form is not Format.TABLE
+    whole = everything or output.form is not Format.TABLE
     with open_results(db) as results:
         answer = compare_pairs(analysis_of(results, campaign, hosts), a, b)
-    print_answer(answer, view.tables(answer, everything=whole), form, named, why=why)
+    print_answer(answer, view.tables(answer, everything=whole), output, named)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
 from vdisklab.actions.guest_capacity import measure_density, measure_neighbour
@@ -12,7 +9,7 @@ from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
@@ -26,12 +23,10 @@ PANEL = VerbPanel.MEASURE
 
 
 @takes_settings(DensityRequest)
+@takes_output(Panel.OUTPUT)
 def density(
     request: DensityRequest,
-    form: Annotated[
-        Format,
-        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
-    ] = Format.TABLE,
+    output: Output,
 ) -> int:
     """Find out how many guests each path carries, each with its own load, before one is too slow.
 
@@ -65,10 +60,10 @@ def density(
         console.print("nothing is left to measure; --new measures it again")
     complete = False
     if capacities is not None:
-        print_answer(capacities, tables(capacities), form, why=True)
+        print_answer(capacities, tables(capacities), output)
         complete = all(path.complete for path in capacities.paths)
     if effects is not None:
-        print_answer(effects, neighbour_tables(effects), form, why=True)
+        print_answer(effects, neighbour_tables(effects), output)
         complete = not any(effect.failure for effect in effects.paths)
     if measured.interrupted:
         return EXIT_INTERRUPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.console import Console
 
 from vdisklab.answers.doctor import DoctorAnswer, inspect_host
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
@@ -20,12 +21,14 @@ from vdisklab.views.doctor import tables
 PANEL = VerbPanel.PREPARE
 
 
+@takes_output()
 def doctor(
     directory: Annotated[
         Path,
         typer.Option("--dir", help="The work directory, where `run` would create disk images."),
     ] = Path(),
-    form: Annotated[Format, typer.Option("--format", help="How to print it.")] = Format.TABLE,
+    *,
+    output: Output,
 ) -> int:
     """Show what this host can measure, what each missing piece costs, and how to get it.
 
@@ -36,5 +39,5 @@ def doctor(
     """
     with TerminalProgress(Console(stderr=True)) as progress:
         answer = DoctorAnswer.of(inspect_host(LocalHost(), directory.absolute(), progress))
-    print_answer(answer, tables(answer), form)
+    print_answer(answer, tables(answer), replace(output, wide=True))
     return 0 if answer.main_job else HostError.exit_code

@@ -10,7 +10,7 @@ import typer
 from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.options import DbOption, Format, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -19,6 +19,7 @@ from vdisklab.views import export_data as view
 PANEL = VerbPanel.STORED
 
 
+@takes_output()
 def export_data(
     file: Annotated[
         Path,
@@ -42,7 +43,8 @@ def export_data(
         typer.Option("--without-raw", help="Leave out the programs' own output: a smaller file."),
     ] = False,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Write campaigns to a file that `vdisklab import` reads on another machine.
 
@@ -55,11 +57,11 @@ def export_data(
 
       vdisklab export-data numbers.csv --campaign 3f2a
     """
-    if file == STDOUT and form is not Format.TABLE:
+    if file == STDOUT and output.form is not Format.TABLE:
         raise PlanError(
             "`-` prints the campaigns, and --format what was written to a file",
             hint="leave out --format, or name a file",
         )
     answer = files.export_data(database_url(db), file, campaign, raw=not without_raw)
     if file != STDOUT:
-        print_answer(answer, view.tables(answer), form)
+        print_answer(answer, view.tables(answer), output)

@@ -26,7 +26,7 @@ from vdisklab.answers.fleet import (
     WorkerStatus,
 )
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
-from vdisklab.cli.shell.options import Format, FormatOption
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
@@ -297,7 +297,8 @@ def _on_hosts(directory: Path | None) -> Path:
 
 
 @takes_settings(FleetRequest, "scheduler", "tls")
-def status(request: FleetRequest, form: FormatOption = Format.TABLE) -> None:
+@takes_output()
+def status(request: FleetRequest, output: Output) -> None:
     """Show the hosts that are there, and the campaigns that run on them.
 
     Example: vdisklab fleet status --scheduler tls://db1
@@ -308,7 +309,7 @@ def status(request: FleetRequest, form: FormatOption = Format.TABLE) -> None:
     address = request.address
     with connected(address, security) as client:
         answer = FleetStatusAnswer(address, tuple(map(_worker, members(client))))
-    print_answer(answer, status_tables(answer), form)
+    print_answer(answer, status_tables(answer), output)
 
 
 def _worker(member: FleetMember) -> WorkerStatus:
@@ -345,7 +346,8 @@ def stop(request: FleetRequest) -> int:
 
 
 @takes_settings(FleetRequest, "scheduler", "db", "directory", "tls")
-def doctor(request: FleetRequest, form: FormatOption = Format.TABLE) -> int:
+@takes_output()
+def doctor(request: FleetRequest, output: Output) -> int:
     """Check what a campaign needs on each host: versions, certificate, database, work directory,
     and that nothing is left of killed runs.
 
@@ -360,7 +362,7 @@ def doctor(request: FleetRequest, form: FormatOption = Format.TABLE) -> int:
     with connected(address, security) as client:
         checks = tuple(WorkerCheck(**check) for check in check_hosts(client, url, work_directory))
     answer = FleetDoctorAnswer(address, checks)
-    print_answer(answer, doctor_tables(answer), form)
+    print_answer(answer, doctor_tables(answer), output)
     return 0 if checks and all(check.is_ready for check in checks) else NO_RESULT
 
 

@@ -10,7 +10,7 @@ from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.options import DbOption, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -19,6 +19,7 @@ from vdisklab.views import import_ as view
 PANEL = VerbPanel.STORED
 
 
+@takes_output()
 def import_(
     files: Annotated[
         list[str],
@@ -58,7 +59,8 @@ def import_(
         ),
     ] = None,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Import results that were measured elsewhere or without vdisklab.
 
@@ -85,4 +87,4 @@ def import_(
         else:
             url = database_url(db, create=True)
             answer = import_files(url, inputs, name, into, measurement)
-    print_answer(answer, view.tables(answer), form)
+    print_answer(answer, view.tables(answer), output)

@@ -26,7 +26,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.options import DbOption, Output, takes_output
 from vdisklab.cli.shell.output import analysed, print_overview
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
@@ -100,6 +100,7 @@ def build(
 
 
 @takes_settings(LabRequest)
+@takes_output()
 def run(
     request: LabRequest,
     context: typer.Context,
@@ -107,7 +108,8 @@ def run(
         list[str], typer.Argument(metavar="PATHS...", help="Disk paths and options for `run`.")
     ],
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> int:
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
 
@@ -140,7 +142,7 @@ def run(
         for campaign in imported.campaigns:
             analysis = analysed(store, campaign, console)
             if analysis is not None:
-                print_overview(analysis, form, console)
+                print_overview(analysis, output, console)
     return end.status
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from vdisklab.answers import documents
 from vdisklab.answers.method import EXPLANATIONS, explanations_about
-from vdisklab.cli.shell.options import Format, FormatOption
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.documents import schemas
@@ -18,6 +19,7 @@ from vdisklab.views.method import tables
 PANEL = VerbPanel.LEARN
 
 
+@takes_output()
 def method(
     about: Annotated[
         str | None,
@@ -31,7 +33,8 @@ def method(
             help="Print the JSON schema of the document `vdisklab.NAME/VERSION` instead.",
         ),
     ] = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Explain how each shown number is computed: what it is, what it assumes, and its source.
 
@@ -50,7 +53,7 @@ def method(
     if not answer.numbers:
         titles = "; ".join(explanation.title for explanation in EXPLANATIONS)
         raise PlanError(f"there is no number called {about!r}", hint=f"known: {titles}")
-    print_answer(answer, tables(answer), form)
+    print_answer(answer, tables(answer), replace(output, wide=output.wide or about is not None))
 
 
 def _schema(name: str) -> object:

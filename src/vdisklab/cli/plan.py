@@ -13,7 +13,7 @@ from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.answers.race import as_race, can_race
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Format, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
@@ -27,6 +27,7 @@ PANEL = VerbPanel.PREPARE
 
 
 @takes_settings(Request)
+@takes_output(Panel.OUTPUT)
 def plan(
     request: Request,
     commands: Annotated[
@@ -37,10 +38,8 @@ def plan(
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = False,
-    form: Annotated[
-        Format,
-        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
-    ] = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
@@ -58,10 +57,10 @@ def plan(
         if request.rounds is None and can_race(planned, RaceTerms()):
             planned = as_race(planned, RaceTerms())
         answer = answer_plan(planned, host if commands else None)
-    print_answer(answer, tables(answer), form, why=True)
-    if form is not Format.JSON:
-        _print_beside(answer, Console(stderr=form is Format.CSV))
-    if form is Format.TABLE:
+    print_answer(answer, tables(answer), output)
+    if output.form is not Format.JSON:
+        _print_beside(answer, Console(stderr=output.form is Format.CSV))
+    if output.form is Format.TABLE:
         _print_commands(answer, Console())
 
 

@@ -13,7 +13,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Format, FormatOption, WhyOption
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
@@ -29,11 +29,11 @@ _GUEST_MEMORY = 512 * MIB
 
 
 @takes_settings(PowercutRequest)
+@takes_output()
 def powercut(
     request: PowercutRequest,
     context: typer.Context,
-    why: WhyOption = False,
-    form: FormatOption = Format.TABLE,
+    output: Output,
 ) -> int:
     """Cut the power at every moment of a recorded run, and check that acknowledged writes survive.
 
@@ -75,7 +75,7 @@ def powercut(
         answer = judge_power_cuts(planned.questions, setup, progress, new=request.new)
     if answer.interrupted:
         console.print("interrupted: all verdicts so far are stored; the same command continues")
-    print_answer(answer, view.tables(answer), form, Named.of(request.db), why=why)
+    print_answer(answer, view.tables(answer), output, Named.of(request.db))
     if answer.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if answer.any_failed else 0

@@ -8,7 +8,7 @@ import typer
 
 from vdisklab.actions.planning import load_profile
 from vdisklab.answers.profiles import answer_profile, answer_profiles
-from vdisklab.cli.shell.options import Format, FormatOption
+from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.views import profiles as view
@@ -17,6 +17,7 @@ from vdisklab.workload.registry import builtin_profiles
 PANEL = VerbPanel.PREPARE
 
 
+@takes_output()
 def profiles(
     name: Annotated[
         str | None,
@@ -26,7 +27,8 @@ def profiles(
             show_default="list them all",
         ),
     ] = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """List the profiles with the time and space for one disk path and its baseline.
 
@@ -40,7 +42,7 @@ def profiles(
     """
     if name is None:
         listed = answer_profiles(map(load_profile, builtin_profiles()))
-        print_answer(listed, view.tables(listed), form, why=True)
+        print_answer(listed, view.tables(listed), output)
     else:
         profile = answer_profile(load_profile(name))
-        print_answer(profile, view.measurement_tables(profile), form, why=True)
+        print_answer(profile, view.measurement_tables(profile), output)

@@ -16,10 +16,9 @@ from vdisklab.cli.shell.options import (
     CampaignOption,
     DbOption,
     DiskOption,
-    Format,
-    FormatOption,
     HostsOption,
-    WhyOption,
+    Output,
+    takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -30,6 +29,7 @@ from vdisklab.views import rank as view
 PANEL = VerbPanel.LEARN
 
 
+@takes_output()
 def rank(
     metric: Annotated[
         str,
@@ -67,10 +67,10 @@ def rank(
         ),
     ] = None,
     bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
-    why: WhyOption = False,
     disk: DiskOption = None,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Rank the measured cells, with ties if no difference is shown.
 
@@ -98,7 +98,7 @@ def rank(
         analysis = analysis_of(results, campaign, hosts, disk=disk, baseline=baseline)
         if pareto is not None:
             found = front(analysis, pareto)
-            print_answer(found, pareto_view.tables(found), form, named, why=why)
+            print_answer(found, pareto_view.tables(found), output, named)
             return
         answer = the_best(rank_cells(analysis, metric), top)
-    print_answer(answer, (view.bars if bars else view.tables)(answer), form, named, why=why)
+    print_answer(answer, (view.bars if bars else view.tables)(answer), output, named)

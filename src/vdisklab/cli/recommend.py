@@ -15,10 +15,9 @@ from vdisklab.cli.shell.options import (
     CampaignOption,
     DbOption,
     DiskOption,
-    Format,
-    FormatOption,
     HostsOption,
-    WhyOption,
+    Output,
+    takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -51,6 +50,7 @@ WeightsOption = Annotated[
 ]
 
 
+@takes_output()
 def recommend(
     need: NeedOption = None,
     unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
@@ -66,10 +66,10 @@ def recommend(
     ] = None,
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
-    why: WhyOption = False,
     disk: DiskOption = None,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Recommend a disk path from the measurements on this host, and say why.
 
@@ -88,17 +88,17 @@ def recommend(
       vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
     """
     if guests is not None:
-        _for_guests(guests, campaign, db, form, ignored=bool(need or unsafe or weights or hosts))
+        _for_guests(guests, campaign, db, output, ignored=bool(need or unsafe or weights or hosts))
         return
     needs = with_default(parse_needs(need), unsafe=unsafe)
     with open_results(db) as results:
         analysis = analysis_of(results, campaign, hosts, disk=disk)
         answer = answers.recommend(analysis, needs, weights)
-    print_answer(answer, view.tables(answer), form, Named.of(db, campaign), why=why)
+    print_answer(answer, view.tables(answer), output, Named.of(db, campaign))
 
 
 def _for_guests(
-    guests: int, campaign: list[str] | None, db: str | None, form: Format, *, ignored: bool
+    guests: int, campaign: list[str] | None, db: str | None, output: Output, *, ignored: bool
 ) -> None:
     """Prints the paths that carry this many guests, the one that carries most first."""
     if ignored or len(campaign or ()) > 1:
@@ -108,4 +108,4 @@ def _for_guests(
         )
     with open_results(db) as results:
         answer = carrying(stored_density(results, campaign[0] if campaign else None), guests)
-    print_answer(answer, density_tables(answer), form, why=True)
+    print_answer(answer, density_tables(answer), output)

@@ -6,9 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -25,7 +23,7 @@ from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Format, Output, takes_output
 from vdisklab.cli.shell.output import (
     analysed,
     print_overview,
@@ -48,12 +46,10 @@ PANEL = VerbPanel.MEASURE
 
 
 @takes_settings(RunRequest)
+@takes_output(Panel.OUTPUT)
 def run(
     request: RunRequest,
-    form: Annotated[
-        Format,
-        typer.Option("--format", help="How to print the answer.", rich_help_panel=Panel.OUTPUT),
-    ] = Format.TABLE,
+    output: Output,
 ) -> int:
     """Measure disk paths in random rounds until one is shown to be good enough, and rank them.
 
@@ -93,13 +89,13 @@ def run(
             else:
                 (campaign,) = campaigns
                 look = partial(_look, console=console, store=store, request=request)
-                search = make_search(request, look if form is Format.TABLE else None)
+                search = make_search(request, look if output.form is Format.TABLE else None)
                 one = measure(
                     store, campaign, progress, new=request.new, search=search, publish=publish
                 )
                 measured = (one,)
         _print_end(console, measured)
-        _print_answers(console, store, measured, request, form)
+        _print_answers(console, store, measured, request, output)
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
@@ -120,14 +116,14 @@ def _print_answers(
     store: Store,
     measured: Sequence[Measured],
     request: RunRequest,
-    form: Format,
+    output: Output,
 ) -> None:
     """Prints the numbers of several places side by side, or what a campaign has shown."""
     named = Named.of(request.db)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1:
         if campaigns and ONLY_MEASURE not in os.environ:
-            print_tables(answer_table(store, campaigns), form, named)
+            print_tables(answer_table(store, campaigns), output, named)
         return
     if not campaigns or (ONLY_MEASURE in os.environ and measured[0].race is None):
         return
@@ -144,16 +140,16 @@ def _print_answers(
         _say(console, () if race is None else race_sentences(race))
         return
     metric = DEFAULT_METRIC if one.race is None else one.race.metric
-    answer = print_overview(analysis, form, console, metric, named)
+    answer = print_overview(analysis, output, console, metric, named)
     if answer is None:
         return
     advised = None
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
     if has_paths and not request.here and metric == DEFAULT_METRIC:
         needs = (DURABLE,) if one.race is None else one.race.needs
-        advised = print_verdict(analysis, form, console, named, needs)
+        advised = print_verdict(analysis, output.form, console, named, needs)
     if race is not None:
-        if form is not Format.TABLE or advised is None or advised.race is None:
+        if output.form is not Format.TABLE or advised is None or advised.race is None:
             _say(console, race_sentences(race))
             _say(console, loss_sentences((race.best, *race.as_good), analysis.verdicts))
         _say(console, [race_effort(len(store.finished(campaigns[0])), race)])

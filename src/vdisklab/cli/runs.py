@@ -17,7 +17,7 @@ from vdisklab.actions.corrections import (
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.runs import answer_campaigns, answer_runs
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.options import DbOption, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -27,6 +27,7 @@ from vdisklab.views import runs as view
 PANEL = VerbPanel.STORED
 
 
+@takes_output()
 def runs(
     campaign: Annotated[
         str | None,
@@ -54,7 +55,8 @@ def runs(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """List the campaigns, or the runs of one; delete or rename results.
 
@@ -83,19 +85,19 @@ def runs(
             stored = find_stored(results, delete)
             agreed = yes or _agrees(stored)
             deleted = delete_stored(results, stored) if agreed else keep_stored(stored)
-            print_answer(deleted, view.correction_tables(deleted), form)
+            print_answer(deleted, view.correction_tables(deleted), output)
         elif rename is not None:
             name, new = rename
             renamed = rename_stored(results, find_stored(results, name), new)
-            print_answer(renamed, view.correction_tables(renamed), form)
+            print_answer(renamed, view.correction_tables(renamed), output)
         elif campaign is None:
             known = results.campaigns()
             campaigns = answer_campaigns(known, results.outlines([one.id for one in known]))
-            print_answer(campaigns, view.campaign_tables(campaigns), form, Named.of(db))
+            print_answer(campaigns, view.campaign_tables(campaigns), output, Named.of(db))
         else:
             chosen = results.campaign(campaign)
             answer = answer_runs(chosen, results.outlines([chosen.id]))
-            print_answer(answer, view.tables(answer), form, Named.of(db))
+            print_answer(answer, view.tables(answer), output, Named.of(db))
 
 
 def _agrees(stored: StoredResult) -> bool:

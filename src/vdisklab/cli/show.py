@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.show import answer_run
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import DbOption, Format, FormatOption
+from vdisklab.cli.shell.options import DbOption, Format, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
@@ -19,11 +20,13 @@ from vdisklab.views.show import tables
 PANEL = VerbPanel.STORED
 
 
+@takes_output()
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id or its first letters.")],
     raw: Annotated[bool, typer.Option("--raw", help="Add the programs' unchanged output.")] = False,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Show one run: requested and observed states, numbers, evidence, and the exact commands.
 
@@ -37,7 +40,7 @@ def show(
     """
     with open_results(db) as results:
         answer = answer_run(results.run(run), raw=raw)
-    print_answer(answer, tables(answer), form, Named.of(db), why=True)
-    if form is Format.TABLE:
+    print_answer(answer, tables(answer), replace(output, why=True, wide=True), Named.of(db))
+    if output.form is Format.TABLE:
         for one in answer.measurements if raw else ():
             sys.stdout.write(f"\n# {sanitise(one.name)}\n{sanitise(one.raw or '')}\n")

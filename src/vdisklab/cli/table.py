@@ -10,7 +10,7 @@ import typer
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, FormatOption, WhyOption
+from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
@@ -28,6 +28,7 @@ class Layout(StrEnum):
     BONNIE = "bonnie"
 
 
+@takes_output()
 def table(
     layout: Annotated[
         Layout,
@@ -38,9 +39,9 @@ def table(
         ),
     ] = Layout.MEASUREMENTS,
     campaign: CampaignOption = None,
-    why: WhyOption = False,
     db: DbOption = None,
-    form: FormatOption = Format.TABLE,
+    *,
+    output: Output,
 ) -> None:
     """Print the medians of a campaign as the articles and their programs lay them out.
 
@@ -59,10 +60,10 @@ def table(
     """
     with open_results(db) as results:
         answer = answer_table(results, campaign)
-    if form is not Format.TABLE or layout in {Layout.MEASUREMENTS, Layout.GRID}:
-        is_grid = form is Format.TABLE and layout is Layout.GRID
+    if output.form is not Format.TABLE or layout in {Layout.MEASUREMENTS, Layout.GRID}:
+        is_grid = output.form is Format.TABLE and layout is Layout.GRID
         tables = (view.grid if is_grid else view.tables)(answer)
-        print_answer(answer, tables, form, Named.of(db, campaign), why=why)
+        print_answer(answer, tables, output, Named.of(db, campaign))
         return
     texts = view.bonnie if layout is Layout.BONNIE else view.crystaldiskmark
     for text in texts(answer):

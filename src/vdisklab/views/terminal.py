@@ -1,87 +1,109 @@
-"""A table on a terminal: no word or number is ever cut, whatever the width.
+"""A table on a terminal: one line for each row, or all of it.
 
-Where a table does not fit, spare columns go first; then each row is stacked, a line for each
-column. Text wraps between words. A word longer than the line runs over it, as a command does, so
-that it can be copied.
+Where a row does not fit, spare columns go first; then long texts are shortened, and a last note
+says so. With `wide` nothing is left out at any width: texts wrap between words, and where that is
+not enough, each row is stacked, a line for each column. A word longer than the line runs over it,
+as a command does, so that it can be copied.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from vdisklab import numbers
 from vdisklab.sanitise import sanitise, sanitise_line
 from vdisklab.units import counted
-from vdisklab.views.layout import Column, Table
+from vdisklab.views.layout import NAMES, Column, Table
 
 _GAP = "  "
+_ELLIPSIS = "…"
 MOST_NOTE_LINES = 5
 """Maximum number of lines of notes below a table, unless all are asked for."""
+FEWEST = 8
+"""Minimum number of characters that is left of a text."""
 _NOTHING = ("", numbers.MISSING)
 
 
-def show(table: Table[Any], console: Console, more: str | None = None) -> None:
+def show(
+    table: Table[Any], console: Console, *, why: bool = False, wide: bool = False, verb: str = ""
+) -> None:
     """Prints the table, its notes and its verbatim lines.
 
-    Unless `more` is None, only the first notes are shown, and it says how to see the others.
+    Without `why`, only the first notes; without `wide`, one line for each row. The last notes say
+    how to see the rest: with options of `verb`, or of the command that runs if it is empty.
     """
-    lines = list(table_lines(table, console.width))
-    lines += map(Text, _note_lines(table, console.width, more))
+    width = console.width
+    shown = _Laid([], [])
+    if table.rows and table.columns:
+        shown = _wide(table, width) if wide else _narrow(table, width)
+    lines = [*_head(table, width), *shown.lines]
+    notes = [
+        wrap(f"* {sanitise_line(note)}", width)
+        for note in (*table.notes, *(column.note for column in shown.columns if column.note))
+    ]
+    room = itertools.accumulate(map(len, notes))
+    first = len(notes) if why else max(1, sum(count <= MOST_NOTE_LINES for count in room))
+    lines += map(Text, itertools.chain.from_iterable(notes[:first]))
+    option = f"`{verb} {{}}`".format if verb else str
+    if notes[first:]:
+        lines.append(Text(f"* {counted(len(notes[first:]), 'more note')}: {option('--why')}"))
+    if shown.left_out:
+        lines += map(Text, wrap(f"* {option('--wide')} shows {shown.left_out}.", width))
     if table.verbatim:
         lines += [*(Text(sanitise(command)) for command in table.verbatim), Text()]
     console.print(Text("\n").join(lines), soft_wrap=True)
 
 
-def _note_lines(table: Table[Any], width: int, more: str | None) -> Iterator[str]:
-    notes = [
-        wrap(f"* {sanitise_line(note)}", width)
-        for note in (*table.notes, *_column_notes(table, width))
-    ]
-    shown = len(notes)
-    if more is not None:
-        room = itertools.accumulate(map(len, notes))
-        shown = max(1, sum(lines <= MOST_NOTE_LINES for lines in room))
-    yield from itertools.chain.from_iterable(notes[:shown])
-    if notes[shown:]:
-        yield f"* {counted(len(notes[shown:]), 'more note')}: {more}"
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """The lines of a table's rows, the shown columns, and in words what is left out."""
+
+    lines: list[Text]
+    columns: list[Column[Any]]
+    left_out: str = ""
 
 
-def _column_notes(table: Table[Any], width: int) -> Iterator[str]:
-    """The notes of the columns that are shown."""
-    if table.rows and any(column.note for column in table.columns):
-        shown = [_Shown.of(column, table.rows) for column in table.columns]
-        yield from (
-            entry.column.note for entry in _fitting(shown, width) or shown if entry.column.note
-        )
-
-
-def table_lines(table: Table[Any], width: int) -> Iterator[Text]:
-    """Title, heading and rows for a terminal of `width` characters.
-
-    Without rows or columns there is only the title.
-    """
+def _head(table: Table[Any], width: int) -> Iterator[Text]:
     for line in wrap(sanitise(table.title), width):
         yield Text(line, style="bold")
     for sentence in table.intro:
         yield from map(Text, wrap(sanitise_line(sentence), width))
-    if not (table.rows and table.columns):
-        return
-    shown = [_Shown.of(column, table.rows) for column in table.columns]
-    fitting = _fitting(shown, width)
-    yield Text()
-    if fitting is None:
-        yield from _stacked(shown, len(table.rows), width)
-    else:
-        yield from _grid(fitting, width)
-    yield Text()
-    yield from map(Text, _left_out(shown, fitting or shown, width))
+
+
+def _narrow(table: Table[Any], width: int) -> _Laid:
+    """One line for each row: without spare columns and ends of texts that do not fit."""
+    every = [_Shown.of(column, table.rows).on_one_line() for column in table.columns]
+    left = _without_spare(every, width)
+    sizes = _sizes(left, width)
+    while _total(sizes) > width:
+        at = max(range(len(left)), key=lambda place: (bool(left[place].column.folds), sizes[place]))
+        if not left[at].column.folds or sizes[at] <= FEWEST:
+            break
+        sizes[at] -= 1
+    cut = [entry.cut(size) for entry, size in zip(left, sizes, strict=True)]
+    gone = [entry for entry in every if entry not in left and not entry.is_empty]
+    left_out = list(dict.fromkeys(entry.column.heading for entry in gone))
+    left_out += ["whole texts"] * any(
+        one.texts != all_of.texts for one, all_of in zip(cut, left, strict=True)
+    )
+    return _Laid(
+        [Text(), *_grid(cut, sizes), Text()], [entry.column for entry in left], ", ".join(left_out)
+    )
+
+
+def _wide(table: Table[Any], width: int) -> _Laid:
+    """All columns and whole texts: wrapped if that fits, else stacked."""
+    every = [_Shown.of(column, table.rows) for column in table.columns]
+    fits = _total(entry.least for entry in every) <= width
+    rows = _grid(every, _sizes(every, width)) if fits else _stacked(every, len(table.rows), width)
+    return _Laid([Text(), *rows, Text()], list(table.columns))
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -103,98 +125,120 @@ def wrap(text: str, width: int) -> list[str]:
 class _Shown:
     """A column with its texts. Widths are in characters of a terminal, where some take two.
 
-    `least` is the minimum width. Spare columns are dropped before a column gets narrower than
-    `comfortable`. `natural` is the width of its longest line.
+    `least` is the minimum width, `natural` the width of its longest line.
     """
 
     column: Column[Any]
     texts: list[str]
     styles: list[str]
     least: int
-    comfortable: int
     natural: int
 
     @classmethod
     def of(cls, column: Column[Any], rows: Sequence[Any]) -> _Shown:
         texts = [sanitise(column.show(row)).replace("\t", " ") for row in rows]
         styles = ["" if column.style is None else column.style(row) for row in rows]
-        widest = _widest(line for text in texts for line in text.split("\n"))
-        heading = _widest(column.title.split())
-        least = max(heading, widest)
-        if column.folds:
-            least = max(heading, _widest(word for text in texts for word in text.split()))
-        natural = max(widest, _widest(column.title.split("\n")))
-        return cls(column, texts, styles, least, max(least, min(widest, column.folds)), natural)
+        natural = _widest(line for text in (*texts, column.title) for line in text.split("\n"))
+        words = (word for text in texts for word in text.split())
+        least = max(_widest(column.title.split()), _widest(words) if column.folds else natural)
+        return cls(column, texts, styles, least, natural)
 
     @property
     def is_empty(self) -> bool:
         """True if no row has a value."""
         return all(text in _NOTHING for text in self.texts)
 
+    def on_one_line(self) -> _Shown:
+        """The column with each text on one line, which may be shortened to what `folds` allows."""
+        texts = [" ".join(text.split("\n")) for text in self.texts]
+        widest, title = _widest(texts), self.column.title
+        least = max(min(widest, self.column.folds or widest), _widest(title.split()))
+        return replace(
+            self, texts=texts, least=least, natural=max(widest, _widest(title.split("\n")))
+        )
+
+    def cut(self, width: int) -> _Shown:
+        """The column with texts that are longer than this shortened: names in the middle, in a
+        place that keeps them different, and sentences at their end."""
+        if self.natural <= width:
+            return self
+        ends = [(width - 1) // 2, *range(width - 1)] if self.column.folds == NAMES else [0]
+        tries = [[_shortened(text, width, end) for text in self.texts] for end in ends]
+        return replace(self, texts=max(tries, key=lambda texts: len(set(texts))))
+
     def lines(self, text: str, width: int) -> list[str]:
         """The lines of one cell."""
         return wrap(text, width) if self.column.folds else text.split("\n")
 
 
-def _widest(texts: Iterator[str] | Sequence[str]) -> int:
+def _shortened(text: str, width: int, end: int) -> str:
+    """A text in `width` columns of the terminal, `end` of them for its end."""
+    if cell_len(text) <= width:
+        return text
+    start = set_cell_size(text, width - end - 1).rstrip()
+    return f"{start}{_ELLIPSIS}{set_cell_size(text[::-1], end)[::-1].lstrip()}"
+
+
+def _widest(texts: Iterable[str]) -> int:
     return max(map(cell_len, set(texts)), default=0)
 
 
-def _fitting(shown: Sequence[_Shown], width: int) -> list[_Shown] | None:
-    """The columns that fit after dropping spare ones; None if the others alone do not fit.
+def _without_spare(shown: Sequence[_Shown], width: int) -> list[_Shown]:
+    """The columns that fit with whole names; if no choice of columns does, with shortened ones.
 
     An empty column goes first, then those with the highest `spare`, the rightmost before others.
     """
     left = list(shown)
-    while _total(left, lambda entry: entry.comfortable) > width:
-        spare = [place for place, entry in enumerate(left) if entry.column.spare]
-        if not spare:
+    for of in (_whole_name, lambda entry: entry.least):
+        left = list(shown)
+        while _total(map(of, left)) > width:
+            spare = [
+                (entry.is_empty, entry.column.spare, place)
+                for place, entry in enumerate(left)
+                if entry.column.spare
+            ]
+            if not spare:
+                break
+            del left[max(spare)[-1]]
+        else:
             break
-        del left[
-            max(spare, key=lambda place: (left[place].is_empty, left[place].column.spare, place))
-        ]
-    return left if _total(left, lambda entry: entry.least) <= width else None
+    return left
 
 
-def _left_out(shown: Sequence[_Shown], fitting: Sequence[_Shown], width: int) -> list[str]:
-    """A note on the columns that did not fit, unless they are empty."""
-    gone = [entry for entry in shown if entry not in fitting and not entry.is_empty]
-    if not gone:
-        return []
-    titles = dict.fromkeys(" ".join(entry.column.title.split()) for entry in gone)
-    return wrap(f"* In a wider terminal also: {', '.join(titles)}.", width)
+def _whole_name(shown: _Shown) -> int:
+    return shown.natural if shown.column.folds == NAMES else shown.least
 
 
-def _total(shown: Sequence[_Shown], width_of: Callable[[_Shown], int]) -> int:
+def _total(widths: Iterable[int]) -> int:
     """The width of a line, which begins with a space."""
-    return 1 + sum(map(width_of, shown)) + len(_GAP) * (len(shown) - 1)
+    every = list(widths)
+    return 1 + sum(every) + len(_GAP) * (len(every) - 1)
 
 
-def _grid(shown: Sequence[_Shown], width: int) -> Iterator[Text]:
+def _grid(shown: Sequence[_Shown], sizes: Sequence[int]) -> Iterator[Text]:
     """Heading, rule and rows, side by side."""
-    widths = _widths(shown, width)
     if any(entry.column.title for entry in shown):
-        titles = [wrap(entry.column.title, size) for entry, size in zip(shown, widths, strict=True)]
+        titles = [wrap(entry.column.title, size) for entry, size in zip(shown, sizes, strict=True)]
         deepest = max(map(len, titles))
         titles = [[""] * (deepest - len(lines)) + lines for lines in titles]
-        yield from _row(shown, widths, titles, ["bold"] * len(shown))
-        yield Text(" " + "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
+        yield from _row(shown, sizes, titles, ["bold"] * len(shown))
+        yield Text(" " + "─" * (_total(sizes) - 1))
     for place in range(len(shown[0].texts)):
         cells = [
-            entry.lines(entry.texts[place], size) for entry, size in zip(shown, widths, strict=True)
+            entry.lines(entry.texts[place], size) for entry, size in zip(shown, sizes, strict=True)
         ]
-        yield from _row(shown, widths, cells, [entry.styles[place] for entry in shown])
+        yield from _row(shown, sizes, cells, [entry.styles[place] for entry in shown])
 
 
-def _widths(shown: Sequence[_Shown], width: int) -> list[int]:
+def _sizes(shown: Sequence[_Shown], width: int) -> list[int]:
     """The width of each column: its minimum, plus a part of the rest where text lacks room."""
-    widths = [entry.least for entry in shown]
-    for _ in range(width - _total(shown, lambda entry: entry.least)):
-        lacking = [entry.natural - size for entry, size in zip(shown, widths, strict=True)]
+    sizes = [entry.least for entry in shown]
+    for _ in range(width - _total(sizes)):
+        lacking = [entry.natural - size for entry, size in zip(shown, sizes, strict=True)]
         if max(lacking) <= 0:
             break
-        widths[lacking.index(max(lacking))] += 1
-    return widths
+        sizes[lacking.index(max(lacking))] += 1
+    return sizes
 
 
 def _row(

@@ -12,7 +12,7 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.cli.shell.main import main
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Format, Output
 from vdisklab.cli.shell.output import analysed, print_overview, print_verdict
 from vdisklab.results.store import open_store
 from vdisklab.views.run import next_step
@@ -38,7 +38,7 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
     for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
         with open_store(database.url) as store:
             analysis = Analysis.of(store, [CAMPAIGN.id])
-            print_overview(analysis, Format.TABLE, console, metric)
+            print_overview(analysis, Output(Format.TABLE), console, metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out
 
 

@@ -153,7 +153,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def words_of(text: str) -> set[str]:
     """The words of an answer, without punctuation at their ends."""
-    text = re.sub(r"\* In a wider terminal also:[^*]*?\.(?=\s)", "", text)
+    text = re.sub(r"\* --wide shows [^*]*?\.(?=\s)", "", text)
     return {word.strip(".,;:()") for word in text.split() if not set(word) <= set("─█▏▎▍▌▋▊▉")}
 
 
@@ -196,12 +196,13 @@ def spellings(value: object) -> Iterator[str]:
 
 
 def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa: ANN401
-    """Checks an answer at each width against its widest form, and that against its JSON."""
+    """Checks an answer at each width against its widest form, and that against its JSON; and that
+    by default a row is one line."""
 
-    def printed(width: int) -> str:
+    def printed(width: int, *, wide: bool = True) -> str:
         sink = io.StringIO()
         for table in tables:
-            show(table, Console(file=sink, width=width))
+            show(table, Console(file=sink, width=width), why=True, wide=wide)
         return sink.getvalue()
 
     for table in tables:
@@ -221,6 +222,17 @@ def require_whole(tables: Sequence[Table[Any]], document: Any) -> None:  # noqa:
             assert cell_len(line) <= width or len(line.split()) <= 3, line
         for name in names:
             assert set(name.split()) <= words_of(text), f"{name} is gone at {width}"
+    rows = sum(len(table.rows) for table in tables)
+    for width in WIDTHS[1:]:
+        text = printed(width, wide=False)
+        shown = rows_of(text).splitlines()
+        assert all(cell_len(line) <= width for line in shown), max(shown, key=cell_len)
+        below = [
+            line
+            for part in text.split(" ──")[1:]
+            for line in part.split("\n\n")[0].splitlines()[1:]
+        ]
+        assert len(below) <= rows, below
 
 
 def names_in(document: Any) -> set[str]:  # noqa: ANN401

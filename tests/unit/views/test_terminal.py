@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,7 @@ from rich.console import Console
 
 from vdisklab.documents import as_csv
 from vdisklab.sanitise import sanitise, sanitise_line
-from vdisklab.views.layout import (
-    Column,
-    Table,
-)
+from vdisklab.views.layout import NAMES, WORDS, Column, Table
 from vdisklab.views.terminal import show, wrap
 
 
@@ -65,9 +63,9 @@ def test_harmless_text_survives_csv(outside: str) -> None:
     assert rows[1] == ["x" + outside]
 
 
-def printed(table: Table[Any], width: int = 80) -> str:
+def printed(table: Table[Any], width: int = 80, *, wide: bool = False) -> str:
     sink = io.StringIO()
-    show(table, Console(file=sink, width=width, markup=True))
+    show(table, Console(file=sink, width=width, markup=True), wide=wide)
     return sink.getvalue()
 
 
@@ -85,27 +83,65 @@ def test_spare_columns_go_first_and_are_named() -> None:
     )
     table = Table("t", columns, ["raw/none"], ("a note",))
     assert "empty" in printed(table, 80)
-    assert "* In a wider terminal also: first." in printed(table, 48)
+    assert "* --wide shows first." in printed(table, 48)
     assert "goes later" in printed(table, 48)
-    assert "* In a wider terminal also: later,\nfirst." in printed(table, 34)
+    assert "* --wide shows later, first." in printed(table, 34)
     for width in (34, 48, 80):
         assert "1" * 20 in printed(table, width)
         assert "* a note" in printed(table, width)
+        assert {"goes later", "goes first"} <= set(
+            re.findall(r"goes \w+", printed(table, width, wide=True))
+        )
+
+
+NAMES_OF_DISKS = st.lists(
+    st.text(st.sampled_from("ab/:=磁"), min_size=1, max_size=60),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+
+
+@given(NAMES_OF_DISKS, st.text(st.sampled_from("ab c"), max_size=90), st.integers(40, 100))
+def test_a_row_is_one_line_and_names_stay_different(
+    names: list[str], sentence: str, width: int
+) -> None:
+    columns = (
+        Column[str]("disk", str, folds=NAMES),
+        Column[str]("n", lambda _: "12", right=True, spare=1),
+        Column[str]("why", lambda _: sentence, folds=WORDS),
+    )
+    table = Table("t", columns, names)
+    _, _, *lines = printed(table, width).split("\n\n")[1].splitlines()
+    assert len(lines) == len(names)
+    assert len({line.split("  ")[0] for line in lines}) == len(names)
+    assert all(cell_len(line) <= width for line in lines)
+    whole = printed(table, width, wide=True)
+    assert all(name in whole for name in names)
+    assert set(sentence.split()) <= set(whole.split())
+
+
+def test_shortened_texts_are_said() -> None:
+    columns = (Column[str]("why", str, folds=WORDS),)
+    assert "* --wide shows whole texts." in printed(Table("t", columns, ["word " * 20]), 60)
+    assert "--wide" not in printed(Table("t", columns, ["word"]), 60)
+    assert printed(Table("t", columns, ["word " * 20]), 60, wide=True).count("word") == 20
 
 
 def test_rows_are_stacked_where_even_the_name_does_not_fit() -> None:
     name = "ext4/qcow2:cluster_size=64k/writeback/virtio:iothread=on"
     columns = (
-        Column[str]("path", str, folds=20),
+        Column[str]("path", str, folds=NAMES),
         Column[str]("95 %\ninterval", lambda _: "1.10–1.30"),
         Column[str]("spare", lambda _: "a spare column", spare=1),
         Column[str]("blank", lambda _: "", spare=1),
     )
     others = " 95 % interval  1.10–1.30\n spare          a spare column\n\n"
-    assert printed(Table("t", columns, [name, "raw"]), 60) == (
+    assert printed(Table("t", columns, [name, "raw"]), 60, wide=True) == (
         f"t\n\n path           {name}\n{others} path           raw\n{others}"
     )
     assert f" {name}  1.10–1.30\n" in printed(Table("t", columns, [name]), 70)
+    assert "…" in printed(Table("t", columns, [name]), 60)
 
 
 def test_wide_characters_take_two_columns() -> None:

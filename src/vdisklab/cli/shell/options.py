@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from vdisklab.cli.shell.campaign_options import setting_option
 from vdisklab.path.durability import HostDisk
+from vdisklab.plan.settings import Panel
+
+_Status = TypeVar("_Status")
 
 
 class Format(StrEnum):
@@ -19,12 +25,61 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How to print an answer."""
+
+    form: Format = Format.TABLE
+    why: bool = False
+    """All notes, not only the first."""
+    wide: bool = False
+    """All columns and whole texts, on several lines where they do not fit."""
+
+
+_OUTPUT_OPTIONS = {
+    "why": (bool, "--why", "Show all notes below the table, not only the first ones."),
+    "wide": (
+        bool,
+        "--wide",
+        "Show all columns and whole texts; a row that does not fit takes several lines.",
+    ),
+    "form": (Format, "--format", "How to print the answer."),
+}
+
+
+def takes_output(
+    panel: Panel | None = None,
+) -> Callable[[Callable[..., _Status]], Callable[..., _Status]]:
+    """Gives a verb with a parameter `output` the options of `Output`, in this panel of its help."""
+
+    def decorate(function: Callable[..., _Status]) -> Callable[..., _Status]:
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(Output(), name),
+                annotation=Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel)],
+            )
+            for name, (kind, flag, text) in _OUTPUT_OPTIONS.items()
+        ]
+
+        def verb(*request: object, **values: Any) -> _Status:  # noqa: ANN401 - typer's values
+            output = Output(**{name: values.pop(name) for name in _OUTPUT_OPTIONS})
+            return function(*request, **values, output=output)
+
+        verb.__name__, verb.__doc__ = function.__name__, function.__doc__
+        kept = [parameter for parameter in own if parameter.name != "output"]
+        signature = inspect.Signature([*kept, *options])
+        verb.__signature__ = signature  # type: ignore[attr-defined] # typer reads options off it
+        verb.__annotations__ = {}
+        return verb
+
+    return decorate
+
+
 DbOption = Annotated[str | None, setting_option("db")]
 DiskOption = Annotated[HostDisk | None, setting_option("disk")]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the answer.")]
-WhyOption = Annotated[
-    bool, typer.Option("--why", help="Show all notes below the table, not only the first ones.")
-]
 CampaignOption = Annotated[
     list[str] | None,
     typer.Option(

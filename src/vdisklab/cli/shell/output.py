@@ -18,7 +18,7 @@ from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
-from vdisklab.cli.shell.options import Format
+from vdisklab.cli.shell.options import Format, Output
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError
@@ -37,18 +37,17 @@ PIPE_WIDTH = 120
 def print_answer(
     answer: Answer,
     tables: Iterable[Table[Any]],
-    form: Format,
+    output: Output,
     named: Named = NOTHING_NAMED,
     *,
-    why: bool = False,
-    more: str = "--why",
+    verb: str = "",
 ) -> None:
     """Prints an answer as tables, as JSON or as CSV; its commands repeat what the user named.
 
-    With `why` all notes are shown below a table, else the first lines, and `more` says how to see
-    the others. In CSV, tables with equal columns share one heading; an empty line separates other
-    tables.
+    `verb` is the command that shows the same with --why and --wide; empty for the present one. In
+    CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
+    form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
         print(as_json(document(answer, tuple(said)), named))
@@ -64,7 +63,7 @@ def print_answer(
     else:
         screen = console()
         for table in tables:
-            show(_complete(table, named), screen, more=None if why else more)
+            show(_complete(table, named), screen, why=output.why, wide=output.wide, verb=verb)
 
 
 def csv_of(table: Table[Any]) -> str:
@@ -89,9 +88,9 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
     )
 
 
-def print_tables(answer: TableAnswer, form: Format, named: Named = NOTHING_NAMED) -> None:
+def print_tables(answer: TableAnswer, output: Output, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
-    print_answer(answer, table.tables(answer), form, named, more="`vdisklab table --why`")
+    print_answer(answer, table.tables(answer), output, named, verb="vdisklab table")
 
 
 def analysed(
@@ -121,7 +120,7 @@ def analysed(
 
 def print_overview(
     analysis: Analysis,
-    form: Format,
+    output: Output,
     messages: Console,
     metric: str = DEFAULT_METRIC,
     named: Named = NOTHING_NAMED,
@@ -136,9 +135,9 @@ def print_overview(
         _say_why(messages, error, named)
         return None
     if isinstance(answer, TableAnswer):
-        print_tables(answer, form, named)
+        print_tables(answer, output, named)
     else:
-        print_answer(answer, rank.tables(answer), form, named, more="`vdisklab rank --why`")
+        print_answer(answer, rank.tables(answer), output, named, verb="vdisklab rank")
     return answer
 
 
