@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from vdisklab.errors import EXIT_INTERRUPTED
 
 
 def main() -> int:
-    """Runs one verb; returns the exit status. Ctrl-C during loading prints no traceback either."""
-    try:
-        # It loads numpy, SQLAlchemy and more, which takes a second or two.
-        from vdisklab.cli.shell.main import main as run_verb  # noqa: PLC0415
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    """Runs one verb; returns the exit status. Ctrl-C during loading ends the program at once."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Nothing is open yet, and a library that is half loaded may print a traceback.
+        signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
+    # It loads numpy, SQLAlchemy and more, which takes a second or two.
+    from vdisklab.cli.shell.main import main as run_verb  # noqa: PLC0415
+
     return run_verb()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,16 +16,18 @@ from vdisklab.results.exchange import LARGEST
 
 _STDIN = "-"
 _AT_ONCE = 1 << 20
+_COPIES = "vdisklab-import-"
 
 
 @contextmanager
 def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
     """The files of these names; `-` is standard input, kept in a temporary file meanwhile.
 
-    So is what the shell's `<( )` passes, because its name is only a number. Raises PlanError for a
-    name that is not a readable file.
+    So is what the shell's `<( )` passes, because its name is only a number. Copies that killed
+    imports of this user left are removed. Raises PlanError for a name that is not a readable file.
     """
-    with tempfile.TemporaryDirectory(prefix="vdisklab-import-") as directory:
+    _remove_left_copies()
+    with tempfile.TemporaryDirectory(prefix=f"{_COPIES}{os.getpid()}-") as directory:
         copies: dict[Path, str] = {}
 
         def file(name: str) -> Path:
@@ -45,6 +49,13 @@ def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
             for copy, shown in copies.items():
                 message = message.replace(str(copy), shown)
             raise type(error)(message, hint=error.hint) from error
+
+
+def _remove_left_copies() -> None:
+    for left in Path(tempfile.gettempdir()).glob(f"{_COPIES}[0-9]*-*"):
+        pid = left.name.removeprefix(_COPIES).partition("-")[0]
+        if left.lstat().st_uid == os.geteuid() and not Path("/proc", pid).exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _file(name: str) -> Path:

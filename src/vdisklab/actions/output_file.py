@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -25,13 +26,19 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
     """A binary stream to `path`, which may be closed early; `-` is standard output.
 
     A regular file or a new name is replaced atomically when the context ends without an error,
-    behind any symbolic link. A FIFO or a device is written to as it is. Raises HostError.
+    behind any symbolic link. A FIFO or a device is written to as it is. Raises HostError, also for
+    another user's link or pipe in a directory that all may write to, such as /tmp.
     """
     try:
         if path == STDOUT:
             sys.stdout.flush()
             with open(1, "wb", closefd=False) as stream:
                 yield stream
+        elif _anothers(path):
+            raise HostError(
+                f"{path} belongs to another user, in a directory that everybody may write to",
+                hint="name another file, or remove that one",
+            )
         elif path.exists() and not path.is_file():
             with path.open("wb") as stream:
                 yield stream
@@ -46,6 +53,19 @@ def output_file(path: Path) -> Iterator[IO[bytes]]:
             f"{name} cannot be written: {error.strerror or error}",
             hint=_FULL if error.errno in _NO_ROOM else _NOT_WRITABLE,
         ) from error
+
+
+def _anothers(path: Path) -> bool:
+    """True for a link or pipe that another user may have left as a trap (proc_sys_fs(5),
+    protected_symlinks and protected_fifos, which not every system has turned on).
+    """
+    if path.is_file() and not path.is_symlink():
+        return False
+    with suppress(FileNotFoundError):
+        own, above = path.lstat(), path.parent.stat()
+        trusted = (os.geteuid(), above.st_uid)
+        return bool(above.st_mode & stat.S_ISVTX) and own.st_uid not in trusted
+    return False
 
 
 def empty_file(path: Path) -> None:

@@ -29,6 +29,7 @@ from vdisklab.plan.matrix import (
     judge_paths,
     not_booted,
     not_shared,
+    not_together,
     require_only_boots,
     require_possible,
     too_small,
@@ -201,6 +202,7 @@ class Draft:
         for rule in (
             partial(not_booted, self.profile),
             partial(uses_no_files, self.profile),
+            partial(not_together, float(_set(settings.ramp))),
             partial(too_small, self.profile, _set(settings.size_bytes)),
         ):
             matrix = drop(matrix, rule)

@@ -238,6 +238,16 @@ _LEAST_SIZES: Mapping[str, int] = {GuestFsKind.XFS: 300 * MIB, GuestFsKind.BTRFS
 """The least sizes that mkfs.xfs and mkfs.btrfs accept (xfsprogs 6.1, btrfs-progs 6.2)."""
 
 
+def not_together(ramp: float, path: DiskPath) -> Impossible | None:
+    """Why several guests cannot be measured at once: they start within the ramp; else None."""
+    if ramp > 0 or (path.attachment.guests or 1) < 2:
+        return None
+    return Impossible(
+        f"guests={path.attachment.guests} start one after another in the ramp, and --ramp is 0",
+        "leave out --ramp, or write --ramp 0.5",
+    )
+
+
 def too_small(profile: Profile, size: int, path: DiskPath) -> Impossible | None:
     """Why a disk of `size` bytes is too small for the measurements' file systems; else None."""
     if not path.gives_disk:

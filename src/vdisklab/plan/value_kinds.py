@@ -96,8 +96,13 @@ def _each(parse: Callable[[Any], Any]) -> Callable[[list[Any]], tuple[Any, ...]]
     return lambda values: tuple(map(parse, values))
 
 
-def _path(text: str) -> Path:
-    return Path(text)  # pydantic does not accept the class itself as a function
+def _path(text: str | Path) -> Path:
+    """Raises PlanError for a name that a ledger, QEMU's options or a message cannot hold."""
+    if not str(text).isprintable():
+        raise PlanError(
+            f"{str(text)!r} is a name with a control character", hint="rename it, or use another"
+        )
+    return Path(text)
 
 
 def several(
@@ -165,8 +170,8 @@ RATE = ValueKind(
     "a rate",
     "such as 500iops",
 )
-FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path)
-FILES = several(Path, Path)
+FILE = ValueKind(Annotated[_NonEmpty, AfterValidator(_path)], Path, _path)
+FILES = several(_path, Path)
 INPUT_FILE = replace(FILE, input_file=True)
 NAME_OR_FILE = replace(TEXT, input_file=True)
 

@@ -87,3 +87,21 @@ def test_emptying_opens_no_pipe(tmp_path: Path) -> None:
     for name in ("old", "new"):
         empty_file(tmp_path / name)
         assert (tmp_path / name).read_bytes() == b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_another_user_left_in_a_shared_directory_is_refused(tmp_path: Path, kind: str) -> None:
+    shared, mine = tmp_path / "tmp", tmp_path / "mine"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    mine.write_text("kept")
+    trap = shared / "report.html"
+    if kind == "link":
+        trap.symlink_to(mine)
+    else:
+        os.mkfifo(trap)
+    os.chown(trap, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(HostError, match="belongs to another user"):
+        _write(trap)
+    assert mine.read_text() == "kept"

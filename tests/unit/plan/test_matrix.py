@@ -10,7 +10,7 @@ from vdisklab.path.disk_path import PathSyntaxError, parse_path
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits, infeasible
-from vdisklab.plan.matrix import Matrix, expand_matrix
+from vdisklab.plan.matrix import Matrix, expand_matrix, not_together
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.plan.settings import Request
 
@@ -223,3 +223,12 @@ def test_a_boot_stands_alone() -> None:
     mixed = Profile("m", "", (*BOOT.measurements, FIO))
     with pytest.raises(PlanError, match="'read' would overwrite"):
         build_plan(Request(paths=("raw/none",)), Capabilities(), mixed)
+
+
+def test_several_guests_need_a_ramp_in_which_they_start() -> None:
+    several = parse_path("raw/none/virtio:guests=2")
+    assert not_together(0.5, several) is None
+    assert not_together(0.0, parse_path("raw/none/virtio:guests=1")) is None
+    verdict = not_together(0.0, several)
+    assert verdict is not None
+    assert verdict.instead == "leave out --ramp, or write --ramp 0.5"

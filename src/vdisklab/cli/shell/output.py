@@ -182,7 +182,8 @@ def print_verdict(
 
 def console() -> Console:
     """Standard output, as wide as the terminal; markup in text is printed literally."""
-    width = None
-    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
-        width = PIPE_WIDTH
+    columns = os.environ.get("COLUMNS", "")
+    # rich takes 0 for a width, at which it prints nothing.
+    known = sys.stdout.isatty() or (columns.isdigit() and int(columns) > 0)
+    width = None if known else PIPE_WIDTH
     return Console(width=width, highlight=False, markup=False, emoji=False)
