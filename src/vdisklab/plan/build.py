@@ -195,14 +195,17 @@ class Draft:
         matrix = judge_paths(self.paths, _set(settings.page_cache), capabilities, self.backing)
         matrix = drop(matrix, lambda path: too_many_queues(path, self.guest.cpus))
         require_only_boots(self.profile)
-        for rule in (partial(not_booted, self.profile), partial(not_shared, self.profile)):
+        for rule in (
+            partial(not_booted, self.profile),
+            partial(not_shared, self.profile),
+            partial(not_together, float(_set(settings.ramp))),
+        ):
             matrix = drop(matrix, rule)
         matrix = drop(matrix, self._not_aged)
         baseline, matrix = self._with_baseline(matrix, capabilities)
         for rule in (
             partial(not_booted, self.profile),
             partial(uses_no_files, self.profile),
-            partial(not_together, float(_set(settings.ramp))),
             partial(too_small, self.profile, _set(settings.size_bytes)),
         ):
             matrix = drop(matrix, rule)
