@@ -107,6 +107,21 @@ def test_an_encrypted_raw_image_stays_one(tmp_path: Path) -> None:
     assert read.image.encrypted
 
 
+def test_what_header_and_configuration_say_alike_is_said_once(tmp_path: Path) -> None:
+    image, key = tmp_path / "a.qcow2", tmp_path / "key"
+    key.write_text("secret")
+    secret = (
+        "--object",
+        f"secret,id=k,file={key}",
+        "-o",
+        "encrypt.format=luks,encrypt.key-secret=k",
+    )
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *secret, image, str(SIZE))
+    stated = parse_path("qcow2:encrypt=luks:backing=2/none")
+    (read,) = read_contexts([ConfiguredDisk("d", "vda", str(image), stated)])
+    assert str(read.image) == "qcow2:backing=2:encrypt=luks:preallocation=off"
+
+
 @pytest.mark.parametrize("platform", ["qemu", "proxmox"])
 @pytest.mark.parametrize(
     "path",

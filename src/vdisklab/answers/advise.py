@@ -4,37 +4,30 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from vdisklab.actions.planning import load_profile
-from vdisklab.analysis.candidates import candidates, ratio_of, to_use
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, one_of
-from vdisklab.analysis.rank_intervals import rank as rank_cells
-from vdisklab.analysis.score import Scored, add_scores
+from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
-    DiskGroup,
+    DiskRow,
+    MeasuredPaths,
     default_path,
-    looks_alike,
+    is_alike,
+    limits_of,
+    measured_form,
     number_of,
-    parsed_path,
-    paths_to_measure,
-    shown_better,
-    unlikeness,
+    place_of,
+    problem_of,
+    read_contexts,
 )
-from vdisklab.answers.loading import (
-    Loaded,
-    baseline_of,
-    choose_campaigns,
-    load_chosen,
-    stored_verdicts,
-)
+from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import as_race, can_race, race_outcome
 from vdisklab.documents import HIDDEN, Answer
@@ -51,13 +44,7 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
-from vdisklab.platforms.configured_disk import (
-    AioConflict,
-    CannotWork,
-    FlushesDropped,
-    LimitsBeyondPath,
-    OtherFormat,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, risks
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
@@ -67,27 +54,29 @@ from vdisklab.results.store import Store
 class DiskAction(StrEnum):
     """What to do about a disk."""
 
-    KEEP = "keep"
     CHANGE = "change"
-    MEASURE = "measure"
-    CANNOT = "cannot be measured"
+    KEEP = "keep"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class DiskAdvice:
-    """Disks with one path on one file system, and what to do about them."""
+class DiskAdvice(DiskRow):
+    """One disk, and what to do about it.
 
-    group: DiskGroup
-    action: DiskAction
+    Its path is the one that is measured: on the disk's own file system, the image allocated.
+    """
+
+    action: DiskAction = DiskAction.UNKNOWN
     reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
+    measurable: Annotated[bool, "true if a measurement here would answer"] = False
+    directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
     campaign: str | None = None
     to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
     other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
     gain: Annotated[Ratio | None, "of `other` to the present path"] = None
     for_safety: Annotated[bool, "true if the present path loses flushed data"] = False
-    now: Annotated[Durability | None, "what a power cut does to the present path"] = None
-    then: Annotated[Durability | None, "and to `to`"] = None
-    changes: Annotated[tuple[Change, ...], "the lines for each disk, in their order"] = ()
+    then: Annotated[Durability | None, "what a power cut does to `to`"] = None
+    change: Annotated[Change | None, "the line to paste"] = None
     rebuilt: Annotated[
         DiskPath | None, "a better path that needs a conversion or a guest's driver"
     ] = None
@@ -100,14 +89,14 @@ class DiskAdvice:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMeasurement:
-    """A campaign that answers for some groups, each by a race of its own paths."""
+    """A campaign that answers for some disks, each by a race of its own paths."""
 
     request: Annotated[Request, HIDDEN]
     race: Annotated[RaceTerms | None, HIDDEN]
     command: str
     seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
     seconds: Annotated[float, "estimate of the most"]
-    groups: Annotated[int, "number of groups that it answers for"]
+    paths: Annotated[int, "number of disks' paths that it answers for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,73 +105,83 @@ class AdviceAnswer(Answer):
 
     FORMAT = "vdisklab.advise/2"
 
-    advice: tuple[DiskAdvice, ...]
+    disks: tuple[DiskAdvice, ...]
     planned: Annotated[tuple[PlannedMeasurement, ...], "for the groups that were not measured"]
-    unplaced: Annotated[int, "groups of images that are not on this host"] = 0
+    unplaced: Annotated[int, "paths of images that are not on this host"] = 0
     notes: Annotated[tuple[str, ...], "what could not be read"] = ()
     caveats: Caveats = field(default_factory=lambda: caveats_of(()))
 
 
-def advise_groups(
+def advise_disks(
     results: Store | None,
     host: Host,
-    groups: Sequence[DiskGroup],
+    disks: Sequence[ConfiguredDisk],
     request: Request,
     campaigns: Sequence[str] | None = None,
+    *,
+    machine: str,
 ) -> AdviceAnswer:
-    """The answer for each group from stored campaigns, and the plan for those without one.
+    """The answer for each disk from stored campaigns, and the plan for those without one.
 
     An answer from fewer rounds than `request` asks for, or of a race without a decision, is planned
     too: more continue its campaign.
-    `request` has the options of the campaigns to measure, and names no paths. Without `campaigns`
-    each group takes the newest campaign of this machine that measured it.
+    `request` has the options of the campaigns to measure, and names no paths; its directory is the
+    place to measure for all. Without `campaigns` each disk takes the newest campaign of this
+    machine that measured its path. `machine` is this host's architecture as uname(2) names it.
     """
     desk = _Desk(results, host, campaigns, request.disk or HostDisk.VOLATILE)
-    advice = tuple(desk.advise(group) for group in groups)
-    own = {str(group.path) for group in groups}
-    open_groups = [
-        entry.group
-        for entry in advice
-        if entry.action is DiskAction.MEASURE
-        or (entry.to is not None and entry.gain is None)
-        or entry.elsewhere is not None
-        or desk.is_unfinished(entry, request, own)
+    rows = [
+        desk.row(disk, context, machine, request.directory)
+        for disk, context in zip(disks, read_contexts(disks), strict=True)
     ]
-    planned = tuple(_plans(open_groups, request))
-    order = (DiskAction.CHANGE, DiskAction.KEEP, DiskAction.MEASURE, DiskAction.CANNOT)
+    order = list(DiskAction)
+    own = {str(row.path) for row in rows}
+    still_open = [
+        row
+        for row in rows
+        if row.measurable
+        and (
+            row.action is DiskAction.UNKNOWN
+            or (row.to is not None and row.gain is None)
+            or row.elsewhere is not None
+            or desk.is_unfinished(row, request, own)
+        )
+    ]
     return AdviceAnswer(
-        tuple(sorted(advice, key=lambda entry: order.index(entry.action))),
-        planned,
-        sum(group.directory is None for group in open_groups),
+        tuple(sorted(rows, key=lambda row: order.index(row.action))),
+        tuple(_plans(still_open, request)),
+        len({(row.disk.platform, row.path) for row in still_open if row.directory is None}),
         caveats=desk.caveats,
     )
 
 
-def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMeasurement]:
-    """One campaign for each file system."""
-    by_place: dict[int | None, list[DiskGroup]] = {}
-    for group in groups:
-        if group.directory is not None:
-            by_place.setdefault(number_of(group.directory), []).append(group)
+def _plans(rows: Iterable[DiskAdvice], request: Request) -> Iterator[PlannedMeasurement]:
+    """One campaign for each file system and stack: what cannot be built must not stop the rest."""
+    by_place: dict[object, dict[DiskPath, DiskAdvice]] = {}
+    for row in rows:
+        if row.directory is not None and row.path is not None:
+            stack = (number_of(row.directory), row.path.layers)
+            by_place.setdefault(stack, {}).setdefault(row.path, row)
     for together in by_place.values():
-        paths = dict.fromkeys(path for group in together for path in paths_to_measure(group))
-        place = together[0].directory
+        own = next(iter(together))
+        place = together[own].directory
         in_memory = place is not None and lies_in_memory(place)
+        paths = dict.fromkeys(str(path) for row in together.values() for path in _wanted(row))
         full = replace(
             request,
-            paths=tuple(map(str, paths)),
-            baseline=str(together[0].path),  # the host's own speed would answer nothing here
+            paths=tuple(paths),
+            baseline=str(own),  # the host's own speed would answer nothing here
             directory=place,
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)
         plan = build_plan(full, Capabilities(), profile)
-        own = tuple(tuple(map(str, paths_to_measure(group))) for group in together)
-        terms = RaceTerms(groups=own if len(own) > 1 else ())
+        groups = tuple(tuple(map(str, _wanted(row))) for row in together.values())
+        terms = RaceTerms(groups=groups if len(groups) > 1 else ())
         races = request.rounds is None and can_race(plan, terms)
         answer = answer_plan(as_race(plan, terms) if races else plan)
         # one race of all paths would decide for one group only
-        alone = full if len(own) == 1 or request.rounds else replace(full, rounds=plan.rounds)
+        alone = full if len(groups) == 1 or request.rounds else replace(full, rounds=plan.rounds)
         yield PlannedMeasurement(
             full,
             terms if races else None,
@@ -193,8 +192,27 @@ def _plans(groups: Iterable[DiskGroup], request: Request) -> Iterator[PlannedMea
         )
 
 
+def _wanted(row: DiskAdvice) -> Iterator[DiskPath]:
+    """The disk's path, the adjacent paths that it can have, and the default of its platform."""
+    if row.path is not None:
+        yield row.path
+        for other in _adjacent(row.disk, row.path):
+            if not same_image_and_bus(row.path, other) or can_change(row.disk, other):
+                yield other
+        yield from filter(None, [default_path(row.disk.platform, row.path)])
+
+
+def _adjacent(disk: ConfiguredDisk, path: DiskPath) -> tuple[DiskPath, ...]:
+    return adjacent_paths(path, dialect_of(disk.platform).aio_of)
+
+
+def _settings(disk: ConfiguredDisk, path: DiskPath) -> Iterator[DiskPath]:
+    """The adjacent paths that differ in settings alone."""
+    return (other for other in _adjacent(disk, path) if same_image_and_bus(path, other))
+
+
 class _Desk:
-    """Answers for groups, with each campaign loaded once."""
+    """Answers for disks, with each campaign analysed once, and one answer for all disks alike."""
 
     def __init__(
         self,
@@ -204,7 +222,8 @@ class _Desk:
         disk: HostDisk,
     ) -> None:
         self._results = results
-        self._loaded: dict[str, tuple[Loaded, Scored]] = {}
+        self._measured: dict[str, MeasuredPaths] = {}
+        self._answers: dict[object, DiskAdvice] = {}
         self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
@@ -223,39 +242,61 @@ class _Desk:
     @property
     def caveats(self) -> Caveats:
         """Caveats of all campaigns that were used."""
-        return caveats_of(
-            tuple(outline for loaded, _ in self._loaded.values() for outline in loaded.outlines)
-        )
+        used = (measured.analysis.loaded.outlines for measured in self._measured.values())
+        return caveats_of(tuple(outline for outlines in used for outline in outlines))
 
-    def advise(self, group: DiskGroup) -> DiskAdvice:
-        """The answer for one group."""
-        if group.path is None:
-            return DiskAdvice(group, DiskAction.CANNOT, group.problem or "it has no disk path")
-        now = durability(group.path, self._verdicts)
-        if group.problem is not None:
-            safe = _made_safe(group, group.path, now)
-            changes = _is_unsafe(group) and safe.action is DiskAction.CHANGE
-            return safe if changes else DiskAdvice(group, DiskAction.CANNOT, group.problem)
-        unmeasured = _no_measurement_decides(group, group.path, now)
-        if unmeasured is not None:
-            return unmeasured
+    def row(
+        self, disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None
+    ) -> DiskAdvice:
+        """The answer for one disk."""
+        path = None if disk.path is None else measured_form(disk, disk.path, context)
+        found = risks(disk, context)
+        problem = problem_of(disk, path, found, machine)
+        now = None if path is None or disk.read_only else durability(path, self._verdicts)
+        place = directory or place_of(disk)
+        row = DiskAdvice(disk, path, found, None, None, now, reason=problem or "", directory=place)
+        settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
+        alike = (path, number_of(place), problem, settings, any(risk.blocks for risk in found))
+        if alike not in self._answers:
+            self._answers[alike] = self._advise(row)
+        answer = self._answers[alike]
+        change = None if answer.to is None else change_of(disk, answer.to)
+        return replace(answer, disk=disk, risks=found, change=change, directory=place)
+
+    def _advise(self, row: DiskAdvice) -> DiskAdvice:
+        """What rules say of a disk, then what was measured; the row's reason is its problem."""
+        disk, path, now = row.disk, row.path, row.power_cut
+        if path is None or now is None:
+            action = DiskAction.CHANGE if disk.drops_flushes else DiskAction.UNKNOWN
+            keep = replace(row, action=DiskAction.KEEP, reason="it is read-only, and loses nothing")
+            other = replace(row, action=action, for_safety=disk.drops_flushes)
+            return keep if disk.read_only else other
+        unsafe = not now.kind.acceptable and not any(risk.blocks for risk in row.risks)
+        safe = _made_safe(row, path) if unsafe else None
+        limits = limits_of(disk, path)
+        refusal = row.reason or (None if disk.limits else _no_line(disk, path))
+        if safe is not None and (refusal or disk.limits):
+            return safe
+        if refusal or disk.limits:
+            return replace(row, reason=refusal) if refusal else _limited(row, limits)
         reason = "none of its paths has been measured on this host"
-        for campaign in self._candidates(group):
-            answer = self._answer(group, group.path, campaign, now)
-            if answer.action is not DiskAction.MEASURE:
-                return replace(answer, elsewhere=_elsewhere(group, campaign))
+        row = replace(row, measurable=True)
+        for campaign in self._candidates(path, row.directory):
+            answer = self._answer(row, path, campaign)
+            if answer.action is not DiskAction.UNKNOWN:
+                return replace(answer, elsewhere=_elsewhere(row.directory, campaign))
             reason = answer.reason
-        if not now.kind.acceptable:
-            return _made_safe(group, group.path, now)
-        return DiskAdvice(group, DiskAction.MEASURE, reason, now=now)
+        if limits and not unsafe:
+            return replace(_limited(row, limits), measurable=False)
+        reason = _LOSES if unsafe else reason
+        return replace(row, reason=reason) if safe is None else replace(safe, measurable=True)
 
-    def is_unfinished(self, entry: DiskAdvice, request: Request, own: set[str]) -> bool:
+    def is_unfinished(self, row: DiskAdvice, request: Request, own: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
         Its baseline is the path of a disk, one of `own`.
         """
-        stored = (one for one in self._campaigns if one.id == entry.campaign)
-        campaign = next(stored, None)
+        campaign = next((one for one in self._campaigns if one.id == row.campaign), None)
         if campaign is None or self._results is None:
             return False
         plan = campaign.plan
@@ -267,136 +308,133 @@ class _Desk:
         terms = RaceTerms.of(plan)
         if terms is None:
             return False
-        paths = tuple(map(str, paths_to_measure(entry.group))) if terms.groups else ()
-        race = race_outcome(self._loaded[campaign.id][0], terms, self._verdicts, paths)
+        paths = tuple(map(str, _wanted(row))) if terms.groups else ()
+        loaded = self._measured[campaign.id].analysis.loaded
+        race = race_outcome(loaded, terms, self._verdicts, paths)
         return race is not None and not race.decided and race.rounds < race.most_rounds
 
-    def _candidates(self, group: DiskGroup) -> Iterator[Campaign]:
-        """Campaigns with the group's path, those on its own file system first, then by age."""
+    def _candidates(self, path: DiskPath, directory: Path | None) -> Iterator[Campaign]:
+        """Campaigns with such a path, those on its own file system first, then by age."""
 
         def is_elsewhere(campaign: Campaign) -> bool:
-            return group.directory is None or _elsewhere(group, campaign) is not None
+            return directory is None or _elsewhere(directory, campaign) is not None
 
         for campaign in sorted(self._campaigns, key=is_elsewhere):
-            names = {cell.name for cell in campaign.cells}
-            if any(
-                looks_alike(group, path) for path in map(parsed_path, names) if path is not None
-            ):
+            paths = (cell.path for cell in campaign.cells)
+            if any(other is not None and is_alike(path, other) for other in paths):
                 yield campaign
 
-    def _scored(self, campaign: Campaign) -> Scored:
+    def _paths_of(self, campaign: Campaign) -> MeasuredPaths:
         assert self._results is not None  # noqa: S101 - a campaign comes from the results
-        if campaign.id not in self._loaded:
+        if campaign.id not in self._measured:
             loaded = load_chosen(self._results, (campaign,))
-            scored = add_scores(loaded.observations, baseline_of(loaded)[0])
-            self._loaded[campaign.id] = loaded, scored
-        return self._loaded[campaign.id][1]
+            self._measured[campaign.id] = MeasuredPaths(Analysis(self._results, loaded))
+        return self._measured[campaign.id]
 
-    def _answer(
-        self, group: DiskGroup, path: DiskPath, campaign: Campaign, now: Durability
-    ) -> DiskAdvice:
+    def _answer(self, row: DiskAdvice, path: DiskPath, campaign: Campaign) -> DiskAdvice:
+        """What a campaign says of a disk; unknown if it compares too little."""
         try:
-            scored = self._scored(campaign)
+            measured = self._paths_of(campaign)
         except PlanError as error:
-            return DiskAdvice(group, DiskAction.MEASURE, str(error))
-        observations, score = scored.observations, scored.overall
-        cells = candidates(observations.cells)
-        alike = [cell for cell in cells if looks_alike(group, cells[cell])]
-        if not alike or score is None or score not in observations.used:
-            return DiskAdvice(group, DiskAction.MEASURE, "its measurements have no score")
-        own = min(alike, key=lambda cell: (unlikeness(path, cells[cell]), cell))
-        safe = {
-            cell: other
-            for cell, other in cells.items()
-            if cell != own
-            and other.layers == cells[own].layers
-            and meets(other, DURABLE, self._verdicts)
-            and (now.flush_free <= durability(other, self._verdicts).flush_free)
-        }
-        usable = {
-            cell: _adapted(path, other)
-            for cell, other in safe.items()
-            if same_image_and_bus(cells[own], other)
-            and can_change(group.disks[0], _adapted(path, other))
-        }
-        comparison = _Comparison(observations, score, own)
-        if not comparison.ranked([own, *usable]):
+            return replace(row, reason=str(error))
+        cells, own = measured.cells, measured.closest(path)
+        scored = measured.score in measured.analysis.observations.used
+        if own is None or not scored or not is_alike(path, cells[own]):
+            return replace(row, reason="its measurements have no score")
+        safe, usable = self._eligible(row.disk, path, own, cells)
+        ranked = {one.cell for one in measured.ranking((own, *usable)).rows}
+        if own not in ranked or len(ranked) < 2:
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
-            return DiskAdvice(group, DiskAction.MEASURE, few)
-        unsafe = not now.kind.acceptable
-        chosen = comparison.winner(usable) if unsafe else comparison.better(usable)
+            return replace(row, reason=few)
+        standing = measured.standing(path, own, usable, (own, *usable))
+        unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
+        chosen = measured.winner(usable) if unsafe else standing.better
         if unsafe and chosen is None:
-            return _made_safe(group, path, now)
-        best = chosen or comparison.highest(usable)
-        rebuilt = comparison.better(
-            [cell for cell in safe if cell not in usable and not _is_empty(cell)]
+            return row
+        best = chosen or measured.highest(usable)
+        rebuilt = measured.better(
+            own, [cell for cell in safe if cell not in usable and not _is_empty(cell)]
         )
-        if rebuilt is not None and chosen is not None and not comparison.beats(rebuilt, chosen):
+        if rebuilt is not None and chosen is not None and not measured.beats(rebuilt, chosen):
             rebuilt = None
-        gain = None if best is None else comparison.ratio(best)
+        gain = None if best is None else measured.ratio(best, own)
         if gain is not None and chosen is None:
             gain = one_of(gain, math.comb(len(usable) + 1, 2))  # pairs with the disk's own cell
         to = None if chosen is None else usable[chosen]
-        default = default_path(group)
-        default_cell = next((cell for cell in cells if cells[cell] == default), None)
-        return DiskAdvice(
-            group,
-            DiskAction.KEEP if to is None else DiskAction.CHANGE,
+        default = default_path(row.disk.platform, path)
+        usual = next((cell for cell in cells if cells[cell] == default), None)
+        return replace(
+            row,
+            standing=standing,
+            action=DiskAction.KEEP if to is None else DiskAction.CHANGE,
             campaign=campaign.id,
             to=to,
             other=None if best is None else usable[best],
             gain=gain,
             for_safety=unsafe and to is not None,
-            now=now,
             then=None if to is None else durability(to, self._verdicts),
-            changes=() if to is None else tuple(change_of(disk, to) for disk in group.disks),
             rebuilt=None if rebuilt is None else cells[rebuilt],
-            over_rebuilt=None if rebuilt is None else comparison.ratio(rebuilt),
+            over_rebuilt=None if rebuilt is None else measured.ratio(rebuilt, own),
             over_default=None
-            if default_cell in (None, chosen or own)
-            else ratio_of(observations, score, chosen or own, default_cell),
+            if usual is None or usual == (chosen or own)
+            else measured.ratio(chosen or own, usual),
         )
 
+    def _eligible(
+        self,
+        disk: ConfiguredDisk,
+        path: DiskPath,
+        own: MeasuredCell,
+        cells: Mapping[MeasuredCell, DiskPath],
+    ) -> tuple[list[MeasuredCell], dict[MeasuredCell, DiskPath]]:
+        """The cells on the disk's own stack that are as safe, and those that one line leads to,
+        with the disk's path as it is then."""
+        flush_free = durability(path, self._verdicts).flush_free
+        safe = [
+            cell
+            for cell, other in cells.items()
+            if cell != own
+            and other.layers == cells[own].layers
+            and meets(other, DURABLE, self._verdicts)
+            and flush_free <= durability(other, self._verdicts).flush_free
+        ]
+        adapted = {
+            cell: replace(path, cache=cells[cell].cache, attachment=cells[cell].attachment)
+            for cell in safe
+            if same_image_and_bus(cells[own], cells[cell])
+        }
+        return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
 
-def _elsewhere(group: DiskGroup, campaign: Campaign) -> Path | None:
-    """The directory of a campaign on another file system than the group's images."""
+
+def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:
+    """The directory of a campaign on another file system than a disk's own."""
     directory = Path(str(campaign.plan.get("directory", "")))
-    measured = number_of(directory)
-    own = number_of(group.directory)
-    return None if None in (measured, own) or measured == own else directory
+    places = {number_of(directory), number_of(own)}
+    return None if None in places or len(places) == 1 else directory
 
 
-def _no_measurement_decides(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice | None:
-    """The answer for a disk that cannot be changed, or has limits that no measured path has."""
-    limits = next((risk for risk in group.risks if isinstance(risk, LimitsBeyondPath)), None)
-    reason = _no_line(group, path) or (None if limits is None else limits.clause)
-    if limits is not None and not now.kind.acceptable:
-        safe = _made_safe(group, path, now)
-        if safe.action is DiskAction.CHANGE:
-            return safe
-    return None if reason is None else DiskAdvice(group, DiskAction.CANNOT, reason, now=now)
+def _limited(row: DiskAdvice, limits: Sequence[str]) -> DiskAdvice:
+    """The advice for a disk with limits that no measured path has."""
+    said = f"its speed is not comparable ({', '.join(limits)})"
+    if row.power_cut is not None and row.power_cut.kind.acceptable:
+        return replace(row, action=DiskAction.KEEP, reason=f"safe; {said}")
+    return replace(row, reason=f"{_LOSES}; {said}")
 
 
-def _no_line(group: DiskGroup, path: DiskPath) -> str | None:
+def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
     """Why no setting can be changed in one line, so that no measurement would decide anything."""
-    refusal = None
-    for other in adjacent_paths(path, dialect_of(group.platform).aio_of):
-        if same_image_and_bus(path, other):
-            try:
-                change_of(group.disks[0], other)
-            except PlanError as error:
-                refusal = f"{error}: {error.hint}"
-            else:
-                return None
+    refusal = ""
+    for other in _settings(disk, path):
+        try:
+            change_of(disk, other)
+        except PlanError as error:
+            refusal = f"{error}: {error.hint}"
+        else:
+            return ""
     return refusal
 
 
-def _is_unsafe(group: DiskGroup) -> bool:
-    """True for disks that drop flushes, and whose settings are otherwise understood."""
-    odd = (AioConflict, CannotWork, OtherFormat)
-    return any(isinstance(risk, FlushesDropped) for risk in group.risks) and not any(
-        isinstance(risk, odd) for risk in group.risks
-    )
+_LOSES = "it loses flushed data, and no single setting makes it safe"
 
 
 def _is_empty(cell: MeasuredCell) -> bool:
@@ -404,83 +442,25 @@ def _is_empty(cell: MeasuredCell) -> bool:
     return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
 
 
-def _made_safe(group: DiskGroup, path: DiskPath, now: Durability) -> DiskAdvice:
-    """The advice for disks that lose flushed data: the first setting that keeps it.
-
-    What it costs was not measured. MEASURE if no single line makes them safe.
-    """
-    for other in adjacent_paths(path, dialect_of(group.platform).aio_of):
-        usable = same_image_and_bus(path, other) and can_change(group.disks[0], other)
-        if usable and meets(other, DURABLE, CrashVerdicts(disk=now.disk)):
-            return DiskAdvice(
-                group,
-                DiskAction.CHANGE,
-                "what safety costs was not measured",
-                to=other,
-                for_safety=True,
-                now=now,
-                then=durability(other, CrashVerdicts(disk=now.disk)),
-                changes=tuple(change_of(disk, other) for disk in group.disks),
-            )
-    return DiskAdvice(
-        group,
-        DiskAction.MEASURE,
-        "it loses flushed data, and no single setting makes it safe",
-        now=now,
+def _made_safe(row: DiskAdvice, path: DiskPath) -> DiskAdvice | None:
+    """The advice for disks that lose flushed data: the first setting that keeps it; None if no
+    single line makes them safe. What it costs was not measured."""
+    rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
+    usable = (
+        other
+        for other in _settings(row.disk, path)
+        if can_change(row.disk, other) and meets(other, DURABLE, rules)
     )
-
-
-def _adapted(path: DiskPath, measured: DiskPath) -> DiskPath:
-    """The disk's path with the settings of a measured one, but its own image and layers."""
-    return replace(path, cache=measured.cache, attachment=measured.attachment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Comparisons of measured cells with the disk's own, by the overall score."""
-
-    observations: Observations
-    score: MeasureKey
-    own: MeasuredCell
-
-    def ranked(self, cells: Sequence[MeasuredCell]) -> bool:
-        """True if the own cell and at least one other have enough rounds for a rank."""
-        rows = rank_cells(narrowed(self.observations, cells), self.score).rows
-        return len(rows) > 1 and any(row.cell == self.own for row in rows)
-
-    def winner(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
-        """The best of these cells, or the one to use of those that may be the best."""
-        ranking = rank_cells(narrowed(self.observations, list(cells)), self.score)
-        return to_use(ranking) or next((row.cell for row in ranking.rows), None)
-
-    def highest(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
-        """The one with the highest score, whether or not it is shown to be better."""
-        rows = rank_cells(narrowed(self.observations, list(cells)), self.score).rows
-        return next((row.cell for row in rows), None)
-
-    def better(self, cells: Collection[MeasuredCell]) -> MeasuredCell | None:
-        """The one to use of these cells if it is shown to be better than the own one.
-
-        The ranking has both, so that the error rate holds for all comparisons together.
-        """
-        if not cells:
-            return None
-        ranking = rank_cells(narrowed(self.observations, [self.own, *cells]), self.score)
-        return shown_better(self.own, ranking, cells, self.winner(cells))
-
-    def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
-        """True if the interval of the ratio of two cells lies above 1."""
-        ratio = ratio_of(self.observations, self.score, cell, other)
-        return ratio.low is not None and ratio.low > 1
-
-    def ratio(self, cell: MeasuredCell) -> Ratio:
-        """How many times as good a cell is as the own one."""
-        return ratio_of(self.observations, self.score, cell, self.own)
-
-
-def disks_by_action(advice: Iterable[DiskAdvice]) -> Mapping[DiskAction, int]:
-    """The number of disks by action."""
-    counts = dict.fromkeys(DiskAction, 0)
-    for entry in advice:
-        counts[entry.action] += len(entry.group.disks)
-    return counts
+    to = next(usable, None)
+    return (
+        None
+        if to is None
+        else replace(
+            row,
+            action=DiskAction.CHANGE,
+            reason="what safety costs was not measured",
+            to=to,
+            for_safety=True,
+            then=durability(to, rules),
+        )
+    )

@@ -13,13 +13,19 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from vdisklab.analysis.candidates import candidates, ratio_of, to_use
+from vdisklab.analysis.observations import MeasureKey, narrowed
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking
-from vdisklab.errors import PlanError
+from vdisklab.analysis.rank_intervals import rank as rank_cells
+from vdisklab.analysis.score import Score
+from vdisklab.analysis.summary import Summary
+from vdisklab.answers.analysis import Analysis
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.facts import read_text
 from vdisklab.host.mounts import (
@@ -29,28 +35,20 @@ from vdisklab.host.mounts import (
     is_visible_file,
     mount_of,
 )
-from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
+from vdisklab.path.durability import Durability
 from vdisklab.path.needs import distance, other_format
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import (
-    ImageFormat,
-    LayerKind,
-)
+from vdisklab.path.segments import BUS_OPTIONS, ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
-    AioConflict,
-    CannotWork,
     ConfiguredDisk,
     DiskContext,
-    OtherFormat,
     Risk,
-    risks,
 )
 from vdisklab.platforms.drive_arguments import names_device
-from vdisklab.platforms.registry import dialect_of
 from vdisklab.powercut.image_reader import (
     HEAD,
     BadImageError,
@@ -128,21 +126,25 @@ def _image(
 ) -> tuple[int | None, Image | None]:
     """Virtual size in bytes and format options; None if they cannot be read.
 
-    `length` and `allocated` are those of the file, in bytes.
+    What the configuration says of a chain, a data file or encryption holds, too. `length` and
+    `allocated` are those of the file, in bytes.
     """
-    form = ImageFormat.RAW if configured is None else configured.format
+    configured = configured or Image(ImageFormat.RAW)
+    form, known = configured.format, dict(configured.options)
     if form is ImageFormat.RAW:
-        thin = _thin(allocated < length)
-        return length, Image(form, (*(() if configured is None else configured.options), *thin))
+        return length, Image(form, tuple((known | _thin(allocated < length)).items()))
     try:
         with source.open("rb") as file:
             head = file.read(HEAD)
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
-            known = () if configured is None else configured.options
             depth, lowest = _chain(header, source)
-            thin = _thin(not header.compression and _is_thin(lowest, header))
-            return header.size, Image(form, (*known, *thin, ("backing", depth), *_options(header)))
+            found = {
+                **_thin(not header.compression and _is_thin(lowest, header)),
+                **_options(header),
+                "backing": max(depth, configured.backing),
+            }
+            return header.size, Image(form, tuple((known | found).items()))
         offset, unit = _SIZES[form]
         return struct.unpack_from("<Q", head, offset)[0] * unit, None
     except (OSError, BadImageError, KeyError, struct.error):
@@ -173,91 +175,31 @@ def _is_thin(lowest: Path, header: Qcow2Header) -> bool:
     return not is_visible_file(data) or data.stat().st_blocks * 512 < header.size
 
 
-def _thin(is_thin: bool) -> tuple[tuple[str, OptionValue], ...]:
-    return (("preallocation", "off"),) if is_thin else ()
+def _thin(is_thin: bool) -> dict[str, OptionValue]:
+    return {"preallocation": "off"} if is_thin else {}
 
 
-def _options(header: Qcow2Header) -> tuple[tuple[str, OptionValue], ...]:
+def _options(header: Qcow2Header) -> dict[str, OptionValue]:
     """The options of a qcow2 image with this header."""
     bitmaps = header.extensions.bitmaps
-    return (
-        ("cluster_size", header.cluster),
-        ("compat", "1.1" if header.version == 3 else "0.10"),
-        ("lazy_refcounts", header.lazy_refcounts),
-        ("data_file", ("raw" if header.raw_data else "on") if header.external_data else "off"),
-        ("extended_l2", header.extended_l2),
-        ("compression", "zstd" if header.compression else "off"),
-        ("snapshots", min(header.snapshots, _MOST_SNAPSHOTS)),
-        ("encrypt", "luks" if header.is_luks else "off"),
-        ("bitmaps", 0 if bitmaps is None else min(bitmaps.count, _MOST_SNAPSHOTS)),
-    )
+    return {
+        "cluster_size": header.cluster,
+        "compat": "1.1" if header.version == 3 else "0.10",
+        "lazy_refcounts": header.lazy_refcounts,
+        "data_file": ("raw" if header.raw_data else "on") if header.external_data else "off",
+        "extended_l2": header.extended_l2,
+        "compression": "zstd" if header.compression else "off",
+        "snapshots": min(header.snapshots, _MOST_SNAPSHOTS),
+        "encrypt": "luks" if header.is_luks else "off",
+        "bitmaps": 0 if bitmaps is None else min(bitmaps.count, _MOST_SNAPSHOTS),
+    }
 
 
 _MACHINES = {"amd64": "x86_64", "i686": "x86_64"}
 """Architectures that a host of another name runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiskGroup:
-    """Disks with one path on one file system.
-
-    `directory` is None if only the user knows a place.
-    """
-
-    disks: tuple[ConfiguredDisk, ...]
-    path: Annotated[DiskPath | None, "as it is measured; null if no disk path can express them"]
-    directory: Annotated[Path | None, "where they can be measured; null if not on this host"] = None
-    problem: Annotated[str | None, "why the path cannot be measured here"] = None
-    risks: tuple[Risk, ...] = ()
-
-    @property
-    def platform(self) -> Platform:
-        """The platform that runs the group's guests."""
-        return self.disks[0].platform
-
-
-_SHARE = "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
-_READ_ONLY = (
-    "it is read-only, and vdisklab measures with writes: keep it, no power cut loses its data"
-)
-
-
-def group_disks(
-    disks: Sequence[ConfiguredDisk], machine: str, directory: Path | None = None
-) -> tuple[DiskGroup, ...]:
-    """The disks grouped by path and file system, the largest groups first.
-
-    `machine` is this host's architecture as uname(2) names it. A named `directory` is the place to
-    measure for all.
-    """
-    groups: dict[tuple[object, ...], list[DiskGroup]] = {}
-    for disk, context in zip(disks, read_contexts(disks), strict=True):
-        group = _group_of(disk, context, machine, directory)
-        place = number_of(group.directory)
-        key = (disk.platform, group.path, place, group.problem, disk.limits)
-        groups.setdefault(key, []).append(group)
-    together = (
-        replace(alike[0], disks=tuple(group.disks[0] for group in alike))
-        for alike in groups.values()
-    )
-    return tuple(sorted(together, key=lambda group: -len(group.disks)))
-
-
-def _group_of(
-    disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None
-) -> DiskGroup:
-    disk_risks = risks(disk, context)
-    path = None if disk.path is None else _measured_form(disk, disk.path, context)
-    problem = (
-        disk.problem
-        or (_READ_ONLY if disk.read_only else None)
-        or (_SHARE if disk.path is not None and disk.path.shares_directory else None)
-        or _problem(disk, path, disk_risks, machine)
-    )
-    return DiskGroup((disk,), path, directory or _place(disk), problem, disk_risks)
-
-
-def _measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
+def measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
     """The path as it is measured: the image allocated, with the options that its header shows."""
     image = path.image
     if image is not None and context.image is not None and context.image.format is image.format:
@@ -285,35 +227,30 @@ def _device_layers(source: str | None) -> tuple[Layer, ...]:
     return (Layer(kind, options),)
 
 
-def _problem(
+def problem_of(
     disk: ConfiguredDisk, path: DiskPath | None, disk_risks: Iterable[Risk], machine: str
 ) -> str | None:
-    """Why a disk cannot be measured here, as a clause; None if it can."""
+    """Why a disk cannot be measured here, as a clause; None if it can.
+
+    `machine` is this host's architecture as uname(2) names it.
+    """
     arch = disk.architecture
+    blocking = next((risk for risk in disk_risks if risk.blocks), None)
+    if disk.problem is not None or path is None:
+        return disk.problem or "it has no disk path"
+    if path.shares_directory:
+        return "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
     if arch is not None and _MACHINES.get(arch, arch) != _MACHINES.get(machine, machine):
         return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
-    for risk in disk_risks:
-        match risk:
-            case OtherFormat():
-                return risk.clause
-            case AioConflict(cache):
-                return (
-                    f"QEMU does not start with io=native and cache mode {cache}: use cache none, "
-                    "or io threads"
-                )
-            case CannotWork(reason, instead):
-                return f"it cannot work: {reason}; {instead}"
-            case _:
-                pass
-    if path is not None and path.image is None and not path.layers:
+    if blocking is None and path.image is None and not path.layers:
         return (
             "it is a block device whose layers are not known: measure it on a spare device of the "
             f"same kind, `vdisklab run {path} --on DEVICE`"
         )
-    return None
+    return None if blocking is None else blocking.clause
 
 
-def _place(disk: ConfiguredDisk) -> Path | None:
+def place_of(disk: ConfiguredDisk) -> Path | None:
     """The directory of a disk's image; None if the image is not on this host."""
     if disk.source is None or not disk.source.startswith("/") or names_device(disk.source):
         return None
@@ -329,45 +266,67 @@ def number_of(directory: Path | None) -> int | None:
         return None
 
 
-def paths_to_measure(group: DiskGroup) -> tuple[DiskPath, ...]:
-    """The group's path, the adjacent paths, and the default of its platform."""
-    if group.path is None:
-        return ()
-    default = default_path(group)
-    others = adjacent_paths(group.path, dialect_of(group.platform).aio_of)
-    return tuple(dict.fromkeys((group.path, *others, *(() if default is None else (default,)))))
-
-
-def default_path(group: DiskGroup) -> DiskPath | None:
-    """The platform's default on the group's host layers."""
-    disk = group.platform.new_guest
-    if disk is None or group.path is None:
+def default_path(platform: Platform, path: DiskPath) -> DiskPath | None:
+    """The platform's default on a disk's host layers."""
+    if platform.new_guest is None:
         return None
-    path = parse_path(disk.path)
-    if not group.path.layers:
-        return path
-    return replace(path, layers=group.path.layers, image=None)
+    usual = parse_path(platform.new_guest.path)
+    return replace(usual, layers=path.layers, image=None) if path.layers else usual
 
 
-def parsed_path(name: str) -> DiskPath | None:
-    """The path of a stored name; None if it is none."""
-    try:
-        return parse_path(name)
-    except PlanError:
-        return None
-
-
-def looks_alike(group: DiskGroup, measured: DiskPath) -> bool:
-    """True for a measured path with the group's guest side and the group's host layers."""
-    path = group.path
-    if path is None or measured.on_host or measured.guest_side != path.guest_side:
-        return False
-    return measured.layers == path.layers or (
-        not path.layers and all(layer.kind.facts.holds_files for layer in measured.layers[-1:])
+def limits_of(disk: ConfiguredDisk, path: DiskPath) -> tuple[str, ...]:
+    """The limits on a disk's speed: those that a path cannot express, then its path's own."""
+    schema = BUS_OPTIONS[path.attachment.bus]
+    return disk.limits + tuple(
+        f"{name}={schema[name].format(value)}"
+        for name, value in path.attachment.options
+        if name.startswith(("throttle_", "cgroup_"))
     )
 
 
-def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, int]:
+def is_alike(path: DiskPath, measured: DiskPath) -> bool:
+    """True if a measured path has all that costs a disk of this path speed or safety.
+
+    An image in use is allocated where it matters, so how it was allocated does not count. Unknown
+    layers of a file may be any plain file system.
+    """
+    layers = {path.layers, measured.layers} - {()}
+    plain = all(
+        layer.kind.facts.holds_files and not layer.options for stack in layers for layer in stack
+    )
+    return (
+        not measured.on_host
+        and measured.guest_side == path.guest_side
+        and _lasting(measured.image) == _lasting(path.image)
+        and (path.layers == measured.layers or (len(layers) < 2 and plain))
+    )
+
+
+def _lasting(image: Image | None) -> Options:
+    """The options of an image that matter for as long as it is used."""
+    options = () if image is None else image.options
+    return tuple(one for one in options if one[0] not in ("preallocation", "overlay"))
+
+
+def differences(path: DiskPath, measured: DiskPath) -> Iterator[str]:
+    """What a disk of this path has, and what the measured one has instead: `backing=1, not 0`."""
+    if path.layers != measured.layers:
+        own, other = path.stack or "unknown", measured.stack or "those of the work directory"
+        yield f"host layers {own}, not {other}"
+    if path.cache is not measured.cache:
+        yield f"cache mode {path.cache}, not {measured.cache}"
+    for one, two in ((path.image, measured.image), (path.attachment, measured.attachment)):
+        names = ["no format" if part is None else part.name for part in (one, two)]
+        if names[0] != names[1]:
+            yield f"{names[0]}, not {names[1]}"
+        elif one is not None and two is not None:
+            for name in dict(one.options) | dict(two.options):
+                own_word, other_word = one.word(name), two.word(name)
+                if own_word != other_word:
+                    yield f"{name}={own_word}, not {other_word}"
+
+
+def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, bool, int]:
     """Orders measured paths by how little they differ from a path, the guest's side first.
 
     Then comes the format: a device and a raw image hold the same bytes, and qcow2 costs more than
@@ -375,24 +334,128 @@ def unlikeness(path: DiskPath, measured: DiskPath) -> tuple[bool, bool, bool, in
     """
     return (
         measured != path,
+        not is_alike(path, measured),
         measured.guest_side != path.guest_side,
         other_format(path, measured),
         distance(path, measured),
     )
 
 
-def shown_better(
-    cell: MeasuredCell,
-    ranking: Ranking,
-    eligible: Collection[MeasuredCell],
-    best: MeasuredCell | None,
-) -> MeasuredCell | None:
-    """The eligible cell that is shown to be better: `best` if it is, else the first in the ranking;
-    None if none is."""
-    rows = {row.cell: row for row in ranking.rows}
-    if cell not in rows:
-        return None
-    better = [
-        row.cell for row in ranking.rows if row.cell in eligible and row.worst < rows[cell].best
+@dataclass(frozen=True, slots=True)
+class DiskStanding:
+    """A measured path that stands for a disk: its score, and its rank among `cells` ranked cells.
+
+    `better` keeps flushed data and may be chosen for the disk; without one, no such cell is shown
+    to be better.
+    """
+
+    cell: Annotated[MeasuredCell, "the measured cell that is compared with the disk"]
+    exact: Annotated[bool, "true if the disk's path itself was measured"]
+    differs: Annotated[tuple[str, ...], "what the disk has otherwise: `backing=1, not 0`"]
+    measure: Annotated[MeasureKey, "what `score` and ranks are of"]
+    score: Summary | None
+    best: Annotated[int | None, "its rank, from `best` to `worst`"]
+    worst: int | None
+    cells: Annotated[int, "number of ranked cells"]
+    better: Annotated[MeasuredCell | None, "the cell worth changing to"] = None
+    gain: Annotated[Ratio | None, "the ratio of `better` to it"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRow:
+    """One disk of an existing guest, as it is configured and as it was measured on this machine."""
+
+    disk: ConfiguredDisk
+    path: Annotated[DiskPath | None, "null if no disk path can express the disk"]
+    risks: Annotated[tuple[Risk, ...], "most serious first"]
+    standing: Annotated[DiskStanding | None, "null when no path with the same options was measured"]
+    nearest: Annotated[
+        DiskStanding | None,
+        "without `standing`, the measured path that differs least; not its speed",
     ]
-    return best if best in better else next(iter(better), None)
+    power_cut: Annotated[Durability | None, "null for a read-only disk"]
+
+
+class MeasuredPaths:
+    """The measured cells that a guest could use, compared with existing disks by the score."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.cells = candidates(analysis.loaded.observations.cells)
+        self.score = analysis.scored.overall or Score.OVERALL.key
+        self._rankings: dict[tuple[MeasuredCell, ...], Ranking] = {}
+
+    def ranking(self, cells: Iterable[MeasuredCell]) -> Ranking:
+        """These cells ranked by the score; their comparisons have one error rate together."""
+        chosen = tuple(cells)
+        if chosen not in self._rankings:
+            grid = narrowed(self.analysis.observations, chosen)
+            self._rankings[chosen] = rank_cells(grid, self.score)
+        return self._rankings[chosen]
+
+    def winner(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
+        """The one to use of these cells, else the one with the highest score."""
+        cells = tuple(cells)
+        return to_use(self.ranking(cells)) or self.highest(cells)
+
+    def ratio(self, cell: MeasuredCell, other: MeasuredCell) -> Ratio:
+        """How many times as good a cell is as another."""
+        return ratio_of(self.analysis.observations, self.score, cell, other)
+
+    def better(
+        self,
+        own: MeasuredCell,
+        eligible: Collection[MeasuredCell],
+        among: Iterable[MeasuredCell] | None = None,
+    ) -> MeasuredCell | None:
+        """The eligible cell to use that is shown to be better, in a ranking of the cells `among`.
+
+        Without `among` that ranking has the own cell and the eligible ones.
+        """
+        ranking = self.ranking((own, *eligible) if among is None else among)
+        row = next((row for row in ranking.rows if row.cell == own), None)
+        if row is None:
+            return None
+        above = [one.cell for one in ranking.rows if one.cell in eligible and one.worst < row.best]
+        best = self.winner(eligible) if above else None
+        return best if best in above else next(iter(above), None)
+
+    def highest(self, cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
+        """The one with the highest score, whether or not it is shown to be better."""
+        return next((row.cell for row in self.ranking(cells).rows), None)
+
+    def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
+        """True if the interval of the ratio of two cells lies above 1."""
+        low = self.ratio(cell, other).low
+        return low is not None and low > 1
+
+    def closest(self, path: DiskPath) -> MeasuredCell | None:
+        """The cell whose path differs least; None without cells."""
+        return min(
+            self.cells, key=lambda cell: (unlikeness(path, self.cells[cell]), cell), default=None
+        )
+
+    def standing(
+        self,
+        path: DiskPath,
+        own: MeasuredCell,
+        eligible: Collection[MeasuredCell],
+        among: Iterable[MeasuredCell],
+    ) -> DiskStanding:
+        """The score of the own cell, its rank among some cells, and what is better."""
+        ranking = self.ranking(among)
+        row = next((row for row in ranking.rows if row.cell == own), None)
+        alike = is_alike(path, self.cells[own])
+        better = self.better(own, eligible, among) if alike else None
+        return DiskStanding(
+            own,
+            self.cells[own] == path,
+            tuple(differences(path, self.cells[own])),
+            self.score,
+            self.analysis.summaries(self.score).get(own),
+            None if row is None else row.best,
+            None if row is None else row.worst,
+            len(ranking.rows),
+            better,
+            None if better is None else self.ratio(better, own),
+        )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,7 @@ from rich.console import Console
 
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
-from vdisklab.answers.advise import AdviceAnswer, advise_groups
-from vdisklab.answers.disks import group_disks
+from vdisklab.answers.advise import AdviceAnswer, advise_disks
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
@@ -103,14 +103,21 @@ def advise(
     named = guests or ()
     sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
     request = request if request.profile else merge(SHORT, request)
-    groups = group_disks(sources.disks, platform.machine(), request.directory)
+    asked = partial(
+        advise_disks,
+        host=host,
+        disks=sources.disks,
+        request=request,
+        campaigns=campaign,
+        machine=platform.machine(),
+    )
     status, notes = 0, list(sources.notes)
     with ExitStack() as stack:
         results = _results(stack, request.db, create=measure_now, needed=bool(campaign))
-        answer = advise_groups(results, host, groups, request, campaign)
+        answer = asked(results)
         if measure_now and answer.planned and results is not None:
             failures, measured = _measure(results, answer)
-            answer = advise_groups(results, host, groups, request, campaign)
+            answer = asked(results)
             left = (plan for plan in answer.planned if plan.request.directory not in failures)
             answer = replace(answer, planned=tuple(left))
             notes += failures.values()

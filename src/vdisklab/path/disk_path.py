@@ -84,7 +84,8 @@ class _Segment(ABC):
 
     def __post_init__(self) -> None:
         schema = _WORDS[self.name][1]
-        changed = ((key, value) for key, value in self.options if value != schema[key].default)
+        last = dict(self.options).items()  # of two values the later one holds
+        changed = ((key, value) for key, value in last if value != schema[key].default)
         object.__setattr__(self, "options", tuple(sorted(changed)))
 
     def option(self, name: str) -> OptionValue | None:
@@ -92,6 +93,11 @@ class _Segment(ABC):
         value = dict(self.options).get(name)
         schema = _WORDS[self.name][1]
         return schema[name].default if value is None and name in schema else value
+
+    def word(self, name: str) -> str:
+        """The value of an option as it is spelled; `unset` without one."""
+        value = self.option(name)
+        return "unset" if value is None else _WORDS[self.name][1][name].format(value)
 
     def __str__(self) -> str:
         schema = _WORDS[self.name][1]

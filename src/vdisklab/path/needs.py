@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import (
     NOTHING_STORED,
@@ -265,12 +266,16 @@ def nearest(
     path: DiskPath,
     needs: Sequence[Need],
     verdicts: CrashVerdicts,
-    refusal: Callable[[DiskPath], Impossible | None] = impossible,
+    refusal: Callable[[DiskPath], Impossible | None] | None = None,
 ) -> DiskPath | None:
-    """The possible path closest to `path` that meets all needs and has no `refusal`, or None."""
+    """The possible path closest to `path` that meets all needs and has no `refusal`, or None.
+
+    That of a whole device is one, too.
+    """
+    backing = backing_below(path)
     for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):
-        possible = impossible(variation) is None and refusal(variation) is None
-        if possible and not unmet(variation, needs, verdicts):
+        suits = impossible(variation, backing) is None and not unmet(variation, needs, verdicts)
+        if suits and (refusal is None or refusal(variation) is None):
             return variation
     return None
 
@@ -282,7 +287,7 @@ def nearest_hint(
     path: DiskPath,
     needs: Sequence[Need],
     verdicts: CrashVerdicts,
-    refusal: Callable[[DiskPath], Impossible | None] = impossible,
+    refusal: Callable[[DiskPath], Impossible | None] | None = None,
 ) -> str:
     """The hint for a refused path: the nearest path that meets all needs, or why there is none.
 
@@ -292,7 +297,7 @@ def nearest_hint(
     if instead is not None:
         return f"the nearest path that meets all needs: {instead}"
     other = nearest(path, needs, verdicts)
-    refused = None if other is None else refusal(other)
+    refused = None if other is None or refusal is None else refusal(other)
     if refused is not None:
         return f"{other} meets all needs, but it {refused.reason}; leave out a need"
     return CONTRADICTION

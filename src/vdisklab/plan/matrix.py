@@ -103,7 +103,7 @@ def narrow_to_needs(
     matrix: Matrix,
     needs: Sequence[Need],
     verdicts: CrashVerdicts,
-    refusal: Callable[[DiskPath], Impossible | None] = impossible,
+    refusal: Callable[[DiskPath], Impossible | None] | None = None,
 ) -> Matrix:
     """The matrix without the guests' paths that do not meet all needs; those are dropped.
 
@@ -131,7 +131,7 @@ def _no_path_meets(
     needs: Sequence[Need],
     reasons: Mapping[DiskPath, str],
     verdicts: CrashVerdicts,
-    refusal: Callable[[DiskPath], Impossible | None],
+    refusal: Callable[[DiskPath], Impossible | None] | None,
 ) -> PlanError:
     """The error: why the first path fails, and the nearest path that meets all needs."""
     message = f"no path meets {', '.join(map(str, needs))}"

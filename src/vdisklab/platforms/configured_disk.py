@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from vdisklab.as_text import Saying
 from vdisklab.documents import HIDDEN
@@ -78,7 +78,11 @@ class ConfiguredDisk:
         """The noted path if the configuration was changed after vdisklab wrote it; else None."""
         if self.noted is None or self.path is None:
             return None
-        return None if self.noted.guest_side == self.path.guest_side else self.noted
+        stated, noted = (
+            image.options if image else () for image in (self.path.image, self.noted.image)
+        )
+        alike = self.noted.guest_side == self.path.guest_side and {*stated} <= {*noted}
+        return None if alike else self.noted
 
     @property
     def valid_note(self) -> DiskPath | None:
@@ -110,15 +114,20 @@ UNKNOWN_CONTEXT = DiskContext()
 
 
 def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> DiskPath | None:
-    """The complete path: the noted one if still valid, else the configuration with the context."""
+    """The complete path: the noted one if still valid, else the configuration with the context.
+
+    What the image's header says holds for both.
+    """
     path = disk.path
     if path is None:
         return None
-    if disk.valid_note is not None:
-        return disk.valid_note
-    if context.image is not None and path.image and context.image.format is path.image.format:
-        path = replace(path, image=context.image)
-    return path if context.layers is None else replace(path, layers=context.layers)
+    path = disk.valid_note or path
+    image, found = path.image, context.image
+    if found is not None and image is not None and found.format is image.format:
+        path = replace(path, image=Image(image.format, (*image.options, *found.options)))
+    if disk.valid_note is not None or context.layers is None:
+        return path
+    return replace(path, layers=context.layers)
 
 
 def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> str | None:
@@ -131,14 +140,30 @@ def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT)
 
 
 class Risk(Saying):
-    """What may go wrong with a disk as it is configured, with its remedy."""
+    """What may go wrong with a disk as it is configured, with its remedy.
+
+    `short` is the same in a few words. A `serious` one loses what the guest believes to be safe;
+    one that `blocks` leaves nothing to measure.
+    """
 
     __slots__ = ()
+    short: ClassVar[str]
+    serious: ClassVar[bool] = False
+    blocks: ClassVar[bool] = False
+
+    @property
+    def clause(self) -> str:
+        """The same without a capital and a full stop."""
+        text = str(self).rstrip(".")
+        return text[:1].lower() + text[1:]
 
 
 @dataclass(frozen=True, slots=True)
 class FlushesDropped(Risk):
     """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
+
+    short = "flushes dropped"
+    serious = True
 
     def __str__(self) -> str:
         return (
@@ -150,6 +175,9 @@ class FlushesDropped(Risk):
 @dataclass(frozen=True, slots=True)
 class WritesThrownAway(Risk):
     """A snapshot that is removed when the guest stops takes all writes."""
+
+    short = "writes thrown away"
+    serious = True
 
     def __str__(self) -> str:
         return (
@@ -163,6 +191,9 @@ class ErrorsIgnored(Risk):
     """werror or rerror is `ignore`: the guest is told that what failed went well."""
 
     errors: tuple[str, ...]
+
+    short = "write errors ignored"
+    serious = True
 
     def __str__(self) -> str:
         what = {"writes": "a write or flush", "reads": "a read"}
@@ -178,6 +209,9 @@ class ErrorsIgnored(Risk):
 class PendingChange(Risk):
     """Settings that are not in effect yet."""
 
+    short = "pending change"
+    serious = True
+
     settings: str
 
     def __str__(self) -> str:
@@ -187,6 +221,9 @@ class PendingChange(Risk):
 @dataclass(frozen=True, slots=True)
 class FlushesDroppedBelow(Risk):
     """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
+
+    short = "flushes dropped below"
+    serious = True
 
     reason: str
 
@@ -205,6 +242,8 @@ class DurableOnceFlushed(Risk):
     again: otherwise the host's memory may hold them, or the tables that say where they are.
     """
 
+    short = ""
+
     in_memory: bool
 
     @property
@@ -222,6 +261,9 @@ class DurableOnceFlushed(Risk):
 class FuaForgotten(Risk):
     """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
 
+    short = "FUA forgotten"
+    serious = True
+
     def __str__(self) -> str:
         return (
             "QEMU's NVMe device answers FUA writes before they are durable, so fsync in the "
@@ -234,6 +276,8 @@ class FuaForgotten(Risk):
 class FlushAfterEachWrite(Risk):
     """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
 
+    short = "flush after each write"
+
     def __str__(self) -> str:
         return "No write cache: each write is flushed at once, which is safe and slow."
 
@@ -241,6 +285,8 @@ class FlushAfterEachWrite(Risk):
 @dataclass(frozen=True, slots=True)
 class MayOutgrow(Risk):
     """A thin image that may grow by more bytes than its file system has left."""
+
+    short = "may outgrow its disk"
 
     may_grow: int
     free: int
@@ -257,6 +303,8 @@ class MayOutgrow(Risk):
 class SlowBus(Risk):
     """A bus that emulates a real controller, although virtio is faster."""
 
+    short = "slow bus"
+
     bus: Bus
 
     def __str__(self) -> str:
@@ -266,6 +314,9 @@ class SlowBus(Risk):
 @dataclass(frozen=True, slots=True)
 class AioConflict(Risk):
     """aio=native without O_DIRECT: QEMU does not start."""
+
+    short = "does not start"
+    blocks = True
 
     cache: CacheMode
 
@@ -280,6 +331,8 @@ class AioConflict(Risk):
 class NoDiscard(Risk):
     """A thin image or volume that never shrinks, because the guest's discards are ignored."""
 
+    short = "never shrinks"
+
     def __str__(self) -> str:
         return (
             "It is thin, and discards are ignored: it only ever grows. "
@@ -290,6 +343,9 @@ class NoDiscard(Risk):
 @dataclass(frozen=True, slots=True)
 class CannotWork(Risk):
     """A path that is impossible."""
+
+    short = "cannot work"
+    blocks = True
 
     reason: str
     instead: str
@@ -302,29 +358,30 @@ class CannotWork(Risk):
 class OtherFormat(Risk):
     """The image's first bytes show another format than the configuration says."""
 
+    short = "other format"
+    blocks = True
+    serious = True
+
     configured: ImageFormat
     header: ImageFormat
 
-    @property
-    def clause(self) -> str:
-        """What does not fit, and what to do, without a full stop."""
+    def __str__(self) -> str:
         begins = (
             f"has no header of {self.configured}"
             if self.header is ImageFormat.RAW
             else f"begins like {self.header}"
         )
         return (
-            f"it is configured as {self.configured}, and its file {begins}: check it with "
-            "`qemu-img info` before the guest writes to it again"
+            f"It is configured as {self.configured}, and its file {begins}: check it with "
+            "`qemu-img info` before the guest writes to it again."
         )
-
-    def __str__(self) -> str:
-        return f"The disk does not fit its file: {self.clause}."
 
 
 @dataclass(frozen=True, slots=True)
 class FileVolume(Risk):
     """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
+
+    short = "file volume"
 
     def __str__(self) -> str:
         return (
@@ -338,31 +395,28 @@ class FileVolume(Risk):
 class LimitsBeyondPath(Risk):
     """Settings that a path cannot express, so no speed measured without them is this disk's."""
 
+    short = "other settings"
+
     limits: tuple[str, ...]
 
-    @property
-    def clause(self) -> str:
-        """The same without a capital and a full stop."""
+    def __str__(self) -> str:
         limits = any(re.search("iops|bps|bytes|limits", word) for word in self.limits)
         what = "I/O limits" if limits else "settings"
-        clause = (
-            f"it has {what} that a path cannot express ({', '.join(self.limits)}), so no speed "
-            "that was measured without them is shown for it"
+        instead = (
+            "; a path has throttle_iops=N and throttle_bps=SIZE, for reads and writes together and "
+            "without bursts"
         )
-        if not limits:
-            return clause
         return (
-            f"{clause}; a path has throttle_iops=N and throttle_bps=SIZE, for reads and writes "
-            "together and without bursts"
+            f"It has {what} that a path cannot express ({', '.join(self.limits)}), so no speed "
+            f"that was measured without them is shown for it{instead if limits else ''}."
         )
-
-    def __str__(self) -> str:
-        return f"I{self.clause[1:]}."
 
 
 @dataclass(frozen=True, slots=True)
 class StaleNote(Risk):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
+
+    short = "stale note"
 
     noted: str
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from vdisklab.errors import PlanError
-from vdisklab.path.backing import WORK_DIRECTORY
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
@@ -19,6 +19,8 @@ from vdisklab.platforms.reading import GuestText, Tree
 from vdisklab.units import GIB
 
 DOMAIN_TYPES = ("kvm", "qemu")
+WHOLE_DEVICE = "/dev/sdX"
+"""Stands for a whole device that nobody named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ExportRequest:
     @property
     def on_device(self) -> bool:
         """True when the guest gets a block device, with or without a format in it."""
-        return WORK_DIRECTORY.ends_on_device(self.path.layers)
+        return backing_below(self.path).ends_on_device(self.path.layers)
 
     @property
     def driver(self) -> str:
@@ -52,7 +54,8 @@ class ExportRequest:
         if self.source is not None:
             return self.source
         if self.on_device:
-            return self.path.layers[-1].kind.facts.device.format(self.name)
+            layers = self.path.layers
+            return layers[-1].kind.facts.device.format(self.name) if layers else WHOLE_DEVICE
         return f"{directory}/{self.name}.{self.driver}"
 
 

@@ -31,7 +31,6 @@ from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import (
-    FORMAT_OPTIONS,
     SHARED_MEMORY,
     Aio,
     Bus,
@@ -352,9 +351,10 @@ def _with_chain(disk: ET.Element, image: Image | None) -> Image | None:
         kind = store.get("type")
         raise ValueError(f"its data lie in a store of type {kind}, not in the image: {MAP_IT}")
     depth = sum(len(below) > 0 for below in disk.iter("backingStore"))
-    if image is None or not depth or "backing" not in FORMAT_OPTIONS[image.format]:
+    if image is None or image.format is not ImageFormat.QCOW2:
         return image
-    return Image(image.format, (*image.options, ("backing", depth)))
+    data_file = "off" if store is None else "on"
+    return Image(image.format, (*image.options, ("backing", depth), ("data_file", data_file)))
 
 
 def _attachment(domain: ET.Element, disk: ET.Element, driver: Mapping[str, str]) -> Attachment:

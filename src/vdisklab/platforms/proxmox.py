@@ -27,6 +27,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
+    WHOLE_DEVICE,
     Change,
     Configuration,
     Dialect,
@@ -356,7 +357,7 @@ def _comments(
     elif image is not None and _has_volume_format(request) and not request.on_device:
         yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
-    if request.source is None and _has_volume_format(request):
+    if request.source is None and volume != WHOLE_DEVICE and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
 
 
@@ -387,6 +388,8 @@ def _volume(request: ExportRequest) -> str:
 
 
 def _default_volume(request: ExportRequest) -> str:
+    if request.path.image is None and not request.path.layers:
+        return WHOLE_DEVICE
     name = "vm-VMID-disk-0"
     if not (request.on_device and request.driver == "raw"):
         name = f"{name}.{request.driver}"

@@ -6,6 +6,7 @@ A platform's file is imported by the name in its row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -13,11 +14,13 @@ from importlib import import_module
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import PRINTED, Platform
+from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import BUS_OPTIONS, CacheMode
 from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     DOMAIN_TYPES,
+    WHOLE_DEVICE,
     Change,
     Configuration,
     Dialect,
@@ -28,6 +31,7 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
 )
+from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.writing import require_configurable
 
@@ -152,7 +156,13 @@ def configure(request: ExportRequest, form: str) -> Configuration:
         request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
     require_configurable(request.path)
     configuration = (chosen.write_share if shares_directory else chosen.write)(request)
-    return replace(configuration, gaps=(*gaps, *configuration.gaps))
+    whole = request.source is None and WHOLE_DEVICE in configuration.text
+    placeholder = (f"{WHOLE_DEVICE} stands for the whole device: name it with --source",)
+    return replace(
+        configuration,
+        gaps=(*gaps, *configuration.gaps),
+        requirements=(*configuration.requirements, *(placeholder if whole else ())),
+    )
 
 
 _NOT_CONFIGURED = {
@@ -214,8 +224,7 @@ def change_of(disk: ConfiguredDisk, wanted: DiskPath) -> Change:
     """
     if disk.path is None:
         raise NotChangeableError("the disk has no path", hint="see why with `vdisklab audit`")
-    if wanted.image is not None or wanted.layers:  # else a whole device of the guest's own
-        require_configurable(wanted)
+    require_configurable(wanted)
     if disk.shareable and not wanted.cache.direct:
         raise NotChangeableError(
             f"guests share the disk, and cache mode {wanted.cache} keeps data in one host's memory",
@@ -234,3 +243,24 @@ def can_change(disk: ConfiguredDisk, wanted: DiskPath) -> bool:
     except PlanError:
         return False
     return True
+
+
+def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
+    """Why a disk's platform cannot give the guest this path on its storage; None if it can."""
+    in_file = path.image is not None and path.image.driver == "raw"
+    holds_files = path.layers[-1].kind.facts.holds_files if path.layers else in_file
+    if holds_files and disk.source is not None and names_device(disk.source):
+        return Impossible(f"is no path of a block device like {disk.source}", "leave out a need")
+    gaps, own = _gaps(disk.platform, path), disk.path and _gaps(disk.platform, disk.path)
+    if gaps is None or gaps - (own or frozenset()):
+        return Impossible(f"is no path of {disk.platform.full_name}", "leave out a need")
+    return None
+
+
+@cache
+def _gaps(platform: Platform, path: DiskPath) -> frozenset[str] | None:
+    """What the platform cannot express of a path; None if it has nothing like it."""
+    for form in dialect_of(platform).forms:
+        with suppress(PlanError):
+            return frozenset(gap.option for gap in configure(ExportRequest(path), form.name).gaps)
+    return None

@@ -11,6 +11,7 @@ import yaml
 
 from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import format_options, mount_command
+from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
@@ -31,7 +32,7 @@ def require_configurable(path: DiskPath) -> None:
             f"{path} stores nothing: it only shows the maximum speed",
             hint="name a path with an image, such as raw/none",
         )
-    reason = impossible(path)
+    reason = impossible(path, backing_below(path))
     if reason is not None:
         raise PlanError(f"{path}: {reason.reason}", hint=reason.instead)
 

@@ -2,90 +2,97 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
-from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.advise import (
-    AdviceAnswer,
-    DiskAction,
-    DiskAdvice,
-    PlannedMeasurement,
-    disks_by_action,
-)
-from vdisklab.answers.disks import DiskGroup
+from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, PlannedMeasurement
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import Durability, DurabilityKind
+from vdisklab.path.durability import DurabilityKind
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import (
-    FileVolume,
-    FlushesDropped,
-    PendingChange,
-    WritesThrownAway,
-)
+from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
-from vdisklab.views.durability import durability_sentence, power_cut_word
+from vdisklab.views.disks import (
+    disk_column,
+    gain_text,
+    measured_columns,
+    name_of,
+    safety,
+    said_of,
+    source_column,
+)
+from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
-_SAID = (FileVolume, PendingChange, WritesThrownAway)
 SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
 
 
 def advice_headline(answer: AdviceAnswer) -> str:
     """What to do about how many disks, in one sentence."""
-    counts = disks_by_action(answer.advice)
-    total = sum(counts.values())
-    words = {
-        DiskAction.CHANGE: "change {}",
-        DiskAction.KEEP: "keep {}",
-        DiskAction.MEASURE: "{} not measured yet",
-        DiskAction.CANNOT: "{} cannot be measured here",
-    }
-    parts = [words[verdict].format(count) for verdict, count in counts.items() if count]
-    order = sorted(parts, key=lambda text: ("change" not in text, "keep" not in text))
-    return f"{counted(total, 'disk')}: {', '.join(order)}"
+    counts = Counter(row.action for row in answer.disks)
+    parts = [f"{action} {counts[action]}" for action in DiskAction if counts[action]]
+    return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}"
 
 
 def tables(answer: AdviceAnswer) -> Iterator[Table[DiskAdvice]]:
-    """One row per group; reasons follow as notes, and the lines to paste come last."""
+    """One row per disk; details follow as notes, and the lines to paste come last."""
     columns: tuple[Column[DiskAdvice], ...] = (
+        disk_column(),
         Column("advice", lambda row: str(row.action)),
-        Column("disks", _disks, folds=WORDS),
-        Column("path", lambda row: str(row.group.path or numbers.MISSING), folds=NAMES),
-        Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES),
-        Column("gain", lambda row: gain_text(row.gain) if row.to else "–"),
-        Column("power cut now", lambda row: _safety(row.now), spare=1),
-        Column("and then", lambda row: _safety(row.then), spare=1),
+        Column("why", _why, folds=3 * WORDS),
+        *measured_columns(spare=7),
+        Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES, spare=4),
+        Column("gain", lambda row: gain_text(row.gain) if row.to else numbers.MISSING, spare=5),
+        Column("and then", lambda row: safety(row.then), spare=6),
+        source_column(),
     )
     yield Table(
         advice_headline(answer),
         columns,
-        answer.advice,
+        answer.disks,
         tuple(_notes(answer)),
         verbatim=tuple(_lines(answer)),
         kind=DiskAdvice,
     )
 
 
-def gain_text(gain: Ratio | None) -> str:
-    """`+35 % (12–60)`: the change in percent with its 95 % interval."""
-    return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
+def _why(row: DiskAdvice) -> str:
+    """Why, in a few words; the notes have all of it."""
+    if row.to is not None and row.path is not None:
+        gain = "its cost was not measured" if row.gain is None else gain_text(row.gain)
+        kept = "keeps flushed data, " if row.for_safety else ""
+        return f"{_settings(row.path, row.to)}: {kept}{gain}"
+    serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
+    if row.action is DiskAction.CHANGE:
+        return f"{serious}set cache none or writeback"
+    if row.action is DiskAction.KEEP:
+        return serious + (row.reason or "no other setting is shown to be better")
+    return serious + ("not measured yet" if row.measurable else row.reason.partition(":")[0])
+
+
+def _settings(path: DiskPath, to: DiskPath) -> str:
+    """The settings that differ, as a path spells them: `cache none, aio=threads`."""
+    words = [] if path.cache is to.cache else [f"cache {to.cache}"]
+    own, then = path.attachment, to.attachment
+    changed = (name for name in dict(own.options) | dict(then.options))
+    words += (f"{name}={then.word(name)}" for name in changed if own.word(name) != then.word(name))
+    return ", ".join(words)
 
 
 def advice_sentence(entry: DiskAdvice) -> str:
-    """The answer for a group, without the names of its disks."""
-    match entry.action:
-        case DiskAction.CANNOT:
-            return f"it cannot be measured here: {entry.reason}."
-        case DiskAction.MEASURE:
-            return f"not measured yet: {entry.reason}."
-        case DiskAction.KEEP:
-            other = _best_other(entry)
-            return f"keep {entry.group.path}: no other setting is shown to be better{other}."
-        case _:
-            return f"change to {entry.to}: {_why_change(entry)}."
+    """The answer for a disk, without its name."""
+    if entry.to is not None:
+        return f"change to {entry.to}: {_why_change(entry)}."
+    if entry.action is DiskAction.CHANGE:
+        return f"no line is printed, as {entry.reason}."
+    if entry.action is DiskAction.UNKNOWN:
+        known = "not measured yet" if entry.measurable else "it cannot be measured here"
+        return f"{known}: {entry.reason}."
+    if entry.reason:
+        return f"keep it: {entry.reason}."
+    return f"keep {entry.path}: no other setting is shown to be better{_best_other(entry)}."
 
 
 def _best_other(entry: DiskAdvice) -> str:
@@ -113,56 +120,44 @@ def _why_change(entry: DiskAdvice) -> str:
 
 def _equally_tested(entry: DiskAdvice) -> bool:
     """True unless only the present path's power cuts were tested."""
-    now, then = entry.now, entry.then
+    now, then = entry.power_cut, entry.then
     return now is not None and then is not None and now.kind is then.kind
 
 
-def _names(entry: DiskAdvice) -> Iterator[str]:
-    yield from (f"{disk.domain} {disk.target}" for disk in entry.group.disks)
-
-
-def _disks(entry: DiskAdvice) -> str:
-    first, *others = _names(entry)
-    return f"{first} and {len(others)} more" if others else first
-
-
-def _safety(durability: Durability | None) -> str:
-    return numbers.MISSING if durability is None else power_cut_word(durability)
+def _sentences(entry: DiskAdvice) -> Iterator[str]:
+    """All that is to know about a disk, without its name."""
+    yield advice_sentence(entry)
+    for risk in entry.risks:
+        changed = isinstance(risk, FlushesDropped) and entry.to is not None
+        if isinstance(risk, FileVolume) or (risk.serious and not changed):
+            yield str(risk)
+    if entry.elsewhere is not None:
+        yield (
+            f"measured in {entry.elsewhere}, on another file system than this disk: --measure "
+            "measures on its own."
+        )
+    if entry.to is not None and entry.then is not None:
+        yield durability_sentence(str(entry.to), entry.then)
+    if entry.rebuilt is not None:
+        yield (
+            f"{entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs "
+            f"{_needed(entry.path, entry.rebuilt)}: `vdisklab export {entry.rebuilt}` writes its "
+            "configuration."
+        )
+    if entry.over_default is not None:
+        yield (
+            f"compared with the disk of a new guest of {entry.disk.platform.full_name} it is "
+            f"{gain_text(entry.over_default)}."
+        )
 
 
 def _notes(answer: AdviceAnswer) -> Iterator[str]:
-    for entry in answer.advice:
-        name = _disks(entry)
-        yield f"{name}: {advice_sentence(entry)}"
-        if entry.elsewhere is not None:
-            yield (
-                f"{name}: measured in {entry.elsewhere}, on another file system than this disk: "
-                "--measure measures on its own."
-            )
-        if entry.to is not None and entry.then is not None:
-            yield f"{name}: {durability_sentence(str(entry.to), entry.then)}"
-        if entry.rebuilt is not None:
-            yield (
-                f"{name}: {entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs "
-                f"{_needed(entry.group, entry.rebuilt)}: `vdisklab export` writes its "
-                "configuration."
-            )
-        if entry.over_default is not None:
-            platform = entry.group.platform
-            yield (
-                f"{name}: compared with the disk of a new guest of {platform.full_name} it is "
-                f"{gain_text(entry.over_default)}."
-            )
-        for risk in entry.group.risks:
-            if isinstance(risk, _SAID) or (
-                isinstance(risk, FlushesDropped) and entry.action is DiskAction.CANNOT
-            ):
-                yield f"{name}: {risk}"
     yield from answer.notes
+    yield from said_of(answer.disks, _sentences)
     for planned in answer.planned:
         yield (
             f"Measuring in {planned.request.directory} takes about "
-            f"{_time(planned)} for {counted(planned.groups, 'path')} with "
+            f"{_time(planned)} for {counted(planned.paths, 'path')} with "
             "the adjacent paths, and touches no guest: the same command with --measure."
         )
     if answer.unplaced:
@@ -181,26 +176,21 @@ def _time(planned: PlannedMeasurement) -> str:
     return f"{format_duration(planned.seconds_at_least)} to {most}"
 
 
-def _needed(group: DiskGroup, rebuilt: DiskPath) -> str:
+def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     bus = rebuilt.attachment.bus
-    other_bus = group.path is not None and group.path.attachment.bus is not bus
+    other_bus = path is not None and path.attachment.bus is not bus
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
 def _lines(answer: AdviceAnswer) -> Iterator[str]:
-    left = SHOWN
-    for entry in answer.advice:
-        shown = list(zip(entry.group.disks, entry.changes, strict=False))[: max(left, 0)]
-        for disk, change in shown:
-            instead = ", instead of its arguments" if disk.platform is Platform.QEMU else ""
-            name = sanitise_line(f"{disk.domain} {disk.target}")
-            yield f"# {name}, from its next start on{instead}"
-            yield change.paste
-            yield f"#   undo: {change.undo}"
-        left -= len(shown)
-        hidden = len(entry.changes) - len(shown)
-        if hidden:
-            yield f"# … and {counted(hidden, 'more disk')}: see --format json"
+    changes = [(row, row.change) for row in answer.disks if row.change is not None]
+    for row, change in changes[:SHOWN]:
+        instead = ", instead of its arguments" if row.disk.platform is Platform.QEMU else ""
+        yield f"# {sanitise_line(name_of(row))}, from its next start on{instead}"
+        yield change.paste
+        yield f"#   undo: {change.undo}"
+    if changes[SHOWN:]:
+        yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:
         yield f"# or measure these paths yourself, {_time(planned)}:"
         yield planned.command

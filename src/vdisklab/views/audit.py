@@ -6,41 +6,39 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
-from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache, PathScore
+from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
-from vdisklab.platforms.configured_disk import (
-    AioConflict,
-    CannotWork,
-    DurableOnceFlushed,
-)
+from vdisklab.path.rules import impossible
+from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.units import counted
-from vdisklab.views.durability import (
-    disk_note,
-    durability_sentence,
-    power_cut_word,
+from vdisklab.views.disks import (
+    disk_column,
+    measured_columns,
+    rank_of,
+    risk_sentences,
+    risk_words,
+    said_of,
+    source_column,
 )
+from vdisklab.views.durability import disk_note, durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
 def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
     """One row per disk; the risks follow as notes."""
+    lacks = (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),) if answer.needs else ()
     columns: tuple[Column[AuditedDisk], ...] = (
-        Column("domain", lambda row: row.disk.domain),
-        Column("disk", lambda row: row.disk.target),
-        Column("path", lambda row: str(row.path or "see below"), folds=NAMES),
-        Column("rank", lambda audited: _rank_of(audited.standing)),
-        Column("score", _score_text, right=True, spare=1),
-        Column("power cut", _power_cut, spare=1),
-        Column("worth changing to", _better, folds=NAMES),
-        Column("gain", lambda row: numbers.ratio(_gain(row).ratio), right=True, spare=1),
-        Column("source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=2),
+        disk_column(),
+        *measured_columns(),
+        Column("better", _better, folds=NAMES, spare=5),
+        Column("gain", _gain, right=True, spare=6),
+        Column("risks", risk_words, folds=WORDS),
+        *lacks,
+        source_column(),
     )
-    if answer.needs:
-        columns += (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),)
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
     yield Table(title, columns, answer.disks, tuple(_notes(answer)), kind=AuditedDisk)
 
@@ -53,19 +51,9 @@ def _lacks_text(audited: AuditedDisk) -> str:
     return ", ".join(names) or "nothing"
 
 
-def _score(audited: AuditedDisk) -> float | None:
-    standing = audited.standing
-    return None if standing is None or standing.score is None else standing.score.median
-
-
-def _score_text(audited: AuditedDisk) -> str:
-    unit = "" if audited.standing is None else audited.standing.measure.quantity.unit
-    return numbers.value(_score(audited), unit)
-
-
-def _gain(audited: AuditedDisk) -> Ratio:
-    standing = audited.standing
-    return Ratio(0) if standing is None or standing.gain is None else standing.gain
+def _gain(audited: AuditedDisk) -> str:
+    gain = None if audited.standing is None else audited.standing.gain
+    return numbers.ratio(None if gain is None else gain.ratio)
 
 
 def _better(audited: AuditedDisk) -> str:
@@ -73,33 +61,14 @@ def _better(audited: AuditedDisk) -> str:
     return numbers.MISSING if standing is None or standing.better is None else standing.better.label
 
 
-def _place(standing: PathScore | None) -> str | None:
-    if standing is None or standing.best is None or standing.worst is None:
-        return None
-    return numbers.place(standing.best, standing.worst)
-
-
-def _rank_of(standing: PathScore | None) -> str:
-    place = _place(standing)
-    if standing is None or place is None:
-        return numbers.MISSING
-    return f"{place} of {standing.cells}"
-
-
-def _power_cut(audited: AuditedDisk) -> str:
-    if audited.path is None:
-        return numbers.MISSING
-    if audited.disk.read_only:
-        return "read-only"
-    return numbers.MISSING if audited.power_cut is None else power_cut_word(audited.power_cut)
-
-
 def _notes(answer: AuditAnswer) -> Iterator[str]:
-    for audited in answer.disks:
-        name = f"{audited.disk.domain}, {audited.disk.target}"
-        yield from (f"{name}: {sentence}" for sentence in _sentences(audited))
-        if audited.standing is None and audited.path is not None and _wants_speed(answer, audited):
-            yield f"{name}: not measured here{_way_to_measure(audited)}."
+    def unmeasured(audited: AuditedDisk) -> Iterator[str]:
+        if audited.standing is None and audited.path is not None and not audited.disk.limits:
+            yield f"not measured here{_way_to_measure(audited)}."
+
+    yield from said_of(answer.disks, _sentences)
+    if answer.why_no_speed is None:
+        yield from said_of(answer.disks, unmeasured)
     yield from _volatile_data(answer.disks)
     yield from disk_note(answer.host_disk)
     caches = dict.fromkeys(cache for audited in answer.disks for cache in audited.caches)
@@ -109,11 +78,6 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
     beware = answer.caveats.warning
     if beware is not None and any(audited.standing or audited.nearest for audited in answer.disks):
         yield f"Speeds were measured {beware}."
-
-
-def _wants_speed(answer: AuditAnswer, audited: AuditedDisk) -> bool:
-    """False where another sentence says why there is no speed."""
-    return answer.why_no_speed is None and not audited.disk.limits
 
 
 def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
@@ -165,28 +129,26 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
     """Sentences about one disk, without its name."""
     if audited.disk.problem is not None:
         yield f"no disk path, as {audited.disk.problem}."
-    for risk in audited.risks:
-        if not isinstance(risk, DurableOnceFlushed):  # said once for all disks, at the end
-            yield str(risk)
+    yield from risk_sentences(audited)
     for need, reason in audited.lacks.items():
         yield f"It does not meet {need}: {reason}."
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
     if audited.lacks and audited.path is not None:
-        yield _offer(audited.instead)
+        yield _offer(audited.instead, audited.disk.platform.full_name)
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:
         yield durability_sentence(str(audited.path), keeps)
     if audited.standing is not None and not audited.standing.exact:
         yield (
-            f"this very path was not measured; {audited.standing.cell} is shown instead, which "
-            "looks the same to the guest."
+            f"this very path was not measured; {audited.standing.cell} is shown instead: the disk "
+            f"has {'; '.join(audited.standing.differs)}."
         )
 
 
-def _offer(instead: DiskPath | None) -> str:
+def _offer(instead: DiskPath | None, platform: str) -> str:
     if instead is None:
-        return "No path meets all these needs."
+        return f"No path of {platform} meets all these needs."
     reason = lack(instead, DURABLE, CrashVerdicts())
     but = "" if reason is None else f", but it loses flushed data in a power cut: {reason}"
     return f"The nearest path that meets all needs: {instead}{but}."
@@ -195,13 +157,15 @@ def _offer(instead: DiskPath | None) -> str:
 def _way_to_measure(audited: AuditedDisk) -> str:
     """A clause with the most similar measured path, and the command to measure this path too."""
     path, nearest = audited.path, audited.nearest
-    if path is None or any(isinstance(risk, AioConflict | CannotWork) for risk in audited.risks):
+    if path is None or impossible(path, backing_below(path)) is not None:
         return ", and cannot be"
     beside, text = "", ""
     if nearest is not None:
-        place = _rank_of(nearest)
         beside = f" {nearest.cell.name}"
-        text = f"; the nearest measured path is {nearest.cell} (rank {place}). To compare them"
+        text = (
+            f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the "
+            f"disk has {'; '.join(nearest.differs)}. To compare them"
+        )
     if backing_below(path).devices:
         where = "--on DEVICE`, on a device that may be overwritten"
         return f"{text}: `vdisklab run {path}{beside} {where}"

@@ -85,8 +85,9 @@ def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
         limited(guest(tmp_path, "raw/unsafe", "fast")),
         guest(tmp_path, "raw/default", "free"),
     ]
-    found = {group["group"]["path"]: group for group in advised(capsys, *guests[:2])["advice"]}
-    assert found["raw/default"]["action"] == "cannot be measured"
+    found = {group["path"]: group for group in advised(capsys, *guests[:2])["disks"]}
+    assert found["raw/default"]["action"] == "keep"
+    assert found["raw/default"]["reason"].startswith("safe; its speed is not comparable")
     assert "(read_iops_sec=500)" in found["raw/default"]["reason"]
     assert (found["raw/unsafe"]["action"], found["raw/unsafe"]["gain"]) == ("change", None)
     main(["audit", *guests, "--format", "json"])
@@ -96,14 +97,44 @@ def test_a_limited_disk_has_no_speed_of_an_unlimited_one(
     assert "not measured here" not in capsys.readouterr().out
 
 
+def test_a_throttled_disk_is_kept_and_not_compared(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = advised(capsys, guest(tmp_path, "raw/default/virtio:throttle_iops=500"))
+    (row,) = document["disks"]
+    assert (row["action"], row["gain"], document["planned"]) == ("keep", None, [])
+    assert "safe; its speed is not comparable (throttle_iops=500)" in row["reason"]
+
+
+def test_no_page_cache_is_measured_for_a_disk_that_guests_share(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(guest(tmp_path, "raw/none/sata"))
+    file.write_text(file.read_text().replace("</disk>", "<shareable/></disk>"))
+    (planned,) = advised(capsys, str(file))["planned"]
+    assert "raw/none/sata:aio=native" in planned["command"]
+    assert "writeback" not in planned["command"]
+
+
+def test_an_unsafe_disk_is_to_change_even_if_no_path_expresses_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "1.conf"
+    file.write_text("name: one\nvirtio0: fast:vm-1-disk-0,cache=unsafe,size=8G\n")
+    (row,) = advised(capsys, str(file))["disks"]
+    assert (row["action"], row["change"], row["for_safety"]) == ("change", None, True)
+    assert main(["advise", str(file)]) == 0
+    assert "flushes dropped; set cache none" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_disk_is_kept_or_changed_by_what_was_measured(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow, good = guest(tmp_path, "raw/default", "slow"), guest(tmp_path, "raw/none", "good")
     document = advised(capsys, slow, good)
-    change, keep = document["advice"]
+    change, keep = document["disks"]
     assert document["sentences"][0] == "2 disks: change 1, keep 1"
-    assert (change["action"], change["group"]["path"], change["to"]) == (
+    assert (change["action"], change["path"], change["to"]) == (
         "change",
         "raw/default",
         "raw/none",
@@ -111,23 +142,23 @@ def test_a_disk_is_kept_or_changed_by_what_was_measured(
     assert change["gain"]["ratio"] == pytest.approx(1.6, rel=0.05)
     assert change["gain"]["low"] > 1
     assert any("change to raw/none: +6" in text for text in document["sentences"])
-    (lines,) = change["changes"]
+    lines = change["change"]
     assert lines["paste"].endswith("--disk driver.cache=none,driver.io=threads")
     assert lines["undo"] == "virsh define slow.vda.before.xml"
     assert keep["action"] == "keep"
-    assert keep["other"] != keep["group"]["path"]
+    assert keep["other"] != keep["path"]
     assert f"the best other is {keep['other']}, " in " ".join(document["sentences"])
     assert keep["to"] is None
-    assert keep["changes"] == []
+    assert keep["change"] is None
 
 
 def test_a_disk_that_loses_data_is_made_safe_and_the_cost_is_said(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = advised(capsys, guest(tmp_path, "raw/unsafe"))
-    (group,) = document["advice"]
+    (group,) = document["disks"]
     assert group["for_safety"]
-    assert group["now"]["kind"] == "lost-by-construction"
+    assert group["power_cut"]["kind"] == "lost-by-construction"
     assert group["then"]["kind"] == "not-tested"
     assert group["gain"]["ratio"] < 0.7
     assert "it passes flushes on (untested), at -4" in " ".join(document["sentences"])
@@ -146,27 +177,24 @@ def test_a_disk_that_no_line_can_change_is_not_measured_again_and_again(
     )
     document = advised(capsys, str(machine))
     assert document["planned"] == []
-    reasons = {group["group"]["path"]: group["reason"] for group in document["advice"]}
+    reasons = {group["path"]: group["reason"] for group in document["disks"]}
     assert reasons["raw/none/virtio:discard=unmap"] == (
         "no line changes the disks of a VirtualMachineInstance and of nothing else: "
         "name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`"
     )
-    assert main(["advise", str(machine)]) == 0
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if " web lost " in line]
-    assert row.split()[-5] == "–"  # no path is not the path "none"
 
 
 def test_a_disk_that_needs_no_flush_never_gets_one_that_does(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (group,) = advised(capsys, guest(tmp_path, "qcow2/writethrough"))["advice"]
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/writethrough"))["disks"]
     assert (group["action"], group["to"]) == ("change", "qcow2/directsync")
 
 
 def test_a_conversion_is_named_beside_the_setting(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (group,) = advised(capsys, guest(tmp_path, "qcow2/none"))["advice"]
+    (group,) = advised(capsys, guest(tmp_path, "qcow2/none"))["disks"]
     assert group["action"] != "change"
     assert group["rebuilt"] is None or group["rebuilt"].startswith("raw/none")
 
@@ -187,7 +215,7 @@ def test_what_a_better_path_needs_is_said(
     database.write(runs(speeds=speeds), campaigns=[here])
     assert main(["advise", guest(tmp_path, own)]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert f"but needs {needed}: `vdisklab export` writes its configuration." in out
+    assert f"but needs {needed}: `vdisklab export raw/none` writes its configuration." in out
 
 
 def test_an_empty_image_is_no_conversion(
@@ -206,7 +234,7 @@ def test_an_empty_image_is_no_conversion(
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(speeds=speeds), campaigns=[here])
-    (group,) = advised(capsys, guest(tmp_path, "raw/none"))["advice"]
+    (group,) = advised(capsys, guest(tmp_path, "raw/none"))["disks"]
     assert (group["action"], group["rebuilt"]) == ("keep", None)
 
 
@@ -214,8 +242,8 @@ def test_what_was_not_measured_is_planned(
     store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = advised(capsys, guest(tmp_path, "raw/none/sata"))
-    (group,), (planned,) = document["advice"], document["planned"]
-    assert group["action"] == "measure"
+    (group,), (planned,) = document["disks"], document["planned"]
+    assert (group["action"], group["measurable"]) == ("unknown", True)
     assert planned["seconds"] > 60
     assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
     assert f"--dir {tmp_path}" in planned["command"]
@@ -263,11 +291,13 @@ def test_each_reason_why_a_disk_cannot_be_measured(
         "/dev/nonexistent"),
     ]  # fmt: skip
     lies, wrong, device = sorted(
-        advised(capsys, *files)["advice"],
-        key=lambda group: group["group"]["disks"][0]["domain"] != "lies",
+        advised(capsys, *files)["disks"],
+        key=lambda group: group["disk"]["domain"] != "lies",
     )
     assert lies["reason"].startswith("it is configured as raw, and its file begins like qcow2: ")
-    assert {group["action"] for group in (lies, wrong, device)} == {"cannot be measured"}
+    assert {(group["action"], group["measurable"]) for group in (lies, wrong, device)} == {
+        ("unknown", False)
+    }
     reasons = " ".join(group["reason"] for group in (wrong, device))
     assert f"its guest is {other} and this host is {platform.machine()}: ask on a host" in reasons
     assert "block device whose layers are not known" in reasons
@@ -278,9 +308,8 @@ def test_a_read_only_disk_gets_no_advice(
 ) -> None:
     xml = Path(guest(tmp_path, "raw/unsafe", "reader"))
     xml.write_text(xml.read_text().replace("</disk>", "<readonly/></disk>"))
-    (group,) = advised(capsys, str(xml))["advice"]
-    assert group["action"] == "cannot be measured"
-    assert "it is read-only, and vdisklab measures with writes: keep it" in group["reason"]
+    (group,) = advised(capsys, str(xml))["disks"]
+    assert (group["action"], group["reason"]) == ("keep", "it is read-only, and loses nothing")
 
 
 def test_no_guest_file_is_opened_for_writing(
@@ -312,7 +341,7 @@ def test_a_directory_skips_what_is_no_guest(
     guest(directory, "raw/none")
     (directory / "net.xml").write_text("<network/>")
     document = advised(capsys, str(directory))
-    assert len(document["advice"]) == 1
+    assert len(document["disks"]) == 1
     (note,) = document["notes"]
     assert "not a libvirt domain" in note
 
@@ -417,7 +446,7 @@ def test_a_campaign_of_fewer_rounds_is_continued(
     )
     database.write(runs(speeds=SPEEDS), campaigns=[here])
     document = advised(capsys, guest(tmp_path, "raw/none"), "--rounds", str(rounds))
-    assert document["advice"][0]["action"] == "keep"
+    assert document["disks"][0]["action"] == "keep"
     assert bool(document["planned"]) == continued
 
 
@@ -450,7 +479,7 @@ def test_the_best_other_setting_is_the_fastest_of_those_in_doubt(
         plan={**CAMPAIGN.plan, "cells": list(speeds)},
     )
     database.write(runs(3, speeds, noise=1.0), campaigns=[here])
-    (group,) = advised(capsys, guest(tmp_path, "raw/writeback"))["advice"]
+    (group,) = advised(capsys, guest(tmp_path, "raw/writeback"))["disks"]
     assert group["action"] == "keep"
     assert group["other"] == "raw/none/virtio:iothread=on"
     assert group["gain"]["ratio"] > 1
@@ -478,15 +507,15 @@ def test_an_instance_of_incus_is_measured_with_its_other_cache_mode(
     file = tmp_path / "instance.yaml"
     file.write_text(INSTANCE.replace(" MORE", ""))
     document = advised(capsys, str(file), "--dir", str(tmp_path))
-    assert document["advice"][0]["action"] == "measure"
+    assert document["disks"][0]["measurable"]
     command = document["planned"][0]["command"]
     own = "raw/none/scsi:aio=io_uring:discard=unmap"
     assert f"vdisklab run {own} raw/writeback/scsi:discard=unmap " in command
     assert "iothread" not in command
     file.write_text(INSTANCE.replace(" MORE", ", io.cache: unsafe"))
-    (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["advice"]
+    (group,) = advised(capsys, str(file), "--dir", str(tmp_path))["disks"]
     assert (group["action"], group["to"]) == ("change", own)
-    assert group["changes"][0]["paste"] == "incus config device set web root io.cache=none"
+    assert group["change"]["paste"] == "incus config device set web root io.cache=none"
 
 
 def test_an_interrupted_measurement_is_said(

@@ -16,7 +16,7 @@ from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
 from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
-from vdisklab.answers.disks import unlikeness
+from vdisklab.answers.disks import differences, is_alike, unlikeness
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
@@ -70,8 +70,9 @@ def test_each_disk_says_which_need_it_lacks(
     ("need", "offer"),
     [
         ("discard", "The nearest path that meets all needs: raw/none/virtio:discard=unmap."),
-        ("cache=directunsafe", "The nearest path that meets all needs: raw/directunsafe, but it "
-         "loses flushed data in a power cut: cache mode directunsafe drops flushes."),
+        ("cache=unsafe", "The nearest path that meets all needs: ext4/qcow2/unsafe, but it "
+         "loses flushed data in a power cut: cache mode unsafe drops flushes."),
+        ("cache=directunsafe", "No path of libvirt meets all these needs."),
     ],
 )  # fmt: skip
 def test_an_unsafe_path_is_offered_only_to_those_who_ask_for_it(
@@ -141,7 +142,7 @@ def test_needs_that_exclude_one_another_are_named(
     with open_store(str(tmp_path / "results.sqlite")):
         pass
     assert main(["audit", *domains, "--need", "cache=unsafe", "--need", "durable"]) == 0
-    assert "No path meets all these needs." in " ".join(capsys.readouterr().out.split())
+    assert "No path of libvirt meets all these needs." in " ".join(capsys.readouterr().out.split())
     assert main(["audit", *domains, "--need", "fast"]) == PlanError.exit_code
     assert "unknown need 'fast'" in capsys.readouterr().err
 
@@ -174,7 +175,7 @@ def test_an_audited_disk_has_its_standing(
     assert main(["audit", *files]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert second["nearest"]["cell"] == "qcow2/none"
-    assert "web, hda: not measured here; the nearest measured path is qcow2/none (rank " in out
+    assert "web hda: not measured here; the nearest measured path is qcow2/none (rank " in out
     assert "To compare them: `vdisklab run qcow2/none/ide qcow2/none`" in out
 
 
@@ -334,7 +335,7 @@ def test_what_the_hosts_disk_claims_decides_which_power_cuts_count(
 ) -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("ext4/raw/none"))
     claims = (ClaimedCache("nvme0n1", cache, True),)
-    audited = AuditedDisk(disk, disk.path, (), None, caches=claims)
+    audited = AuditedDisk(disk, disk.path, (), None, None, None, caches=claims)
     answer = AuditAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
     notes = [note for note in next(view.tables(answer)).notes if note.startswith("nvme0n1 claims")]
     assert len(notes) == (words is not None)
@@ -354,6 +355,104 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
     leaves = () if device is None else device.leaves()
     found = {cache["name"]: cache["write_cache"] for cache in disk["caches"]}
     assert found == {leaf.name: leaf.write_cache for leaf in leaves}
+
+
+@pytest.mark.parametrize(
+    ("path", "measured", "differs"),
+    [
+        ("qcow2:backing=1/none", "qcow2/none", ["backing=1, not 0"]),
+        ("qcow2:encrypt=luks/none", "qcow2/none", ["encrypt=luks, not off"]),
+        ("qcow2:compression=zstd/none", "qcow2/none", ["compression=zstd, not off"]),
+        ("qcow2:data_file=raw/none", "qcow2/none", ["data_file=raw, not off"]),
+        ("qcow2:cluster_size=4k/none", "qcow2/none", ["cluster_size=4k, not 64k"]),
+        ("qcow2:l2_cache=1M/none", "qcow2/none", ["l2_cache=1M, not unset"]),
+        ("raw:encrypt=luks/none", "raw/none", ["encrypt=luks, not off"]),
+        ("raw/none/virtio:discard=unmap", "raw/none", ["discard=unmap, not ignore"]),
+        ("raw/none/virtio:detect_zeroes=on", "raw/none", ["detect_zeroes=on, not off"]),
+        ("raw/none/virtio:throttle_iops=50", "raw/none", ["throttle_iops=50, not unset"]),
+        ("ext4:barrier=off/raw/none", "raw/none",
+         ["host layers ext4:barrier=off, not those of the work directory"]),
+        ("zfs:sync=disabled/raw/none", "zfs/raw/none", ["host layers zfs:sync=disabled, not zfs"]),
+        ("none", "lvm/none", ["host layers unknown, not lvm"]),
+    ],
+)  # fmt: skip
+def test_what_costs_speed_or_safety_makes_another_path(
+    path: str, measured: str, differs: list[str]
+) -> None:
+    own, other = parse_path(path), parse_path(measured)
+    assert not is_alike(own, other)
+    assert list(differences(own, other)) == differs
+    assert is_alike(own, own)
+    assert list(differences(own, own)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "measured"),
+    [
+        ("ext4/raw:preallocation=off/none", "raw/none"),
+        ("raw/none", "xfs/raw/none"),
+        ("zfs/qcow2/none", "qcow2/none"),
+    ],
+)
+def test_a_plain_file_system_below_and_allocation_are_alike(path: str, measured: str) -> None:
+    assert is_alike(parse_path(path), parse_path(measured))
+
+
+def test_a_chain_gets_no_numbers_of_a_plain_image(
+    store: Database, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """libvirt's XML states it; the image is elsewhere."""
+    file = Path(exported(tmp_path, "qcow2/none"))
+    chain = "<backingStore type='file'><source file='/base.raw'/><backingStore/></backingStore>"
+    file.write_text(re.sub("(<target )", rf"{chain}\1", file.read_text()))
+    (disk,) = answer(capsys, "audit", str(file))["disks"]
+    assert (disk["path"], disk["standing"]) == ("qcow2:backing=1/none", None)
+    assert (disk["nearest"]["cell"], disk["nearest"]["gain"]) == ("qcow2/none", None)
+    assert main(["audit", str(file)]) == 0
+    assert "but the disk has backing=1, not 0." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_data_store_that_the_configuration_states_is_in_the_path(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = Path(exported(tmp_path, "qcow2/none"))
+    file.write_text(
+        re.sub(
+            r"(<source file=\S+) />",
+            r"\1><dataStore type='file'><source file='/d.raw'/></dataStore></source>",
+            file.read_text(),
+        )
+    )
+    assert audited(capsys, str(file))[0]["path"] == "qcow2:data_file=on/none"
+
+
+@pytest.mark.parametrize(
+    ("own", "need", "instead"),
+    [
+        ("lvm/unsafe", "durable", "lvm/none"),
+        ("unsafe", "durable", "none"),
+        ("none", "snapshots", "qcow2/none"),
+    ],
+)
+def test_the_nearest_path_of_a_block_device_is_one(
+    own: str, need: str, instead: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "g.xml"
+    request = ExportRequest(parse_path(own), "/dev/vgx/lv", "web")
+    file.write_text(forms()["libvirt"].write(request).text)
+    (disk,) = audited(capsys, str(file), "--need", need)
+    assert disk["instead"] == instead
+
+
+def test_a_platform_is_offered_what_it_has(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Proxmox VE cannot turn a disk's write cache off, so its nearest path has another mode."""
+    file = tmp_path / "100.conf"
+    file.write_text("name: mail\nvirtio0: local:100/a.raw,cache=none\n")
+    (tmp_path / "storage.cfg").write_text("dir: local\n\tpath /nonexistent\n")
+    (disk,) = audited(capsys, str(tmp_path), "--need", "no-flush-safe")
+    assert disk["instead"] == "raw/directsync/virtio:aio=io_uring:detect_zeroes=on"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.answers.disks import group_disks
+from vdisklab.answers.disks import problem_of
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -97,5 +97,4 @@ def test_a_cache_of_incus_that_is_not_measured_is_named() -> None:
 
 def test_no_advice_is_given_on_a_directory() -> None:
     disk = ConfiguredDisk("web", "share0", "/nowhere", parse_path("virtiofs"))
-    (group,) = group_disks([disk], "x86_64")
-    assert "it is a host directory" in (group.problem or "")
+    assert "it is a host directory" in (problem_of(disk, disk.path, (), "x86_64") or "")

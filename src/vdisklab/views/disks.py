@@ -1,0 +1,93 @@
+"""Existing disks in columns and sentences: what `audit` and `advise` show alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from vdisklab import numbers
+from vdisklab.analysis.paired_ratios import Ratio
+from vdisklab.answers.disks import DiskRow, DiskStanding
+from vdisklab.path.durability import Durability
+from vdisklab.platforms.configured_disk import DurableOnceFlushed
+from vdisklab.views.durability import power_cut_word
+from vdisklab.views.layout import NAMES, WORDS, Column
+
+_Row = TypeVar("_Row", bound=DiskRow)
+_MOST_NAMES = 3
+
+
+def name_of(row: DiskRow) -> str:
+    """The guest and its disk."""
+    return f"{row.disk.domain} {row.disk.target}"
+
+
+def disk_column() -> Column[Any]:
+    """The names of the disks."""
+    return Column("disk", name_of, folds=WORDS)
+
+
+def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
+    """What a disk is, and what was measured of its path, which is `spare` or must be shown."""
+    return (
+        Column("path", lambda row: str(row.path or numbers.MISSING), folds=NAMES, spare=spare),
+        Column("rank", lambda row: rank_of(row.standing), spare=2),
+        Column("score", _score_text, right=True, spare=3),
+        Column("power cut", power_cut_of, spare=1),
+    )
+
+
+def source_column() -> Column[Any]:
+    """The file or device of each disk."""
+    return Column("source", lambda row: row.disk.source or numbers.MISSING, folds=WORDS, spare=9)
+
+
+def rank_of(standing: DiskStanding | None) -> str:
+    """`2–3 of 10`: the rank among all ranked cells."""
+    if standing is None or standing.best is None or standing.worst is None:
+        return numbers.MISSING
+    return f"{numbers.place(standing.best, standing.worst)} of {standing.cells}"
+
+
+def _score_text(row: DiskRow) -> str:
+    standing = row.standing
+    if standing is None or standing.score is None:
+        return numbers.MISSING
+    return numbers.value(standing.score.median, standing.measure.quantity.unit)
+
+
+def power_cut_of(row: DiskRow) -> str:
+    """What a power cut does to the disk's data, in a word or two."""
+    return "read-only" if row.disk.read_only else safety(row.power_cut)
+
+
+def safety(durability: Durability | None) -> str:
+    """What a power cut does to a path's data, in a word or two."""
+    return numbers.MISSING if durability is None else power_cut_word(durability)
+
+
+def gain_text(gain: Ratio | None) -> str:
+    """`+35 % (12–60)`: the change in percent with its 95 % interval."""
+    return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
+
+
+def risk_words(row: DiskRow) -> str:
+    """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
+    return ", ".join(risk.short for risk in row.risks if risk.short)
+
+
+def risk_sentences(row: DiskRow) -> Iterator[str]:
+    """A sentence for each risk; that data wait for a flush is said once for all disks."""
+    yield from (str(risk) for risk in row.risks if not isinstance(risk, DurableOnceFlushed))
+
+
+def said_of(rows: Iterable[_Row], sentences: Callable[[_Row], Iterable[str]]) -> Iterator[str]:
+    """Each sentence once, after the names of the disks for which it holds."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        for sentence in sentences(row):
+            names.setdefault(sentence, []).append(name_of(row))
+    for sentence, disks in names.items():
+        more = len(disks) - _MOST_NAMES
+        shown = ", ".join(disks[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        yield f"{shown}: {sentence}"
