@@ -21,16 +21,24 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).parent))
 from machine import machine_facts
 from pages import keep_record, record_of
+from vdisklab.analysis.additive import fit, usable
+from vdisklab.analysis.best import beaten
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.race import LOOKS, RaceState, race_state
+from vdisklab.analysis.pair_noise import pair_noise
+from vdisklab.analysis.race import ERROR, LOOKS, RaceState, race_state
 
 MARGIN = 0.1
 NOISE = 0.12
 DRIFT = 0.15
+WATCHED = (5, 10, 20, 40)
+"""Numbers of rounds, after each of which somebody looks at `rank`."""
+
 TODAY = 44
 """The rounds that were asked for to show a lead of 10 % among 13 paths."""
 
@@ -72,8 +80,9 @@ WORLDS: Mapping[str, World] = {
 }
 
 
-def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float]:
-    """The end of one race, its runs, and how much worse its leader is than the best (a share)."""
+def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bool]:
+    """The end of one race, its runs, how much worse its leader is than the best (a share), and
+    whether `rank` leaves the best out then."""
     rng = np.random.default_rng(seed)
     truth, noise = world(rng, cells)
     logs = np.full((cells, 0), np.nan)
@@ -88,7 +97,45 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float]:
             state = race_state(logs, MARGIN)
             left = list(state.left)
             if state.ended:
-                return state, runs, float(math.expm1(truth.max() - truth[state.leader]))
+                behind = float(math.expm1(truth.max() - truth[state.leader]))
+                return state, runs, behind, not _may_be_best(logs)[int(truth.argmax())]
+
+
+def watch(truth: Floats, noise: Floats, rounds: int, seed: int) -> tuple[bool, bool]:
+    """Whether the best path is left out of `rank`'s set at any of the looks after each round, and
+    at the last one alone."""
+    rng = np.random.default_rng(seed)
+    cells = len(truth)
+    logs = (
+        truth[:, None]
+        + rng.normal(0, DRIFT, rounds)
+        + rng.normal(0, 1, (cells, rounds)) * noise[:, None]
+    )
+    looks = [not _may_be_best(logs[:, :look])[0] for look in range(MIN_ROUNDS, rounds + 1)]
+    return any(looks), looks[-1]
+
+
+def _may_be_best(logs: Floats) -> npt.NDArray[np.bool_]:
+    """For each path, whether it may be the best as `rank` says; True for one without numbers."""
+    model = fit(logs, usable(logs))
+    noise = pair_noise(model, np.arange(len(model.rows)))
+    order = np.argsort(-model.effect, kind="stable")
+    answer = np.ones(len(logs), dtype=np.bool_)
+    answer[model.rows] = ~beaten(model.effect, noise, order, ERROR)
+    return answer
+
+
+def watching(cells: int, replays: int) -> dict[str, dict[str, float]]:
+    """By the number of rounds: the shares of campaigns of equals that leave the best out."""
+    found = {}
+    for rounds in WATCHED:
+        seen = [watch(np.zeros(cells), _noise(cells), rounds, seed) for seed in range(replays)]
+        found[str(rounds)] = {
+            "replays": replays,
+            "at_any_look": float(np.mean([ever for ever, _ in seen])),
+            "at_the_last": float(np.mean([last for _, last in seen])),
+        }
+    return found
 
 
 def is_right(state: RaceState, behind: float) -> bool:
@@ -100,26 +147,42 @@ def is_right(state: RaceState, behind: float) -> bool:
 def simulate(world: World, cells: int, replays: int) -> dict[str, float]:
     """Mean runs, the share of right answers, of decisions, and the saving over `today`."""
     ends = [race(world, cells, seed) for seed in range(replays)]
-    runs = float(np.mean([count for _, count, _ in ends]))
+    runs = float(np.mean([count for _, count, _, _ in ends]))
     return {
         "replays": replays,
         "runs": round(runs, 1),
-        "right": sum(is_right(state, behind) for state, _, behind in ends) / replays,
-        "decided": sum(state.decided for state, _, _ in ends) / replays,
+        "right": sum(is_right(state, behind) for state, _, behind, _ in ends) / replays,
+        "decided": sum(state.decided for state, _, _, _ in ends) / replays,
+        "left_out_by_rank": sum(left_out for _, _, _, left_out in ends) / replays,
         "share_of_today": round(runs / (TODAY * cells), 3),
     }
 
 
-def shown(_: list[str]) -> str:
-    """The table of docs/proofs.md, from its record."""
-    return table(record_of("race.json.gz")["worlds"])
+def shown(words: list[str]) -> str:
+    """A table of docs/proofs.md, from its record: of races, or of `watching`."""
+    record = record_of("race.json.gz")
+    return watched(record["watching"]) if "watching" in words else table(record["worlds"])
+
+
+def watched(found: Mapping[str, Mapping[str, float]]) -> str:
+    """What looking after each round costs, as Markdown."""
+    lines = ["| rounds | at the last look | at any look |", "|---|---|---|"]
+    lines += [
+        f"| {rounds} | {one['at_the_last']:.1%} | {one['at_any_look']:.1%} |"
+        for rounds, one in found.items()
+    ]
+    return "\n".join(lines)
 
 
 def table(worlds: Mapping[str, Mapping[str, float]]) -> str:
     """The results as Markdown."""
-    lines = ["| world | runs | right | decided |", "|---|---|---|---|"]
+    lines = [
+        "| world | runs | right | decided | `rank` leaves the best out |",
+        "|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {name} | {found['runs']:.0f} | {found['right']:.1%} | {found['decided']:.0%} |"
+        f"| {name} | {found['runs']:.0f} | {found['right']:.1%} | {found['decided']:.0%} "
+        f"| {found['left_out_by_rank']:.1%} |"
         for name, found in worlds.items()
     ]
     return "\n".join(lines)
@@ -138,11 +201,15 @@ def main() -> None:
         for name, world in WORLDS.items()
         if wanted.only in name
     }
-    record = {"machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found}
+    looks = {} if wanted.only else watching(wanted.cells, wanted.replays)
+    record = {
+        "machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found,
+        "watching": looks,
+    }  # fmt: skip
     if wanted.keep:
         keep_record("race.json.gz", record)
     print(json.dumps(record, indent=1))
-    print(table(found))
+    print(table(found), watched(looks), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -67,8 +67,14 @@ def test_the_quickstart_measures_what_this_host_gives_new_guests(
     *_, command = quickstart(tmp_path, "--rounds", "1", programs=programs)
     text = " ".join(command)
     assert text.startswith("vdisklab run host raw/default ")
-    assert f" {platforms} --rounds 3 " in text
+    assert f" {{raw,qcow2}}/{{none,writeback}} {platforms} --profile short " in text
     assert text.endswith(" --rounds 1")
+    assert "--rounds" not in command[:-2], "it races"
+
+
+def test_the_quickstart_measures_all_cache_modes_if_asked(tmp_path: Path) -> None:
+    *_, command = quickstart(tmp_path, "--all")
+    assert "{raw,qcow2}/{none,writeback,writethrough,directsync,unsafe}" in command
 
 
 @pytest.mark.parametrize("arguments", [("--short", "--rounds", "1"), ("--rounds", "1", "--short")])
@@ -77,7 +83,8 @@ def test_the_quickstart_may_be_short_anywhere_on_the_line(
 ) -> None:
     *_, command = quickstart(tmp_path, *arguments)
     assert "--short" not in command
-    assert command[-6:] == ["--profile", "short", "--page-cache", "cold", "--rounds", "1"]
+    assert "--platform" not in command
+    assert command[-2:] == ["--rounds", "1"]
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--short", "-h")])
@@ -85,7 +92,7 @@ def test_the_quickstart_says_what_it_does_without_installing(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     lines = quickstart(tmp_path, *arguments)
-    assert ["script/quickstart", "[--short]", "[OPTION...]"] in lines
+    assert ["script/quickstart", "[--short", "|", "--all]", "[OPTION...]"] in lines
     assert not [line for line in lines if line[:1] in (["install"], ["vdisklab"])]
     assert not [line for line in lines if line[:1] == ["set"]]
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from vdisklab.actions.planning import require_possible_paths
+from vdisklab.actions.planning import require_possible_paths, rounds_of
 from vdisklab.answers.fleet import (
     FleetDoctorAnswer,
     FleetStatusAnswer,
@@ -224,11 +224,9 @@ def run(request: FleetRequest, context: typer.Context) -> int:
 
         vdisklab fleet run '{raw,qcow2}/none' --dir /srv/images --hosts kvm1
     """
-    words = list(context.args)
     url = _database(request.db)
-    _require_possible(
-        words, [name for parameter in context.command.params for name in parameter.opts]
-    )
+    own = [name for parameter in context.command.params for name in parameter.opts]
+    words = _possible_words(context.args, own)
     security = _security(request.tls, "client")[0]
     from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
         CampaignRun,
@@ -267,8 +265,11 @@ def _database(db: str | None) -> str:
     return public
 
 
-def _require_possible(words: Sequence[str], own: Sequence[str]) -> None:
-    """Raises the errors that `run` would raise on any host; `own` are the options of this verb."""
+def _possible_words(words: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The arguments of `run` on each host, with a number of rounds: hosts are compared path by path.
+
+    Raises the errors that `run` would raise on any host; `own` are the options of this verb.
+    """
     try:
         request = parse_words(words, RunRequest, "vdisklab fleet run")
     except typer.TyperException as error:
@@ -284,6 +285,8 @@ def _require_possible(words: Sequence[str], own: Sequence[str]) -> None:
         require_possible_paths(campaign)
         if not campaign.devices:
             _on_hosts(campaign.directory)
+    races = request.find is not None or request.asks_for_a_race or request.rounds is not None
+    return [*words, *(() if races else ("--rounds", str(rounds_of(request))))]
 
 
 def _on_hosts(directory: Path | None) -> Path:

@@ -95,5 +95,12 @@ def test_the_level_grows_and_stays_below_the_error() -> None:
 @pytest.mark.parametrize("name", sorted(BENCH["WORLDS"]))
 def test_a_few_simulated_races_are_right(name: str) -> None:
     ends = [BENCH["race"](BENCH["WORLDS"][name], 8, seed) for seed in range(3)]
-    assert sum(BENCH["is_right"](state, behind) for state, _, behind in ends) >= 2
-    assert all(math.isfinite(behind) for _, _, behind in ends)
+    assert sum(BENCH["is_right"](state, behind) for state, _, behind, _ in ends) >= 2
+    assert all(math.isfinite(behind) for _, _, behind, _ in ends)
+
+
+def test_looking_after_each_round_costs_more_than_one_look() -> None:
+    found = BENCH["watching"](8, 40)
+    assert list(found) == ["5", "10", "20", "40"]
+    assert found["20"]["at_any_look"] >= found["20"]["at_the_last"]
+    assert found["40"]["at_any_look"] > 0.05
