@@ -32,11 +32,12 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.race import ERROR, LOOKS, RaceState, race_state
+from vdisklab.analysis.rank_intervals import LOOK_SHARE
 
 MARGIN = 0.1
 NOISE = 0.12
 DRIFT = 0.15
-WATCHED = (5, 10, 20, 40)
+WATCHED = (5, 10, 20)
 """Numbers of rounds, after each of which somebody looks at `rank`."""
 
 TODAY = 44
@@ -101,39 +102,46 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
                 return state, runs, behind, not _may_be_best(logs)[int(truth.argmax())]
 
 
-def watch(truth: Floats, noise: Floats, rounds: int, seed: int) -> tuple[bool, bool]:
-    """Whether the best path is left out of `rank`'s set at any of the looks after each round, and
-    at the last one alone."""
+def watch(cells: int, seed: int) -> Floats:
+    """Whether looks at a campaign of equals leave one of them out of `rank`'s set: for looks after
+    3, 4, … rounds, with all of the error, and with the share of an unplanned look."""
     rng = np.random.default_rng(seed)
-    cells = len(truth)
-    logs = (
-        truth[:, None]
-        + rng.normal(0, DRIFT, rounds)
-        + rng.normal(0, 1, (cells, rounds)) * noise[:, None]
+    rounds = max(WATCHED)
+    logs = rng.normal(0, DRIFT, rounds) + rng.normal(0, NOISE, (cells, rounds))
+    return np.array(
+        [
+            [not _may_be_best(logs[:, :look], error)[0] for error in (ERROR, ERROR * LOOK_SHARE)]
+            for look in range(MIN_ROUNDS, rounds + 1)
+        ]
     )
-    looks = [not _may_be_best(logs[:, :look])[0] for look in range(MIN_ROUNDS, rounds + 1)]
-    return any(looks), looks[-1]
 
 
-def _may_be_best(logs: Floats) -> npt.NDArray[np.bool_]:
+def _may_be_best(logs: Floats, error: float = ERROR * LOOK_SHARE) -> npt.NDArray[np.bool_]:
     """For each path, whether it may be the best as `rank` says; True for one without numbers."""
     model = fit(logs, usable(logs))
     noise = pair_noise(model, np.arange(len(model.rows)))
     order = np.argsort(-model.effect, kind="stable")
     answer = np.ones(len(logs), dtype=np.bool_)
-    answer[model.rows] = ~beaten(model.effect, noise, order, ERROR)
+    answer[model.rows] = ~beaten(model.effect, noise, order, error)
     return answer
 
 
 def watching(cells: int, replays: int) -> dict[str, dict[str, float]]:
-    """By the number of rounds: the shares of campaigns of equals that leave the best out."""
+    """By the planned number of rounds: the shares of campaigns of equals that leave the best out.
+
+    `at_the_end` is one look, `at_each` one after each round, `as_allowed` the same as `rank` does
+    it: all but the last with the share of an unplanned look.
+    """
+    seen = np.array([watch(cells, seed) for seed in range(replays)])
     found = {}
     for rounds in WATCHED:
-        seen = [watch(np.zeros(cells), _noise(cells), rounds, seed) for seed in range(replays)]
+        last = rounds - MIN_ROUNDS
+        full, small = seen[:, : last + 1, 0], seen[:, :last, 1]
         found[str(rounds)] = {
             "replays": replays,
-            "at_any_look": float(np.mean([ever for ever, _ in seen])),
-            "at_the_last": float(np.mean([last for _, last in seen])),
+            "at_the_end": float(full[:, last].mean()),
+            "at_each": float(full.any(axis=1).mean()),
+            "as_allowed": float((small.any(axis=1) | full[:, last].astype(bool)).mean()),
         }
     return found
 
@@ -166,9 +174,12 @@ def shown(words: list[str]) -> str:
 
 def watched(found: Mapping[str, Mapping[str, float]]) -> str:
     """What looking after each round costs, as Markdown."""
-    lines = ["| rounds | at the last look | at any look |", "|---|---|---|"]
+    lines = [
+        "| planned rounds | one look, at the end | after each round | as `rank` does it |",
+        "|---|---|---|---|",
+    ]
     lines += [
-        f"| {rounds} | {one['at_the_last']:.1%} | {one['at_any_look']:.1%} |"
+        f"| {rounds} | {one['at_the_end']:.1%} | {one['at_each']:.1%} | {one['as_allowed']:.1%} |"
         for rounds, one in found.items()
     ]
     return "\n".join(lines)

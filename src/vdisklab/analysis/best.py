@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from vdisklab.analysis.distributions import chi2_isf, normal_cdf, t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
+from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
@@ -80,6 +82,8 @@ class BestSet:
     shared: float = 0.0
     resolution: float = 0.0
     close: tuple[MeasuredCell, ...] = ()
+    of_this_look: Annotated[float | None, HIDDEN] = None
+    """The part of `alpha` that this look has, if others are possible."""
 
     @property
     def leader(self) -> MeasuredCell:
@@ -121,7 +125,7 @@ class BestSet:
         """The smallest difference of logarithms that this many rounds show (sample size of a
         t-test)."""
         freedom = common_freedom(self.competitors, rounds)
-        limit = critical(self.alpha, self.competitors - 1, freedom, rounds)
+        limit = critical(self.of_this_look or self.alpha, self.competitors - 1, freedom, rounds)
         lead = (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise
         return max(lead * math.sqrt(2 / rounds), self.resolution)
 

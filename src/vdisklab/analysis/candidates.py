@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -109,6 +110,7 @@ class RankedBy:
 
 
 OVER_ROUNDS = RankedBy()
+UNPLANNED_LOOK = RankedBy(partial(rank, unplanned_look=True))
 
 
 def recommend_path(

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
-from vdisklab.analysis.candidates import OVER_ROUNDS, RankedBy
+from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -50,7 +50,6 @@ class Analysis:
     loaded: Loaded
     disk: HostDisk | None = None
     requested: str | None = None
-    ranked_by: ClassVar[RankedBy] = OVER_ROUNDS
     _rankings: dict[MeasureKey, Ranking] = field(default_factory=dict, init=False)
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
@@ -71,6 +70,21 @@ class Analysis:
         loaded = load(results, names)
         require_numbers(loaded)
         return cls(results, loaded, disk, baseline)
+
+    @property
+    def ranked_by(self) -> RankedBy:
+        """How cells are ranked: an unplanned look at a campaign has a smaller error."""
+        return UNPLANNED_LOOK if self.unplanned_look else OVER_ROUNDS
+
+    @property
+    def unplanned_look(self) -> ranked.UnplannedLook | None:
+        """What is known if this is not the look that the campaign was planned for."""
+        plan = self.campaigns[0].plan
+        planned = None if "race" in plan else plan.get("rounds")
+        known = "race" in plan or isinstance(planned, int)
+        if len(self.campaigns) > 1 or not known or planned == self.rounds:
+            return None
+        return ranked.UnplannedLook(planned, self.rounds)
 
     @property
     def campaigns(self) -> tuple[Campaign, ...]:
@@ -238,7 +252,9 @@ class Analysis:
     def ranking_findings(self, ranking: Ranking) -> tuple[Diagnostic, ...]:
         """The diagnostics of a ranking itself."""
         dropped = ranked.dropped_by_search(self.loaded.outlines)
-        return ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped)
+        look = self.unplanned_look if len(ranking.rows) > 1 else None
+        found = ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped)
+        return found if look is None else (look, *found)
 
     def value_findings(
         self,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import numpy as np
 
@@ -129,13 +129,19 @@ class HostsAnalysis(Analysis):
 
     hosts: tuple[MeasuredHost, ...]
     left_out: tuple[str, ...]
-    ranked_by: ClassVar[RankedBy] = RankedBy(
-        rank_over_hosts, may_be_best, lambda ranking: simplest(may_be_best(ranking))
-    )
     _numbers: dict[MeasureKey, FleetNumbers] = field(default_factory=dict, init=False)
     _by_cell: dict[MeasureKey, Mapping[MeasuredCell, CellOverHosts]] = field(
         default_factory=dict, init=False
     )
+
+    @property
+    def ranked_by(self) -> RankedBy:
+        """Over hosts."""
+        return RankedBy(rank_over_hosts, may_be_best, lambda found: simplest(may_be_best(found)))
+
+    @property
+    def unplanned_look(self) -> None:
+        """Hosts are looked at as one."""
 
     @classmethod
     def of_hosts(

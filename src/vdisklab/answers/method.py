@@ -246,8 +246,8 @@ EXPLANATIONS = (
     ),
     _entry(
         "best (run without --rounds)",
-        "run, recommend",
-        "race",
+        "run, recommend, report",
+        "race raced margin confidence behind most_rounds",
         f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
         "planned looks, a path is dropped if it cannot be better than the leader by more than the "
         "margin. The answer is right with 95 %, however often one looks and wherever the race is "
@@ -379,7 +379,8 @@ EXPLANATIONS = (
     _entry(
         "duration and space",
         "plan",
-        "seconds_estimated bytes_needed builds build_seconds guests guest_bytes",
+        "seconds_at_least seconds_estimated runs bytes_needed builds build_seconds guests "
+        "guest_bytes",
         "The configured run times, plus measured costs of a measurement, a run, a boot and a "
         "build: a forecast, not a measurement. Guests that exist at a time need their memory and "
         "about 96 MiB each for QEMU itself.",

@@ -266,7 +266,7 @@ def _database(db: str | None) -> str:
 
 
 def _possible_words(words: Sequence[str], own: Sequence[str]) -> list[str]:
-    """The arguments of `run` on each host, with a number of rounds: hosts are compared path by path.
+    """The arguments of `run` on each host, with a number of rounds: hosts are compared by path.
 
     Raises the errors that `run` would raise on any host; `own` are the options of this verb.
     """

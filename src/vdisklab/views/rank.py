@@ -97,6 +97,19 @@ def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
     yield _headed(answer, columns, answer.cells)
 
 
+def brief_table(answer: RankAnswer) -> Table[RankedCell]:
+    """Rank, path and the deciding number of each cell, without notes: a look before the end."""
+    return Table(
+        _title(answer),
+        (
+            Column("rank", rank_text),
+            Column("path", lambda row: row.cell.label, folds=NAMES),
+            *_medians(answer, answer.ranking.measure),
+        ),
+        answer.cells,
+    )
+
+
 _ROUNDS: Column[RankedCell] = Column("n", lambda row: str(row.place.rounds), right=True, spare=1)
 
 

@@ -99,8 +99,7 @@ def test_a_few_simulated_races_are_right(name: str) -> None:
     assert all(math.isfinite(behind) for _, _, behind, _ in ends)
 
 
-def test_looking_after_each_round_costs_more_than_one_look() -> None:
-    found = BENCH["watching"](8, 40)
-    assert list(found) == ["5", "10", "20", "40"]
-    assert found["20"]["at_any_look"] >= found["20"]["at_the_last"]
-    assert found["40"]["at_any_look"] > 0.05
+def test_looking_after_each_round_costs_more_unless_each_look_has_a_small_error() -> None:
+    found = BENCH["watching"](13, 40)["20"]
+    assert found["at_each"] > found["as_allowed"]
+    assert found["as_allowed"] <= 0.15

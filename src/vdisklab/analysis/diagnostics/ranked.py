@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations, Round
-from vdisklab.analysis.rank_intervals import Ranking, Unranked
+from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import FailureKind, RunOutline
 from vdisklab.units import counted, named
@@ -25,6 +25,30 @@ class TooFewRounds(Diagnostic):
         return (
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
             f"{self.want}. Continue with --rounds {self.want} or more."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UnplannedLook(Diagnostic):
+    """The campaign has not, or not only, the `planned` rounds; None for a race."""
+
+    planned: int | None
+    measured: int
+
+    def __str__(self) -> str:
+        share = f"ranks take {LOOK_SHARE:.0%} of the usual error"
+        if self.planned is None:
+            return (
+                f"A race ends when its numbers say so: {share}. The race itself says what to use."
+            )
+        if self.measured < self.planned:
+            return (
+                f"{self.measured} of {self.planned} planned rounds are measured. Looking earlier "
+                f"is allowed: {share} until then, so they show less."
+            )
+        return (
+            f"{counted(self.planned, 'round')} were planned and {self.measured} are measured: "
+            f"{share}, as somebody may have looked and gone on."
         )
 
 

@@ -149,8 +149,7 @@ def print_provisional(analysis: Analysis, messages: Console, metric: str) -> Non
         return
     if isinstance(answer, RankAnswer):
         messages.print(Text(f"PROVISIONAL, after {analysis.rounds} rounds; the race goes on:"))
-        for table in rank.tables(answer):
-            show(replace(table, notes=()), messages)
+        show(rank.brief_table(answer), messages)
 
 
 def _say_why(messages: Console, error: PlanError, named: Named) -> None:

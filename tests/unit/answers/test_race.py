@@ -1,0 +1,90 @@
+"""What later commands say of a campaign that raced, or at which one looks before its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, cell
+from tests.unit.stored import stored
+from vdisklab.analysis.diagnostics.ranked import UnplannedLook
+from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.rank import rank_cells
+from vdisklab.answers.recommend import recommend
+from vdisklab.path.needs import DURABLE, parse_need
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.profile import Profile
+from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.settings import Request
+from vdisklab.views.recommend import headline, verdict_sentences
+
+
+def analysis(often: dict[str, object], rounds: int = 4) -> Analysis:
+    paths = ("host", "raw/none", "raw/writeback", "qcow2/directsync")
+    request = Request(paths=paths, directory=Path("/tmp"))  # noqa: S108 - nothing is written
+    plan = build_plan(request, Capabilities(), Profile("p", "t", ()))
+    labels = {(cell.path.canonical, cell.page_cache): cell.fingerprint for cell in plan.cells}
+    runs = [
+        dataclasses.replace(run, cell=labels[run.path, run.page_cache])
+        for run in campaign_runs(rounds)
+        if run.failure is None
+    ]
+    campaign = dataclasses.replace(CAMPAIGN, plan={**CAMPAIGN.plan, **plan.as_json(), **often})
+    with stored(runs, campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        rank_cells(found)
+        recommend(found, (DURABLE,))
+        return found
+
+
+def test_recommend_says_what_the_race_has_shown() -> None:
+    found = analysis({"race": RaceTerms().as_json()})
+    answer = recommend(found, (DURABLE,))
+    assert answer.race is not None
+    assert answer.race.decided
+    assert (answer.recommendation.cell, answer.recommendation.ties) == (cell("raw/none"), ())
+    first, *others = verdict_sentences(answer)
+    assert first == (
+        "Use raw/none: no other path is better by more than 10% (95% sure), after 4 rounds."
+    )
+    assert "No winner" not in headline(answer)
+    assert not [one for one in others if "Tied" in one or "--rounds" in one]
+
+
+def test_a_race_for_other_needs_or_by_another_metric_decides_nothing() -> None:
+    for terms in (
+        RaceTerms(metric="read"),
+        RaceTerms(needs=(parse_need("format=raw"),)),
+        RaceTerms(groups=(("raw/none",), ("qcow2/directsync",))),
+    ):
+        assert recommend(analysis({"race": terms.as_json()}), (DURABLE,)).race is None
+
+
+@pytest.mark.parametrize(
+    ("often", "words"),
+    [
+        ({"race": RaceTerms().as_json()}, "A race ends when its numbers say so"),
+        ({"rounds": 9}, "4 of 9 planned rounds are measured. Looking earlier is allowed"),
+        ({"rounds": 3}, "3 rounds were planned and 4 are measured"),
+    ],
+)
+def test_an_unplanned_look_has_a_smaller_error(often: dict[str, object], words: str) -> None:
+    planned, look = analysis({"rounds": 4}), analysis(often)
+    assert planned.unplanned_look is None
+    assert analysis({}).unplanned_look is None, "an older campaign does not say what was planned"
+    answer = rank_cells(look)
+    (said,) = [one for one in answer.findings if isinstance(one, UnplannedLook)]
+    assert words in str(said)
+    usual = rank_cells(planned)
+    assert not [one for one in usual.findings if isinstance(one, UnplannedLook)]
+    assert answer.ranking.alpha == usual.ranking.alpha == pytest.approx(0.05)
+    assert answer.ranking.separated <= usual.ranking.separated
+    best, of_usual = answer.ranking.best, usual.ranking.best
+    assert best is not None
+    assert of_usual is not None
+    assert set(of_usual.cells) <= set(best.cells)
+    assert (best.shows or 0) > (of_usual.shows or 0)
+    assert RaceTerms().metric == DEFAULT_METRIC
