@@ -27,6 +27,7 @@ from vdisklab.answers.disks import (
     problem_of,
     read_contexts,
 )
+from vdisklab.answers.doctor import cannot_build
 from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import as_race, can_race, race_outcome
@@ -221,7 +222,7 @@ class _Desk:
         campaigns: Sequence[str] | None,
         disk: HostDisk,
     ) -> None:
-        self._results = results
+        self._results, self._host = results, host
         self._measured: dict[str, MeasuredPaths] = {}
         self._answers: dict[object, DiskAdvice] = {}
         self._verdicts = CrashVerdicts(disk=disk)
@@ -279,8 +280,9 @@ class _Desk:
             return safe
         if refusal or disk.limits:
             return replace(row, reason=refusal) if refusal else _limited(row, limits)
-        reason = "none of its paths has been measured on this host"
-        row = replace(row, measurable=True)
+        reason = _cannot_build(self._host, path) or ""
+        row = replace(row, measurable=not reason)
+        reason = reason or "none of its paths has been measured on this host"
         for campaign in self._candidates(path, row.directory):
             answer = self._answer(row, path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
@@ -289,7 +291,11 @@ class _Desk:
         if limits and not unsafe:
             return replace(_limited(row, limits), measurable=False)
         reason = _LOSES if unsafe else reason
-        return replace(row, reason=reason) if safe is None else replace(safe, measurable=True)
+        return (
+            replace(row, reason=reason)
+            if safe is None
+            else replace(safe, measurable=row.measurable)
+        )
 
     def is_unfinished(self, row: DiskAdvice, request: Request, own: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
@@ -411,6 +417,13 @@ def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:
     directory = Path(str(campaign.plan.get("directory", "")))
     places = {number_of(directory), number_of(own)}
     return None if None in places or len(places) == 1 else directory
+
+
+def _cannot_build(host: Host, path: DiskPath) -> str | None:
+    """Why the disk's stack cannot be built here, so that nothing can be measured."""
+    lacking = ((layer, cannot_build(host, layer.kind)) for layer in path.layers)
+    reasons = (f"its layer {layer} cannot be built here: {why}" for layer, why in lacking if why)
+    return next(reasons, None)
 
 
 def _limited(row: DiskAdvice, limits: Sequence[str]) -> DiskAdvice:

@@ -113,7 +113,7 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _programs(at.host)
     yield from _io_uring(features)
     yield from _directory(at)
-    yield from (_layer(at, name, part) for name, part in _LAYERS)
+    yield from (_layer(at.host, at.parts, name, part) for name, part in _LAYERS)
     yield from _devices(at)
     yield from _power_cut(at)
     yield _memory(at)
@@ -294,18 +294,37 @@ _LAYERS = (("loop", _LOOP), *((k.value, k.facts.kernel) for k in LayerKind if k.
 """What the kernel must have, by layer; `loop` is below all that are on image files."""
 
 
-def _layer(at: Inspection, name: str, part: KernelPart) -> HostFinding:
+_SAME = {LayerKind.ZVOL: LayerKind.ZFS, LayerKind.LVMTHIN: LayerKind.LVM}
+"""Layers that need the kernel part and the programs of another."""
+
+
+def cannot_build(host: Host, kind: LayerKind) -> str | None:
+    """What a host lacks for a layer, as a clause; None if kernel, programs and rights are there.
+
+    Nothing is built, so building it may fail nevertheless.
+    """
+    if os.geteuid() != 0:
+        return "building it needs root"
+    like = _SAME.get(kind, kind)
+    if like.facts.kernel is None:
+        return None
+    found = _layer(host, KernelParts(SYSTEM), like.value, like.facts.kernel)
+    limited = found.state is Availability.LIMITED and kind is not LayerKind.ZVOL
+    return None if limited or found.state is Availability.OK else found.observed
+
+
+def _layer(host: Host, parts: KernelParts, name: str, part: KernelPart) -> HostFinding:
     """Checks a layer's kernel support and programs."""
     topic, mend_kernel = f"layer {name}", part.mend or _OTHER_KERNEL
     programs = ("losetup",) if name == "loop" else layer_programs(name)
-    lacking = [program for program in programs if at.host.which(program) is None]
+    lacking = [program for program in programs if host.which(program) is None]
     if part.filesystem is not None:
-        in_kernel = at.parts.has_filesystem(part.filesystem)
+        in_kernel = parts.has_filesystem(part.filesystem)
     else:
-        in_kernel = at.parts.has_driver(*(part.driver or ("", "")))
+        in_kernel = parts.has_driver(*(part.driver or ("", "")))
     if in_kernel and not lacking:
         return _ok(topic, "kernel and programs")
-    if part.filesystem == "zfs" and not lacking and _zfs_answers(at.host):
+    if part.filesystem == "zfs" and not lacking and _zfs_answers(host):
         observed = "not in this kernel; zfs-fuse is running"
         costs = "cannot be measured: layer zvol; limits on ZFS's cache"
         return _limited(topic, observed, costs, mend_kernel)

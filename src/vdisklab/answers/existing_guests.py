@@ -61,6 +61,9 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
                 notes.append(f"{file} holds no configuration of a guest ({known}).")
         else:
             texts.append(_text(file))
+            names = {text.file_name for text in texts}
+            beside = () if str(file) == "-" else _beside(file.absolute().parent)
+            texts += (text for text in beside if text.file_name not in names)
     if uri is not None:
         texts += domains_of(partial(_output, host), uri)
     elif not texts and not notes:
@@ -125,13 +128,7 @@ def _output(host: Host, *words: str) -> str:
 
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
     """The guests' texts of a directory, and what belongs to them there or in the one above."""
-    beside = [name for dialect in dialects().values() for name in dialect.beside]
-    texts: list[GuestText] = []
-    for name in beside:
-        found = (
-            file for file in (directory / name, directory.parent / name) if is_visible_file(file)
-        )
-        texts += [_text(file) for file in found][:1]
+    texts = list(_beside(directory))
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
     except OSError as error:
@@ -144,6 +141,13 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
         except PlanError as error:
             notes.append(f"{error}: skipped.")
     return texts
+
+
+def _beside(directory: Path) -> Iterator[GuestText]:
+    """What belongs to the guests of a directory, there or in the one above."""
+    for name in (name for dialect in dialects().values() for name in dialect.beside):
+        places = (directory / name, directory.parent / name)
+        yield from map(_text, list(filter(is_visible_file, places))[:1])
 
 
 def _text(file: Path) -> GuestText:

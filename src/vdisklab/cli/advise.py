@@ -118,7 +118,7 @@ def advise(
         if measure_now and answer.planned and results is not None:
             failures, measured = _measure(results, answer)
             answer = asked(results)
-            left = (plan for plan in answer.planned if plan.request.directory not in failures)
+            left = (planned for planned in answer.planned if planned.command not in failures)
             answer = replace(answer, planned=tuple(left))
             notes += failures.values()
             status = _status(measured, failures)
@@ -143,10 +143,10 @@ def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) ->
         return None
 
 
-def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[Path | None, str], list[Measured]]:
-    """Measures what is planned; says of each place that cannot be measured why."""
+def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[str, str], list[Measured]]:
+    """Measures what is planned; says of each command that fails why, and goes on."""
     measured: list[Measured] = []
-    failures: dict[Path | None, str] = {}
+    failures: dict[str, str] = {}
     with TerminalProgress(Console(stderr=True)) as progress:
         for planned in answer.planned:
             try:
@@ -154,14 +154,17 @@ def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[Path | None, st
                 race = None if terms is None else BestSearch(terms, began=time.monotonic())
                 measured.append(measure(results, planned.request, progress, search=race))
             except (HostError, PlanError) as error:
-                place = planned.request.directory
-                failures[place] = f"{place} cannot be measured: {error}; {error.hint}."
+                asked = planned.request
+                failures[planned.command] = (
+                    f"{asked.baseline} cannot be measured in {asked.directory}: {error}; "
+                    f"{error.hint}."
+                )
             if measured and measured[-1].interrupted:
                 break
     return failures, measured
 
 
-def _status(measured: Sequence[Measured], failures: Mapping[Path | None, str]) -> int:
+def _status(measured: Sequence[Measured], failures: Mapping[str, str]) -> int:
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     failed = bool(failures) or any(campaign.failed for campaign in measured)

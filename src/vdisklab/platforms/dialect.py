@@ -5,7 +5,7 @@ A platform reads its configurations, writes a disk path as one, and changes an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -169,6 +169,8 @@ class Dialect:
     `beside` names files that
     belong to the guests' files of the same directory, or of the one below.
 
+    `left_out` has, for what is no hard disk but holds data, a pattern that finds it in a text.
+
     `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
     """
 
@@ -181,6 +183,7 @@ class Dialect:
     beside: tuple[str, ...] = ()
     location: Location = field(default_factory=Location)
     aio_of: Callable[[CacheMode], Aio] | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 def require_supported(

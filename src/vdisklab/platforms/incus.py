@@ -259,4 +259,10 @@ DIALECT = Dialect(
     recognises_document=is_incus,
     location=Location(program="incus", printed=_listed),
     aio_of=aio_of,
+    left_out={
+        "TPM state": r"\btype\"?:\s*\"?tpm\b",
+        "cloud-init": r"cloud-init:config",
+        "the agent's drive": r"agent:config",
+        "snapshots": r"\bsnapshots\"?:\s*(\[\s*\{|\n\s*-)",
+    },
 )

@@ -394,4 +394,10 @@ DIALECT = Dialect(
     forms=(Form("kubevirt", export, _export_share, title="KubeVirt"),),
     reader=_reader,
     recognises_document=is_kubernetes,
+    left_out={
+        "EFI variables": r"\befi\b\"?:",
+        "TPM state": r"\btpm\b\"?:",
+        "cloud-init": r"\bcloudInit\w+\"?:",
+        "CD-ROMs": r"\bcdrom\b\"?:",
+    },
 )

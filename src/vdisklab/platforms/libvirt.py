@@ -851,4 +851,10 @@ DIALECT = Dialect(
     reader=_reader,
     recognises=_is_xml,
     location=Location("/etc/libvirt/qemu", "virsh", domains_of),
+    left_out={
+        "EFI variables": r"<nvram\b",
+        "TPM state": r"<tpm\b",
+        "CD-ROMs": r"\bdevice=.cdrom\b",
+        "floppies": r"\bdevice=.floppy\b",
+    },
 )

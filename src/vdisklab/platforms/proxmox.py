@@ -465,4 +465,12 @@ DIALECT = Dialect(
     recognises=is_proxmox,
     beside=(STORAGES,),
     location=Location("/etc/pve/qemu-server"),
+    left_out={
+        "EFI variables": r"^efidisk\d+:",
+        "TPM state": r"^tpmstate\d+:",
+        "cloud-init": r"^\w+\d+:.*cloudinit",
+        "CD-ROMs": r"^\w+\d+:.*media=cdrom",
+        "unused volumes": r"^unused\d+:",
+        "snapshots": r"^\[(?!PENDING|special:)",
+    },
 )

@@ -334,4 +334,9 @@ DIALECT = Dialect(
     forms=(Form("qemu", export, _export_share, title="QEMU"),),
     reader=_reader,
     recognises=_is_ours,
+    left_out={
+        "EFI variables": r"\bif=pflash\b|\bpflash\d",
+        "TPM state": r"(^|\s|\0)-tpmdev\b",
+        "CD-ROMs": r"(^|\s|\0)-cdrom\b|media=cdrom|(scsi|ide)-cd\b",
+    },
 )

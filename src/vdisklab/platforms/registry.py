@@ -5,11 +5,13 @@ A platform's file is imported by the name in its row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from itertools import product
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
@@ -71,12 +73,14 @@ def read_guests(
     """The hard disks of all guests in these texts.
 
     Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
-    that no platform knows; if it is not required, `notes` gets the message instead.
+    that no platform knows; if it is not required, `notes` gets the message instead, and one of what
+    is left out.
     """
     known = tuple(dialects().values())
     readers: dict[int, Reader] = {}
     disks: list[ConfiguredDisk] = []
     yaml: list[GuestText] = []
+    left_out: dict[str, None] = {}
     for text in texts:
         owner = next((dialect for dialect in known if dialect.recognises(text)), None)
         try:
@@ -87,11 +91,24 @@ def read_guests(
                 reader = readers.get(id(owner)) or owner.reader(texts, ())
                 readers[id(owner)] = reader
                 disks += reader(text)
+                left_out |= dict.fromkeys(_left_out(owner, text))
         except PlanError as error:
             if text.required or notes is None:
                 raise
             notes.append(f"{error}: skipped.")
+    for text, dialect in product(yaml, known):
+        if any(map(dialect.recognises_document, text.documents)):
+            left_out |= dict.fromkeys(_left_out(dialect, text))
+    if left_out and notes is not None:
+        notes.append(f"Left out: {', '.join(left_out)}.")
     return tuple(map(_readable, (*disks, *_disks_of_yaml(texts, yaml, known))))
+
+
+def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
+    """What else of a guest holds data."""
+    for what, pattern in dialect.left_out.items():
+        if re.search(pattern, text.text, re.MULTILINE):
+            yield what
 
 
 def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:

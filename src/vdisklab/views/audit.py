@@ -35,7 +35,7 @@ def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
         *measured_columns(),
         Column("better", _better, folds=NAMES, spare=5),
         Column("gain", _gain, right=True, spare=6),
-        Column("risks", risk_words, folds=WORDS),
+        Column("risks", risk_words, folds=16),
         *lacks,
         source_column(),
     )
@@ -66,7 +66,8 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
         if audited.standing is None and audited.path is not None and not audited.disk.limits:
             yield f"not measured here{_way_to_measure(audited)}."
 
-    yield from said_of(answer.disks, _sentences)
+    disks = sorted(answer.disks, key=lambda audited: not any(one.serious for one in audited.risks))
+    yield from said_of(disks, _sentences)
     if answer.why_no_speed is None:
         yield from said_of(answer.disks, unmeasured)
     yield from _volatile_data(answer.disks)

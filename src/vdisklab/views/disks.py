@@ -11,7 +11,7 @@ from vdisklab.answers.disks import DiskRow, DiskStanding
 from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.views.durability import power_cut_word
-from vdisklab.views.layout import NAMES, WORDS, Column
+from vdisklab.views.layout import WORDS, Column
 
 _Row = TypeVar("_Row", bound=DiskRow)
 _MOST_NAMES = 3
@@ -30,7 +30,7 @@ def disk_column() -> Column[Any]:
 def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
     """What a disk is, and what was measured of its path, which is `spare` or must be shown."""
     return (
-        Column("path", lambda row: str(row.path or numbers.MISSING), folds=NAMES, spare=spare),
+        Column("path", lambda row: str(row.path or numbers.MISSING), folds=WORDS, spare=spare),
         Column("rank", lambda row: rank_of(row.standing), spare=2),
         Column("score", _score_text, right=True, spare=3),
         Column("power cut", power_cut_of, spare=1),
@@ -73,7 +73,8 @@ def gain_text(gain: Ratio | None) -> str:
 
 def risk_words(row: DiskRow) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
-    return ", ".join(risk.short for risk in row.risks if risk.short)
+    words = ["no disk path"] if row.path is None else []
+    return ", ".join([*words, *(risk.short for risk in row.risks if risk.short)])
 
 
 def risk_sentences(row: DiskRow) -> Iterator[str]:

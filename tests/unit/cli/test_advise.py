@@ -18,10 +18,12 @@ from vdisklab.actions.measure import Measured
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.cli import advise
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, PlanError
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, DatabaseError, HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.segments import LayerKind
+from vdisklab.plan.settings import Request
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import forms
 
@@ -421,7 +423,59 @@ def test_a_place_that_cannot_be_measured_is_named_with_the_reason(
     words = (guest(tmp_path, "raw/none/sata"), "--measure", "--dir", str(place))
     document = advised(capsys, *words, status=EXIT_CELLS_FAILED)
     assert document["planned"] == []
-    assert f"{place} cannot be measured: the work directory" in " ".join(document["notes"])
+    said = f"raw/none/sata cannot be measured in {place}: the work directory"
+    assert said in " ".join(document["notes"])
+
+
+def test_a_stack_that_cannot_be_built_does_not_keep_others_from_being_measured(
+    store: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What a trial shows is said of its command; what the kernel lacks is never planned."""
+
+    def trial(_store: object, request: Request, *_: object, **__: object) -> Measured:
+        if str(request.baseline).startswith("lvm/"):
+            raise HostError("host layer lvm is not available", hint="install it")
+        return Measured(CAMPAIGN.id)
+
+    kinds = (LayerKind.ZVOL,)
+    monkeypatch.setattr(
+        "vdisklab.answers.advise.cannot_build",
+        lambda _host, kind: "not in this kernel" if kind in kinds else None,
+    )
+    monkeypatch.setattr(advise, "measure", trial)
+    guests = [
+        guest(tmp_path, "zvol/none/sata", "z", "/dev/zvol/tank/z"),
+        guest(tmp_path, "raw/none/sata", "f"),
+    ]
+    (tmp_path / "1.conf").write_text("name: l\nsata0: san:vm-1-disk-0,size=8G\n")
+    (tmp_path / "storage.cfg").write_text("lvm: san\n\tvgname san\n\tcontent images\n")
+    words = (*guests, str(tmp_path / "1.conf"), "--dir", str(tmp_path))
+    planned = advised(capsys, *words)["planned"]
+    assert {plan["command"].split()[2].partition("/")[0] for plan in planned} == {"raw", "lvm"}
+    document = advised(capsys, *words, "--measure", status=EXIT_CELLS_FAILED)
+    rows = {row["path"].partition("/")[0]: row for row in document["disks"]}
+    assert rows["zvol"]["reason"] == "its layer zvol cannot be built here: not in this kernel"
+    assert [plan["command"].split()[2] for plan in document["planned"]] == ["raw/none/sata"]
+    (failed,) = (note for note in document["notes"] if "cannot be measured" in note)
+    assert failed.startswith("lvm/none/sata")
+
+
+def test_a_named_file_finds_the_storages_and_says_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "qemu-server").mkdir()
+    (tmp_path / "storage.cfg").write_text(f"dir: local\n\tpath {tmp_path}\n")
+    file = tmp_path / "qemu-server/100.conf"
+    file.write_text(
+        "efidisk0: local:100/e.raw\nide2: local:cloudinit\nname: m\ntpmstate0: local:100/t.raw\n"
+        "unused0: local:100/u.raw\nvirtio0: local:100/a.raw\n\n[before]\nname: m\n"
+    )
+    document = advised(capsys, str(file))
+    assert [row["disk"]["source"] for row in document["disks"]] == [f"{tmp_path}/images/100/a.raw"]
+    assert document["notes"] == [
+        "Left out: EFI variables, TPM state, cloud-init, unused volumes, snapshots."
+    ]
 
 
 @pytest.mark.parametrize(
