@@ -276,7 +276,7 @@ def test_no_command_is_advised_that_cannot_measure(
     bare = Path(exported(tmp_path, "raw/none"))
     volume = re.sub("type=.file.", "type='block'", bare.read_text())
     bare.write_text(re.sub("file=.[^ ]*img.", "dev='/dev/vg/lv'", volume))
-    assert main(["audit", str(conflict), str(bare)]) == 0
+    assert main(["audit", str(conflict), str(bare), "--why"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "not measured here, and cannot be." in out
     assert re.search(r"`vdisklab run none \S+ --on DEVICE`", out)
