@@ -67,7 +67,7 @@ class Programs:
         return CellResult((), (), (one,))
 
 
-Search = Callable[[Store, Programs], tuple[str | None, bool]]
+Search = Callable[..., tuple[str | None, bool]]
 
 
 @pytest.fixture
@@ -89,9 +89,11 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
     monkeypatch.setattr(service, "collect_facts", lambda host: HOST)
     monkeypatch.setattr(service, "_medium", lambda plan: None)
 
-    def run(store: Store, programs: Programs) -> tuple[str | None, bool]:
+    def run(
+        store: Store, programs: Programs, find: SearchFor | None = SearchFor.BEST
+    ) -> tuple[str | None, bool]:
         monkeypatch.setattr(runner, "measure_cell", programs)
-        asked = make_search(RunRequest(find=SearchFor.BEST, metric=METRIC, unsafe=True))
+        asked = make_search(RunRequest(find=find, metric=METRIC, unsafe=True))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
         loaded = load(store, [measured.campaign or ""])
@@ -112,19 +114,36 @@ def test_the_best_is_found_without_measuring_all_as_often(search: Search, tmp_pa
     assert len(programs.measured) <= 3 * 24
 
 
-@pytest.mark.parametrize("interrupt_at", [3, 20])
-def test_an_interrupted_search_goes_on_where_it_was(
-    search: Search, tmp_path: Path, interrupt_at: int
+@pytest.mark.parametrize("find", [None, SearchFor.BEST])
+@pytest.mark.parametrize("interrupt_at", [(3,), (20,), (1, 40, 7, 61)])
+def test_an_interrupted_race_goes_on_where_it_was(
+    search: Search, tmp_path: Path, interrupt_at: tuple[int, ...], find: SearchFor | None
 ) -> None:
+    """Killed once or several times, in any round: the same runs, and the same answer."""
     with open_store(str(tmp_path / "whole.db")) as store:
         whole = Programs()
-        search(store, whole)
+        answer = search(store, whole, find)
+        assert answer[0] == "raw/none"
+    measured: list[str] = []
     with open_store(str(tmp_path / "a.db")) as store:
-        first = Programs(interrupt_at=interrupt_at)
-        assert search(store, first)[1] is True
-        second = Programs(before=first.measured)
-        assert search(store, second) == ("raw/none", False)
+        for runs in (*interrupt_at, math.inf):
+            part = Programs(interrupt_at=runs, before=measured)
+            found = search(store, part, find)
+            measured += part.measured
+            if not found[1]:
+                break
         (campaign,) = store.campaigns()
         done = [(run.round, run.cell) for run in store.outlines([campaign.id])]
+    assert found == answer
     assert len(done) == len(set(done))
-    assert [*first.measured, *second.measured] == whole.measured
+    assert measured == whole.measured
+
+
+def test_without_find_every_path_is_measured_three_times(search: Search, tmp_path: Path) -> None:
+    programs = Programs()
+    with open_store(str(tmp_path / "a.db")) as store:
+        search(store, programs, None)
+        (campaign,) = store.campaigns()
+    counts = {cell.label: programs.measured.count(cell.label) for cell in campaign.cells}
+    assert min(counts.values()) == 3, "those that lose or do not compete"
+    assert counts["raw/none"] == max(counts.values())
