@@ -22,7 +22,7 @@ from vdisklab.guest.qemu.probe import (
 )
 from vdisklab.guest.qemu.qmp import Channel, read_message
 from vdisklab.platforms.configured_disk import disk_path, risks
-from vdisklab.platforms.libvirt import QEMU_NAMESPACE, read_domain
+from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 

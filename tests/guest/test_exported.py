@@ -21,7 +21,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.platforms.configured_disk import disk_path
 from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu import arguments
 from vdisklab.platforms.registry import forms
 

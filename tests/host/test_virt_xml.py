@@ -13,7 +13,7 @@ import pytest
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
-from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.registry import change_of
 
 pytestmark = pytest.mark.skipif(shutil.which("virt-xml") is None, reason="virtinst is missing")

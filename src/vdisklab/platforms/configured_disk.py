@@ -7,7 +7,7 @@ the meaning of paths.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -88,6 +88,37 @@ class ConfiguredDisk:
     def valid_note(self) -> DiskPath | None:
         """The noted path, with all its layers, if the configuration still agrees; else None."""
         return None if self.stale_note is not None or self.path is None else self.noted
+
+
+def with_pending(
+    now: Sequence[ConfiguredDisk],
+    then: Sequence[ConfiguredDisk],
+    say: Callable[[ConfiguredDisk], str] = lambda disk: f"{disk.path or disk.problem}",
+) -> tuple[ConfiguredDisk, ...]:
+    """A guest's disks, with what is different from its next start on as `say` puts it."""
+    later = {disk.target: disk for disk in then}
+    known = {disk.target for disk in now}
+    changed = (replace(disk, pending=_pending(disk, later.get(disk.target), say)) for disk in now)
+    new = (replace(disk, pending="it is new") for disk in then if disk.target not in known)
+    return (*changed, *new)
+
+
+def _pending(
+    disk: ConfiguredDisk, later: ConfiguredDisk | None, say: Callable[[ConfiguredDisk], str]
+) -> str:
+    if later is None:
+        return "it is gone"
+    if _settings(disk) == _settings(later):
+        return ""
+    loss = loses_writes(later) or ("its cache mode drops flushes" if later.drops_flushes else None)
+    return say(later) if loss is None else f"{say(later)}: {loss}"
+
+
+def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
+    return (
+        disk.path and disk.path.guest_side, disk.problem, disk.source, disk.limits,
+        disk.drops_flushes, disk.transient, disk.shareable, disk.ignored_errors,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +246,7 @@ class PendingChange(Risk):
     settings: str
 
     def __str__(self) -> str:
-        return f"From the guest's next start on its settings are others: {self.settings}."
+        return f"From the guest's next start on: {self.settings}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,13 +26,13 @@ FIRST_KEYS = {
 """The key of a first value without one."""
 
 _ALONE = re.compile(
-    "h|help|version|nographic|snapshot|S|s|enable-kvm|no-[a-z0-9-]+|daemonize|nodefaults|"
+    "h|help|version|nographic|snapshot|S|s|enable-[a-z-]+|no-[a-z0-9-]+|daemonize|nodefaults|"
     "nodefconfig|usb|full-screen|only-migratable|semihosting|mem-prealloc|preconfig|win2k-hack|"
-    "sdl|curses|alt-grab|ctrl-grab|portrait|singlestep|localtime|rtc-td-hack|tdf|"
-    "enable-sync-profile"
+    "sdl|curses|alt-grab|ctrl-grab|portrait|singlestep|localtime|rtc-td-hack|tdf"
 )
 """The options without a value (qemu-options.hx)."""
 
+_OPTION = re.compile("--?[a-z]")
 _SHELL = re.compile(r"[;&|<>]|\d?>+.*|&&|\|\|")
 _UNKNOWN_WORD = re.compile(r"[$`]")
 
@@ -108,17 +108,17 @@ def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """
     at = 0
     while at < len(words):
-        word = words[at]
+        word, following = words[at], next(iter(words[at + 1 : at + 2]), "-none")
         at += 1
         if _SHELL.fullmatch(word):
             return
         if not word.startswith("-") or word == "-":
             if word:
                 yield "", word
-        elif _ALONE.fullmatch(word.lstrip("-")) or at == len(words):
+        elif _ALONE.fullmatch(word.lstrip("-")) or _OPTION.match(following):
             yield word.lstrip("-"), ""
         else:
-            yield word.lstrip("-"), words[at]
+            yield word.lstrip("-"), following
             at += 1
 
 
@@ -211,6 +211,18 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 _WHOLE_WORDS = ("", "drive", "device", "blockdev")
+
+
+def properties_of(
+    words: Sequence[str], device: Settings
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """What arguments set on another's device: by -global for all of its driver, by -set for it."""
+    options = tuple(options_of(words))
+    changes = (value for flag, value in options if flag == "set")
+    parts = (text.partition("=") for text in changes)
+    own = ((name.split(".", 2), value) for name, _, value in parts if name.startswith("device."))
+    mine = {names[2]: value for names, value in own if names[1:2] == [device.get("id")]}
+    return dict(_of_driver(list(_globals(options)), device)), mine
 
 
 def _globals(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:

@@ -25,7 +25,7 @@ from vdisklab.platforms.configured_disk import (
     risks,
 )
 from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.libvirt import QEMU_NAMESPACE, read_domain
+from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.qemu import arguments
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.registry import forms

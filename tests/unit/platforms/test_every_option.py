@@ -129,7 +129,8 @@ def read_back(text: str, form: str) -> DiskPath | None:
     """What the audit reads in a configuration without vdisklab's own note."""
     text = text.replace("urn:vdisklab:disk-path:1", "urn:other")
     if form == "libvirt-disk":
-        text = f"<domain type='kvm'><devices>{text}</devices></domain>"
+        controller = "<controller type='scsi' model='virtio-scsi'/>"  # as its comment says
+        text = f"<domain type='kvm'><devices>{controller}{text}</devices></domain>"
     if form == "kubevirt":
         text += CLAIM
     (disk,) = read_guests([GuestText(text, "100.conf")])

@@ -16,7 +16,7 @@ from tests.unit.path.made import configurable_paths
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.platforms.dialect import Configuration, ExportRequest, NotExpressibleError
-from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, forms, read_guests
 from vdisklab.storage.image_commands import data_path, key_path

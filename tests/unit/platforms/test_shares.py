@@ -9,7 +9,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
-from vdisklab.platforms.libvirt import read_domain
+from vdisklab.platforms.libvirt_domain import read_domain
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import configure, read_guests

@@ -1,0 +1,492 @@
+"""Reads a libvirt domain's XML (formatdomain.html): each disk as a disk path.
+
+Disks that libvirt passes to QEMU as arguments are read, too. Guests of other hypervisors are
+recognised, and their disks have no path. The XML is not trusted: defusedxml refuses document types
+and entities, so no other file is read and memory use is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
+from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
+from vdisklab.platforms.reading import (
+    MAP_IT,
+    SCSI_PASSED,
+    SERVED_ELSEWHERE,
+    attachment_of,
+    beyond_schema,
+    ignored_errors,
+    image_of,
+    joined,
+    limit_words,
+    one_of,
+    parsed_options,
+    queues_of,
+    shared_group,
+)
+
+QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
+PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
+
+LIMITS = limit_words(
+    {"throttle_bps": ("total_bytes_sec",), "throttle_iops": ("total_iops_sec",)},
+    joined(("total", "read", "write"), ("_bytes", "_iops"), ("_sec",), ("", "_max", "_max_length")),
+    ("size_iops_sec",),
+)
+"""The elements of <iotune> and <throttlegroup> (formatdomain.html)."""
+
+LARGEST = 4 << 20
+"""Maximum number of characters of a domain's XML."""
+
+_Q = f"{{{QEMU_NAMESPACE}}}"
+_V = f"{{{PATH_NAMESPACE}}}"
+
+
+def read_domain(text: str, origin: str, served: Served | None = None) -> tuple[ConfiguredDisk, ...]:
+    """The hard disks of a domain. Raises PlanError if the text is not a domain's XML."""
+    if len(text) > LARGEST:
+        raise PlanError(
+            f"{origin} is larger than any domain's XML",
+            hint="create it again: `virsh dumpxml DOMAIN > FILE`",
+        )
+    try:
+        root = fromstring(text, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise PlanError(
+            f"{origin} declares a document type or entities, which no domain has",
+            hint="vdisklab does not read such files; create it again: `virsh dumpxml DOMAIN`",
+        ) from error
+    except (
+        ET.ParseError,
+        ValueError,
+    ) as error:  # ValueError: an encoding that the text contradicts
+        raise PlanError(
+            f"{origin} is not XML: {error}", hint="create it again: `virsh dumpxml DOMAIN`"
+        ) from error
+    # The XML of a snapshot or a saved state contains the domain, the next one beside it.
+    domain = root if root.tag == "domain" else root.find(".//domain")
+    if domain is None:
+        raise PlanError(
+            f"{origin} is XML, but not a libvirt domain: its root is <{root.tag}>",
+            hint="`virsh dumpxml DOMAIN` prints one",
+        )
+    now = tuple(_Guest(domain, served).disks())
+    then = None if root is domain else root.find(".//inactiveDomain")
+    return now if then is None else with_pending(now, tuple(_Guest(then, served).disks()))
+
+
+_DOMAIN = re.compile(r"\s*(<\?[^>]*>\s*)?(<!--.*?-->\s*)?<domain[\s>]", re.DOTALL)
+_END = "</domain>"
+
+
+def read_domains(text: str, origin: str, served: Served | None = None) -> Iterator[ConfiguredDisk]:
+    """The disks of all domains; `virsh dumpxml` of several guests prints one after another.
+
+    A domain that follows under the same name is the same guest's from its next start on.
+    """
+    *domains, rest = text.split(_END)
+    texts = [text]
+    if len(domains) > 1 and _DOMAIN.match(text):
+        texts = [xml.lstrip() + _END for xml in domains]
+        texts[-1] += rest
+    read: dict[str, tuple[ConfiguredDisk, ...]] = {}
+    for xml in texts:
+        disks = read_domain(xml, origin, served)
+        named = re.search("<uuid>.*?<", xml) or re.search("<name>.*?<", xml)
+        name = named[0] if named else xml
+        read[name] = with_pending(read[name], disks) if name in read else disks
+    for disks in read.values():
+        yield from disks
+
+
+_QEMU_TYPES = ("kvm", "qemu", "hvf")
+"""The domain types that run QEMU (libvirt's src/conf/virconftypes.h, virDomainVirtType)."""
+
+_IN_POOL = (
+    "its source is the volume {0!r} of the pool {1!r}: name its file in a copy of the XML, "
+    "<disk type='file'> and <source file='PATH'/>, with the path that `virsh vol-path` prints"
+)
+_DRIVERS = {
+    "virtio": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd", "sata": "ide-hd",
+    "usb": "usb-storage", "nvme": "nvme-ns",
+}  # fmt: skip
+"""QEMU's device by bus."""
+
+_READ = ("name", "type", "cache", "io", "discard", "detect_zeroes", "iothread", "queues",
+         "queue_size", "packed", "error_policy", "rerror_policy")  # fmt: skip
+_HARMLESS = ("ats", "iommu", "page_per_vq")
+_USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_no_unref": "off"}
+"""The attributes of a <driver> that are read, that change no speed, and others' defaults."""
+
+
+@dataclass(frozen=True)
+class _Guest:
+    """A domain's element, with what its disks need of it."""
+
+    element: ET.Element
+    served: Served | None = None
+
+    @cached_property
+    def name(self) -> str:
+        return (self.element.findtext("name") or "unnamed").strip()
+
+    @cached_property
+    def architecture(self) -> str | None:
+        return _attributes(self.element, "os/type").get("arch")
+
+    @cached_property
+    def words(self) -> Sequence[str]:
+        """The arguments that libvirt passes to QEMU as they are."""
+        found = self.element.iterfind(f"./{_Q}commandline/{_Q}arg")
+        return [word.get("value", "") for word in found]
+
+    @cached_property
+    def notes(self) -> Mapping[str, DiskPath]:
+        """The paths that vdisklab wrote into the metadata, by target ("": a disk in arguments)."""
+        notes: dict[str, DiskPath] = {}
+        for note in self.element.iterfind(f"./metadata/{_V}disks/{_V}disk"):
+            try:
+                notes[note.get("target", "")] = parse_path(note.get("path", ""))
+            except PlanError:
+                continue  # the note was edited; the XML itself still has nearly everything
+        return notes
+
+    @cached_property
+    def free_io_thread(self) -> str | None:
+        """An I/O thread of the guest, one that no disk uses if there is one; None if it has none.
+
+        <iothreads> counts them; those without an <iothread id> get the lowest free numbers
+        (formatdomain.html, "IOThreads Allocation").
+        """
+        domain = self.element
+        named = [thread.get("id", "") for thread in domain.iterfind("./iothreadids/iothread")]
+        count = (domain.findtext("iothreads") or "").strip()
+        unnamed = range(1, int(count) + 1) if count.isdecimal() and len(count) < 6 else ()
+        threads = list(dict.fromkeys([*named, *map(str, unnamed)]))
+        threads = threads[: max(len(named), len(unnamed))]
+        used = {driver.get("iothread") for driver in domain.iterfind("./devices//driver")}
+        return next((one for one in threads if one not in used), next(iter(threads), None))
+
+    def disks(self) -> Iterator[ConfiguredDisk]:
+        """Each hard disk and directory, and each device that may hold one."""
+        for number, device in enumerate(self.element.iterfind("./devices/*")):
+            match device.tag:
+                case "disk" if device.get("device") not in ("cdrom", "floppy"):
+                    yield self._disk(device)
+                case "filesystem":
+                    yield self._share(device)
+                case "hostdev" if device.get("type") in ("scsi", "scsi_host"):
+                    yield self._unmeasured(device, number, SCSI_PASSED)
+                case "memory" if device.get("model") in ("nvdimm", "virtio-pmem"):
+                    memory = f"it is persistent memory ({device.get('model')}), not a disk"
+                    yield self._unmeasured(device, number, memory)
+                case _:
+                    pass
+        for argument in disks_of_arguments(self.words, self.served):
+            yield replace(
+                argument,
+                domain=self.name,
+                guest=self.name,
+                noted=self.notes.get(""),
+                architecture=self.architecture,
+            )
+
+    def _configured(
+        self, element: ET.Element, target: str, source: str | None, path: DiskPath | None,
+        problem: str | None,
+    ) -> ConfiguredDisk:  # fmt: skip
+        return ConfiguredDisk(
+            self.name,
+            target,
+            source,
+            path,
+            self.notes.get(target),
+            problem,
+            element.find("readonly") is not None,
+            guest=self.name,
+            text=" ".join(ET.tostring(element, encoding="unicode").split()),
+            architecture=self.architecture,
+        )
+
+    def _unmeasured(self, element: ET.Element, number: int, problem: str) -> ConfiguredDisk:
+        name = _attributes(element, "alias").get("name", f"{element.tag}{number}")
+        source = element.findtext("./source/path")
+        return self._configured(element, name, source, None, problem)
+
+    def _share(self, shared: ET.Element) -> ConfiguredDisk:
+        """A host directory: virtiofs, or 9p, whose other options are set by the guest's mount."""
+        target = _attributes(shared, "target").get("dir", "?")
+        driver, source = _attributes(shared, "driver"), _attributes(shared, "source")
+        bus = Bus.VIRTIOFS if driver.get("type") == "virtiofs" else Bus.P9
+        path, problem = None, None
+        try:
+            one_of(shared.get("type", "mount"), ("mount",), "file system")
+            if "socket" in source:
+                raise ValueError(SERVED_ELSEWHERE)
+            mode = _attributes(shared, "binary/cache").get("mode") if bus is Bus.VIRTIOFS else None
+            path = DiskPath(attachment=attachment_of(bus, parsed_options(bus, {"cache": mode})))
+        except ValueError as error:
+            problem = str(error)
+        place = source.get("dir") or source.get("socket")
+        return self._configured(shared, target, place, path, problem)
+
+    def _disk(self, disk: ET.Element) -> ConfiguredDisk:
+        target, location = _attributes(disk, "target"), _attributes(disk, "source")
+        driver = _attributes(disk, "driver")
+        bus = target.get("bus") or _bus_by_name(target.get("dev", ""))
+        properties = self._properties(disk, bus, driver)
+        path, problem = None, None
+        try:
+            self._require_qemus_disk(disk)
+            path = self._path(disk, Bus(one_of(bus, tuple(Bus), "bus")), driver, properties)
+        except ValueError as error:
+            problem = str(error)
+        # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
+        opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
+        policy = driver.get("error_policy")
+        # enospace is a policy for writes only (qemuBuildDiskGetErrorPolicy).
+        errors = policy, driver.get("rerror_policy", policy)
+        found = self._configured(
+            disk,
+            target.get("dev", "?"),
+            location.get("file") or location.get("dev"),
+            path,
+            problem,
+        )
+        return replace(
+            found,
+            io_thread=self.free_io_thread,
+            limits=tuple(self._limits(disk, bus, driver, properties)),
+            drops_flushes=opens and driver.get("cache") == CacheMode.UNSAFE,
+            ignored_errors=ignored_errors(
+                properties.get("werror", errors[0]), properties.get("rerror", errors[1])
+            ),
+            transient=disk.find("transient") is not None,
+            shareable=disk.find("shareable") is not None,
+        )
+
+    def _require_qemus_disk(self, disk: ET.Element) -> None:
+        """Raises ValueError for another hypervisor's disk, and for what QEMU does not open."""
+        kind = self.element.get("type", "kvm")
+        if kind not in _QEMU_TYPES:
+            raise ValueError(f"its guest is of type {kind}: name a guest of QEMU")
+        if one_of(disk.get("device", "disk"), ("disk", "lun"), "device") == "lun":
+            raise ValueError(SCSI_PASSED)
+        location, kind = _attributes(disk, "source"), disk.get("type", "file")
+        if kind == "volume":
+            raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
+        if kind == "vhostuser":
+            raise ValueError(SERVED_ELSEWHERE)
+        if kind not in ("file", "block"):
+            protocol = f" ({location['protocol']})" if "protocol" in location else ""
+            raise ValueError(f"its source is of type {kind}{protocol}: {MAP_IT}")
+        store = disk.find("./source/dataStore")
+        if store is not None and store.get("type", "file") not in ("file", "block"):
+            kind = store.get("type", "?")
+            raise ValueError(f"its data lie in a store of type {kind}, not in the image: {MAP_IT}")
+
+    def _properties(
+        self, disk: ET.Element, bus: str, driver: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """The properties of QEMU's device that the domain sets beside libvirt: <qemu:override>,
+        -set, and -global, which does not change what libvirt sets."""
+        named = _attributes(disk, "alias").get("name")
+        name = named or _alias(disk, bus)
+        device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
+        every, own = properties_of(self.words, device)
+        cache_is_set = driver.get("cache", "default") != "default"
+        every = {
+            key: value for key, value in every.items() if key != "write-cache" or not cache_is_set
+        }
+        override = {
+            setting.get("name", "?"): setting.get("value", "")
+            for changed in self.element.iterfind(f"./{_Q}override/{_Q}device")
+            if named is not None and changed.get("alias") == named
+            for setting in changed.iterfind(f"./{_Q}frontend/{_Q}property")
+            if setting.get("type") != "remove"
+        }
+        return {**every, **own, **override}
+
+    def _limits(
+        self, disk: ET.Element, bus: str, driver: Mapping[str, str], properties: Mapping[str, str]
+    ) -> Iterator[str]:
+        """The limits and settings that a path cannot express, and limits of the guest's cgroup."""
+        groups = self._limit_groups(disk)
+        names = [
+            *(
+                tune.findtext("group_name", "").strip()
+                for tune in self.element.iterfind(".//iotune")
+            ),
+            *(each.get("group") for each in self.element.iterfind(".//throttlefilter")),
+        ]
+        for words in groups:
+            yield from LIMITS.beyond(words) if len(groups) == 1 else LIMITS.all(words)
+            if words.get("group_name"):
+                yield from shared_group("group_name", words["group_name"], names)
+        for device in self.element.iterfind("./blkiotune/device"):
+            words = _words(device)
+            for limit in LIMITS.all(words):
+                yield f"blkiotune {words.get('path', '?')} {limit}"
+        for name, value in driver.items():
+            if name not in (*_READ, *_HARMLESS) and value != _USUAL.get(name):
+                yield f"{name}={value}"
+        for name, value in properties.items():
+            if name not in ("write-cache", "werror", "rerror"):
+                yield f"{name}={value}"
+        for tag in ("driver/metadata_cache", "source/slices", "mirror"):
+            if disk.find(tag) is not None:
+                yield tag.rpartition("/")[2]
+        blocks = _attributes(disk, "blockio")
+        if bus in tuple(Bus):
+            yield from beyond_schema(Bus(bus), _block_words(blocks), {"block_size": "512"})
+        if blocks.get("physical_block_size", "0") not in (
+            "0",
+            blocks.get("logical_block_size", "512"),
+        ):
+            yield f"physical_block_size={blocks['physical_block_size']}"
+
+    def _limit_groups(self, disk: ET.Element) -> list[Mapping[str, str]]:
+        """The disk's <iotune>, or the <throttlegroup>s that its filters name."""
+        named = [each.get("group") for each in disk.iterfind("./throttlefilters/throttlefilter")]
+        groups = map(_words, self.element.iterfind("./throttlegroups/throttlegroup"))
+        return [
+            *map(_words, disk.iterfind("./iotune")),
+            *(words for words in groups if words.get("group_name", "") in named),
+        ]
+
+    def _path(
+        self, disk: ET.Element, bus: Bus, driver: Mapping[str, str], properties: Mapping[str, str]
+    ) -> DiskPath:
+        """The path that the disk's element describes. Raises ValueError if none can express it."""
+        # libvirt turns the cache of a shared disk off (qemuDomainDeviceDiskDefPostParse).
+        usual = "default" if disk.find("shareable") is None else "none"
+        word = driver.get("cache", usual)
+        cache = one_of(usual if word == "default" else word, tuple(CacheMode), "cache mode")
+        attachment = self._attachment(disk, bus, driver, properties)
+        return DiskPath((), _image(disk, driver), CacheMode(cache), attachment)
+
+    def _attachment(
+        self, disk: ET.Element, bus: Bus, driver: Mapping[str, str], properties: Mapping[str, str]
+    ) -> Attachment:
+        owner: ET.Element | None = disk
+        if bus is Bus.SCSI:
+            owner = self._controller(disk, "scsi")
+            model = None if owner is None else owner.get("model")
+            one_of(model or self._usual_scsi, _SCSI_MODELS, "controller")
+        elif bus is Bus.NVME:
+            owner = self._controller(disk, "nvme")
+        threading = {} if owner is None else _attributes(owner, "driver")
+        mapped = [] if owner is None else owner.findall("./driver/iothreads/iothread")
+        write_cache = properties.get("write-cache", WriteCache.MODE)
+        options: dict[str, OptionValue] = {
+            "aio": one_of(driver.get("io", Aio.THREADS), tuple(Aio), "io mode"),
+            "discard": one_of(driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
+            "write_cache": one_of(write_cache, tuple(WriteCache), "write-cache"),
+        }
+        if "iothread" in threading:
+            options["iothread"] = True
+        if threading.get("queues"):
+            options["queues"] = queues_of(threading["queues"], admin=1 if bus is Bus.NVME else 0)
+        zeroes = driver.get("detect_zeroes")
+        groups = self._limit_groups(disk)
+        words = {
+            # Without discard=unmap libvirt turns it into "on" (virDomainDiskGetDetectZeroesMode).
+            "detect_zeroes": "on" if zeroes == "unmap" != options["discard"] else zeroes,
+            "queue_size": threading.get("queue_size"),
+            "packed": threading.get("packed"),
+            **_block_words(_attributes(disk, "blockio")),
+            "iothreads": len(mapped) or None,
+            # A path cannot express a chain of several groups.
+            **LIMITS.of_path(groups[0] if len(groups) == 1 else {}),
+        }
+        return attachment_of(bus, options | parsed_options(bus, words))
+
+    def _controller(self, disk: ET.Element, kind: str) -> ET.Element | None:
+        index = _attributes(disk, "address").get("controller", "0")
+        for controller in self.element.iterfind(f"./devices/controller[@type='{kind}']"):
+            if controller.get("index", "0") == index:
+                return controller
+        return None
+
+    @property
+    def _usual_scsi(self) -> str:
+        """The controller that libvirt adds: LSI where QEMU has it, as on x86
+        (qemuDomainGetSCSIControllerModel)."""
+        machine = _attributes(self.element, "os/type").get("machine", "")
+        if machine.startswith("pseries"):
+            return "ibmvscsi"
+        architecture = self.architecture or ""
+        return "virtio-scsi" if re.match("s390|loongarch", architecture) else "lsilogic"
+
+
+_SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")
+
+
+def _attributes(element: ET.Element, child: str) -> Mapping[str, str]:
+    child_element = element.find(child)
+    return {} if child_element is None else child_element.attrib
+
+
+def _words(limits: ET.Element) -> Mapping[str, str]:
+    return {str(limit.tag): (limit.text or "").strip() for limit in limits}
+
+
+def _block_words(blocks: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "block_size": blocks.get("logical_block_size"),
+        "discard_granularity": blocks.get("discard_granularity"),
+    }
+
+
+def _bus_by_name(device: str) -> str:
+    """libvirt's bus for a disk without one (virDomainDiskDefParseXML)."""
+    buses = {"hd": "ide", "sd": "scsi", "vd": "virtio", "xv": "xen", "ub": "uml"}
+    return buses.get(device[:2], "ide")
+
+
+def _alias(disk: ET.Element, bus: str) -> str:
+    """The id that libvirt gives the disk's device (qemuAssignDeviceDiskAlias)."""
+    place = _attributes(disk, "address")
+    if place.get("type") == "drive":
+        keys = (
+            ("controller", "bus", "target", "unit")
+            if bus == Bus.SCSI
+            else ("controller", "bus", "unit")
+        )
+        return bus + "-".join(place.get(key, "0") for key in keys)
+    number = 0
+    for letter in _attributes(disk, "target").get("dev", "")[2:8].lower():
+        number = number * 26 + ord(letter) - ord("a") + 1
+    return f"{bus}-disk{number - 1}"
+
+
+def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
+    """The image, with the encryption and the chain below it that the XML states.
+
+    A running guest's XML has the whole chain; without it the images' headers say it.
+    """
+    named = {"aio": "raw"}.get(driver.get("type", "raw"), driver.get("type", "raw"))
+    form = ImageFormat(one_of(named, tuple(ImageFormat), "format"))
+    encryptions = (*disk.iterfind("./encryption"), *disk.iterfind("./source/encryption"))
+    words = {
+        "encrypt": next((each.get("format") for each in encryptions), None),
+        "data_file": None if disk.find("./source/dataStore") is None else "on",
+        "backing": sum(len(below) > 0 for below in disk.iter("backingStore")) or None,
+    }
+    options = parsed_options(form, words)
+    on_device = disk.get("type") == "block" and not options
+    return image_of(form, on_device=on_device) and Image(form, tuple(options.items()))
