@@ -163,6 +163,7 @@ def disks_of_arguments(
     drive, a drive without a device, JSON that cannot be read.
     """
     arguments = arguments_of(words, program)
+    # of -drive alone (system/vl.c, drive_enable_snapshot)
     thrown_away = any(flag == "snapshot" for flag, _ in arguments.options)
     for device in arguments.devices:
         if str(device.get("driver")).startswith(_SERVED):
@@ -170,7 +171,8 @@ def disks_of_arguments(
             continue
         disk = _disk(device, arguments)
         if disk is not None:
-            yield replace(disk, transient=disk.transient or thrown_away)
+            temporary = thrown_away and str(device.get("drive")) in arguments.drives
+            yield replace(disk, transient=disk.transient or temporary)
     for name in _unused(arguments):
         yield _found(name, None, None, f"no device here has the node {name!r}")
     yield from _shares(arguments, served or {})

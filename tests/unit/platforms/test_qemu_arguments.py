@@ -203,6 +203,13 @@ def test_ignored_errors_are_a_risk(words: str, errors: tuple[str, ...]) -> None:
     assert (loses_writes(disk) is not None) is ("writes" in errors)
 
 
+def test_a_snapshot_of_all_disks_is_one_of_each_drive() -> None:
+    """QEMU 7.2 opens the file of a -blockdev itself in spite of -snapshot."""
+    words = f"-drive file=/vm/b.img,format=raw,id=b,if=virtio {FILE} {DISK}f"
+    node, drive = read(f"-snapshot {words}")
+    assert (drive.transient, node.transient) == (True, False)
+
+
 def test_a_disk_that_guests_share_is_known() -> None:
     (disk,) = read(f"{FILE} {DISK}f,share-rw=on")
     assert disk.shareable
