@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 
 from vdisklab.answers.loading import open_results, stored_verdicts
@@ -17,6 +16,7 @@ from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import Configuration, ExportRequest
 from vdisklab.platforms.registry import configure
 from vdisklab.platforms.writing import require_configurable
+from vdisklab.results.model import Campaign
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ..
     return tuple(map(int, text.split(".")))
 
 
-def can_export(path: str) -> bool:
-    """Whether `vdisklab export` can write this path. A device that was given with --on cannot be
-    named by its path alone."""
-    with suppress(PlanError):
-        configure(ExportRequest(parse_path(path)), "libvirt")
-        return True
-    return False
+def measured_device(path: str, campaign: Campaign) -> str | None:
+    """The device that a path without host layers was measured on, as --on named it.
+
+    None for other paths and with several devices: the guest's disk is elsewhere then.
+    """
+    devices: list[object] = campaign.plan.get("devices") or []
+    return str(devices[0]) if len(devices) == 1 and not parse_path(path).layers else None
 
 
 def answer_export(

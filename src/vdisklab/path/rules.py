@@ -321,7 +321,7 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
     if not path.layers:
         return Impossible(
             "has no host layer, so there is no place for the logged disk",
-            f"add a file system: ext4/{path}",
+            f"add a file system: ext4/{replace(path, image=path.image or Image(ImageFormat.RAW))}",
         )
     if path.attachment.guests is not None:
         return Impossible(

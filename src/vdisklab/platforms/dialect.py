@@ -15,6 +15,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
 from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText, Tree
 from vdisklab.units import GIB
 
@@ -42,7 +43,8 @@ class ExportRequest:
     @property
     def on_device(self) -> bool:
         """True when the guest gets a block device, with or without a format in it."""
-        return backing_below(self.path).ends_on_device(self.path.layers)
+        whole = not self.path.layers and names_device(self.source or "")
+        return whole or backing_below(self.path).ends_on_device(self.path.layers)
 
     @property
     def driver(self) -> str:

@@ -10,15 +10,19 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.units import counted, named
 
 
-def next_step(path: str | None, db: str | None, campaign: str | None) -> str:
+def next_step(
+    path: str | None, db: str | None, campaign: str | None, source: str | None = None
+) -> str:
     """The commands that show the results of a run and print the configuration of a path.
 
-    `db` and `campaign` are named unless they are the defaults (None).
+    `db` and `campaign` are named unless they are the defaults (None), `source` if the path was
+    measured on a whole device.
     """
     place = "" if db is None else f" --db {shlex.quote(db)}"
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: vdisklab report{chosen}{place}"
-    return see if path is None else f"{see}; paste it: vdisklab export {path}{place}"
+    disk = "" if source is None else f" --source {shlex.quote(source)}"
+    return see if path is None else f"{see}; paste it: vdisklab export {path}{disk}{place}"
 
 
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:

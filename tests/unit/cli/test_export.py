@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.results.test_power_cut import LOST
+from vdisklab.answers.export import measured_device
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.platforms.registry import forms
 from vdisklab.results.store import open_store
 
 
@@ -127,3 +130,48 @@ def test_the_installed_libvirt_decides_on_the_form_unless_a_version_is_named(
     for wrong in ("", "new", "11", "9.", "1.2.3.4.5", "11.5; rm"):
         assert main(["export", "raw/none/nvme", "--libvirt", wrong]) == PlanError.exit_code
         assert "is not a version of libvirt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", forms())
+@pytest.mark.parametrize("path", ["none", "writeback/scsi", "qcow2/none"])
+def test_a_whole_device_is_one_in_every_form(
+    path: str, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `run --on /dev/sdb` measured is printed as a block device."""
+    source = "claim" if form == "kubevirt" else "/dev/sdb"
+    status = main(["export", path, "--to", form, "--source", source])
+    out, err = capsys.readouterr()
+    raw_only = form in ("kubevirt", "incus", "openstack") and path.startswith("qcow2")
+    assert (status, "no format qcow2" in err) == ((2, True) if raw_only else (0, False))
+    if form.startswith("libvirt"):
+        assert 'type="block"' in out
+        assert '<source dev="/dev/sdb" />' in out
+    elif form == "qemu":
+        assert '"driver": "host_device"' in out
+    assert "/dev/sdX" not in out + err
+
+
+def test_a_device_that_nobody_named_is_said_to_stand_for_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["export", "none"]) == 0
+    out, err = capsys.readouterr()
+    assert '<source dev="/dev/sdX" />' in out
+    assert "note: /dev/sdX stands for the whole device: name it with --source" in err
+
+
+@pytest.mark.parametrize(
+    ("path", "devices", "device"),
+    [
+        ("none", ["/dev/sdb"], "/dev/sdb"),
+        ("qcow2/none/scsi", ["/dev/sdb"], "/dev/sdb"),
+        ("ext4/raw/none", ["/dev/sdb"], None),
+        ("none", ["/dev/sdb", "/dev/sdc"], None),
+        ("raw/none", None, None),
+    ],
+)
+def test_the_device_that_was_measured_is_the_source(
+    path: str, devices: list[str] | None, device: str | None
+) -> None:
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "devices": devices})
+    assert measured_device(path, campaign) == device
