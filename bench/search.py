@@ -462,7 +462,7 @@ def _entry(method: dict[str, float]) -> str:
     if replays < ENOUGH:
         low, high = wilson(right, replays)
         text += f" ({100 * low:.0f}–{100 * high:.0f})"
-    true = method["true"]
+    true = method.get("true", right)
     said = "" if round(100 * true) == round(100 * right) else f", true {100 * true:.0f},"
     return f"{text}{said} in {100 * method['time_mean']:.1f}"
 
