@@ -22,6 +22,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.pair_noise import PairNoise, common_freedom, more_rounds, pair_noise
 from vdisklab.documents import HIDDEN
+from vdisklab.path.adjacent import Simplicity, simplicity
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
@@ -68,7 +69,9 @@ class BestSet:
 
     `close` are those of `cells` that are shown to be at most `NEGLIGIBLE` behind the leader; the
     leader is one of them. The others may be far behind: three rounds at 12 % noise leave 16 % on
-    average between the leader and a cell that ties with it.
+    average between the leader and a cell that ties with it. `use` is the simplest of `close`, the
+    one to take. The best is better than it by no more than the share `behind` (0.1: 10 %; 0 if it
+    is shown to be the best; None without rivals).
     """
 
     measure: MeasureKey
@@ -82,6 +85,8 @@ class BestSet:
     shared: float = 0.0
     resolution: float = 0.0
     close: tuple[MeasuredCell, ...] = ()
+    use: MeasuredCell | None = None
+    behind: float | None = None
     of_this_look: Annotated[float | None, HIDDEN] = None
     """The part of `alpha` that this look has, if others are possible."""
 
@@ -175,6 +180,8 @@ def best_set(
     worse = beaten(goodness, noise, order, alpha)
     may_be_best = order[~worse[order]]
     first = may_be_best[:2] if len(may_be_best) > 1 else order[:2]
+    close = _close(goodness, noise, may_be_best, alpha)
+    use = min(close.tolist(), key=lambda at: _simplicity(cells[at]))
     return BestSet(
         measure=measure,
         alpha=alpha,
@@ -186,8 +193,15 @@ def best_set(
         rounds=noise.rounds,
         shared=noise.shared,
         resolution=float(noise.resolution[first].sum()),
-        close=tuple(cells[at] for at in _close(goodness, noise, may_be_best, alpha)),
+        close=tuple(cells[at] for at in close),
+        use=cells[use],
+        behind=_behind(goodness, noise, use, may_be_best, alpha) if len(order) > 1 else None,
     )
+
+
+def _simplicity(cell: MeasuredCell) -> tuple[bool, Simplicity | None]:
+    """A key to sort by, the simplest path first, then cells that are no paths."""
+    return (True, None) if cell.path is None else (False, simplicity(cell.path))
 
 
 def _close(
@@ -205,6 +219,22 @@ def _close(
     limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
     behind = goodness[leader] - goodness[others] + np.array(limits) * error
     return np.concatenate([leader, others[behind <= math.log1p(NEGLIGIBLE)]])
+
+
+def _behind(
+    goodness: Floats, noise: PairNoise, cell: int, may_be_best: npt.NDArray[np.intp], alpha: float
+) -> float:
+    """The share by which the best is better than a cell, at most.
+
+    The limits hold for all cells at once, so for one that the data chose, too (Hsu 1984).
+    """
+    others = may_be_best[may_be_best != cell]
+    if not len(others):
+        return 0.0
+    error, freedom = noise.between(np.full(others.shape, cell), others)
+    limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
+    ahead = goodness[others] - goodness[cell] + np.array(limits) * error
+    return max(0.0, math.expm1(min(float(ahead.max()), 700.0)))
 
 
 def beaten(

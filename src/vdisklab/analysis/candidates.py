@@ -14,7 +14,6 @@ from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.documents import HIDDEN
-from vdisklab.path.adjacent import simplicity
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, Durability, durability
@@ -91,7 +90,7 @@ def to_use(ranking: Ranking) -> MeasuredCell | None:
 
     Any other cell of a tie may be far behind the leader.
     """
-    return None if ranking.best is None else simplest(ranking.best.close)
+    return None if ranking.best is None else ranking.best.use
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +174,6 @@ def recommend_path(
         over_safe=None if safe is None else ratio_of(observations, measure, chosen, safe),
         durability={cell: durability(paths[cell], verdicts) for cell in order},
     )
-
-
-def simplest(cells: Iterable[MeasuredCell]) -> MeasuredCell | None:
-    """The cell with the simplest path; None without cells."""
-    paths = {cell: path for cell in cells if (path := cell.path) is not None}
-    return min(paths, key=lambda cell: simplicity(paths[cell]), default=None)
 
 
 def _qualified(

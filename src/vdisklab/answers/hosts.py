@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 import numpy as np
 
-from vdisklab.analysis.candidates import RankedBy, simplest
+from vdisklab.analysis.candidates import RankedBy
 from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
@@ -89,7 +89,7 @@ class HostClass:
 
     name: Annotated[str, "the facts that vary in the fleet, with their values"]
     hosts: tuple[str, ...]
-    cell: Annotated[MeasuredCell | None, "the simplest that may be the best; null below 3 hosts"]
+    cell: Annotated[MeasuredCell | None, "the leader there; null below 3 hosts"]
     ties: Annotated[tuple[MeasuredCell, ...], "paths that may be the best there"]
     better: Annotated[tuple[BetterPath, ...], "paths shown to beat the fleet's path there"]
 
@@ -137,7 +137,9 @@ class HostsAnalysis(Analysis):
     @property
     def ranked_by(self) -> RankedBy:
         """Over hosts."""
-        return RankedBy(rank_over_hosts, may_be_best, lambda found: simplest(may_be_best(found)))
+        return RankedBy(
+            rank_over_hosts, may_be_best, lambda found: next(iter(may_be_best(found)), None)
+        )
 
     @property
     def unplanned_look(self) -> None:
@@ -418,7 +420,7 @@ class HostsAnalysis(Analysis):
                 HostClass(
                     name,
                     tuple(hosts),
-                    simplest(ties),
+                    next(iter(ties), None),
                     ties if len(ties) > 1 else (),
                     better.get(name, ()),
                 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+from vdisklab.analysis.best import competitors
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
@@ -15,6 +16,7 @@ from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.choice import Choice, choose
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.documents import RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -30,6 +32,9 @@ class RankedCell:
     place: Annotated[Ranked | WithoutRank, "its rank, from `best` to `worst`, or why it has none"]
     medians: Annotated[Mapping[MeasureKey, Summary], "over rounds, with their 95 % intervals"]
     ratio: Annotated[Ratio, "to the baseline, within rounds; the baseline itself is 1"]
+    competes: Annotated[
+        bool, "false for the host, a null device and a warm page cache, shown for comparison"
+    ]
     from_page_cache: Annotated[
         tuple[Direction, ...], "directions in which less than half of the bytes reached the device"
     ]
@@ -48,6 +53,9 @@ class RankAnswer(Answer):
     campaigns: Annotated[tuple[Campaign, ...], "what was ranked"]
     caveats: Caveats
     ranking: Ranking
+    choice: Annotated[
+        Choice | None, "of the paths that keep flushed data, if any does; null if none is ranked"
+    ]
     quantity: Annotated[Metric, "of the ranked measure"]
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
     competitors: Annotated[int | None, "paths that may be chosen: no host, null or warm cache"]
@@ -77,6 +85,7 @@ def rank_cells(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer:
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
         ranking=ranking,
+        choice=choose(analysis, measure),
         quantity=measure.quantity,
         inconclusive=ranking.inconclusive,
         competitors=None if best is None else best.competitors,
@@ -112,6 +121,8 @@ def _ranked_cells(
     summaries = {key: analysis.summaries(key) for key in shown}
     ratios = analysis.ratios(measure)
     used = analysis.measurements_used(measure)
+    every = analysis.observations.cells
+    competing = {every[at] for at in competitors(every).tolist()}
     cached = {(one.cell, one.direction) for one in analysis.cached if one.measurement in used}
     places: tuple[Ranked | WithoutRank, ...] = (*ranking.rows, *ranking.unranked)
     over_hosts = analysis.by_cell(measure) if isinstance(analysis, HostsAnalysis) else {}
@@ -121,6 +132,7 @@ def _ranked_cells(
             place=place,
             medians={key: of[place.cell] for key, of in summaries.items() if place.cell in of},
             ratio=ratios.get(place.cell, Ratio(0)),
+            competes=place.cell in competing,
             from_page_cache=tuple(
                 direction
                 for direction in (Direction.READ, Direction.WRITE)

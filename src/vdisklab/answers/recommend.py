@@ -25,6 +25,7 @@ from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
+from vdisklab.answers.choice import Choice, recommended
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
@@ -69,6 +70,7 @@ class RecommendAnswer(Answer):
     caveats: Caveats
     path: Annotated[str, "the disk path to use"]
     recommendation: Recommendation
+    choice: Choice
     shows: Annotated[
         float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
     ]
@@ -126,6 +128,7 @@ def recommend(
     if hosts is not None:
         shown = (measure,)
     best, chosen = found.ranking.best, found.cell
+    race = race if chosen in raced[:1] else None
     leads = bool(found.ties) and found.ties[0] != chosen
     alternatives = tuple(_alternatives(observations, found, shown))
     answer = RecommendAnswer(
@@ -133,6 +136,7 @@ def recommend(
         caveats=analysis.caveats,
         path=chosen.name,
         recommendation=found,
+        choice=recommended(analysis, found, race),
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
         lead=ratio_of(observations, measure, found.ties[0], chosen) if leads else None,
@@ -152,7 +156,7 @@ def recommend(
             *(without_mix(observations, analysis.baseline, shown[1:]) if measure == MIX else ()),
             *_grown(analysis, chosen),
         ),
-        race=race if found.cell in raced[:1] else None,
+        race=race,
     )
     return answer if hosts is None else _with_hosts(answer, hosts)
 

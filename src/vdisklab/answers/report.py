@@ -354,7 +354,7 @@ def _with_all_cells(
         if cell not in rows:
             place = WithoutRank(cell, 0, Unranked.TOO_FEW_ROUNDS)
             known = known_durability(cell, analysis.verdicts)
-            rows[cell] = RankedCell(cell, place, {}, Ratio(0), (), known)
+            rows[cell] = RankedCell(cell, place, {}, Ratio(0), False, (), known)
     ranked = [rows.pop(row.cell) for row in answer.ranking.rows]
     return replace(answer, cells=(*ranked, *(rows[cell] for cell in sorted(rows))))
 

@@ -18,13 +18,13 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted
+from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, losses, power_cut_text
 from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
 from vdisklab.views.wording import (
     OTHER_VERB,
     WITH_STEP,
-    best_sentence,
     mean_sentence,
     measure_name,
     reach_sentence,
@@ -33,6 +33,10 @@ from vdisklab.views.wording import (
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number is "
     "the host's page cache's."
+)
+_APART = (
+    "Rows with a rank in parentheses do not compete: the host's own speed, and a warm page cache, "
+    "which shows the host's memory."
 )
 _HOSTS = (
     "Hosts are the replications: ranks and intervals hold for the mean host, with a family-wise "
@@ -64,7 +68,7 @@ def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
         Column("path", lambda row: row.cell.label, folds=NAMES),
     )
     columns: tuple[Column[RankedCell], ...] = (
-        Column("rank", rank_text),
+        Column("rank", rank_text, note="" if all(row.competes for row in answer.cells) else _APART),
         *(compared if over_hosts else measured),
         Column(
             "vs\nbase",
@@ -156,9 +160,12 @@ def bars(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
 
 
 def rank_text(row: RankedCell) -> str:
-    """`1`, `2–4` for a tie, or a dash."""
+    """`1`, `2–4` for a tie, `(1)` for a row that does not compete, or a dash."""
     place = row.place
-    return numbers.place(place.best, place.worst) if isinstance(place, Ranked) else numbers.MISSING
+    if not isinstance(place, Ranked):
+        return numbers.MISSING
+    text = numbers.place(place.best, place.worst)
+    return text if row.competes else f"({text})"
 
 
 def summary_columns(
@@ -186,17 +193,15 @@ def summary_columns(
 def _headed(
     answer: RankAnswer, columns: Sequence[Column[RankedCell]], rows: Sequence[RankedCell]
 ) -> Table[RankedCell]:
-    """The table below the answer to "which is the best"."""
-    best, title = answer.ranking.best, _title(answer)
-    cells = () if best is None else best.cells
-    notes = tuple(_notes(answer, cells))
-    if answer.hosts is not None:
-        first = (*map(str, _of_scores(answer)), *first_sentences(answer.hosts))
-        return Table(title, columns, rows, notes, intro=first, kind=RankedCell)
-    if best is None:
-        return Table(title, columns, rows, notes, kind=RankedCell)
-    headline = " ".join((best_sentence(best), *_losses(answer, cells)))
-    return Table(headline, columns, rows, notes, intro=(title,), kind=RankedCell)
+    """The table below the verdict."""
+    choice, title, over = answer.choice, _title(answer), answer.hosts
+    first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))
+    if choice is None:
+        return Table(title, columns, rows, tuple(_notes(answer, ())), intro=first, kind=RankedCell)
+    known = {row.cell: row.power_cut for row in answer.cells}
+    intro = (*(sentence for _, sentence in verdict_lines(choice, known)), title, *first)
+    notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
+    return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
 
 
 def _shown(answer: RankAnswer) -> list[MeasureKey]:
@@ -252,7 +257,8 @@ def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...
     return losses({row.cell: row.power_cut for row in answer.cells}, cells)
 
 
-def _notes(answer: RankAnswer, best: tuple[MeasuredCell, ...]) -> Iterator[str]:
+def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
+    """The notes; of the cells in `said` the verdict says what they lose."""
     ranking, over = answer.ranking, answer.hosts
     hidden = _cells(answer) - len(answer.cells)
     if hidden:
@@ -267,7 +273,7 @@ def _notes(answer: RankAnswer, best: tuple[MeasuredCell, ...]) -> Iterator[str]:
         if not isinstance(one, _NOT_AMONG_NOTES)
         if not (over is not None and isinstance(one, NoBaseline))  # stands above the table
     )
-    yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in best])
+    yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in said])
     if ranking.best is not None and (reach := reach_sentence(ranking.best)):
         yield reach
     if over is not None:

@@ -5,7 +5,6 @@ The verdict has at most five sentences; the reasons behind it are notes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,18 +22,18 @@ from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
-from vdisklab.units import counted, named
-from vdisklab.views.durability import basis_sentence, durability_sentence, losses, power_cut_word
+from vdisklab.units import counted
+from vdisklab.views.choice import headline as choice_headline
+from vdisklab.views.choice import verdict_lines
+from vdisklab.views.durability import basis_sentence, losses, power_cut_word
 from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
-from vdisklab.views.run import race_sentences
+from vdisklab.views.run import not_raced
 from vdisklab.views.wording import (
-    chance_sentence,
     difference,
     mean_sentence,
     measure_name,
-    tie_advice,
 )
 
 SHOWN = 6
@@ -42,12 +41,6 @@ SHOWN = 6
 
 MOST_SENTENCES = 5
 """Maximum number of sentences of a verdict."""
-
-NAMED = 4
-"""Maximum number of ties named in a sentence; the others are counted."""
-
-_WANTED_LEAD = 0.1
-"""The lead for which a tie says how many rounds would show it."""
 
 
 def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
@@ -117,27 +110,20 @@ def _hosts_table(answer: RecommendAnswer, over: OverHosts) -> Table[Alternative]
     )
     rows = [row for row in answer.alternatives if row.hosts or row.cell == chosen]
     return Table(
-        f"Use {chosen} on these {counted(len(over.hosts), 'host')}.",
+        f"{headline(answer)}, on {counted(len(over.hosts), 'host')}.",
         columns,
         sorted(rows, key=lambda row: row.cell != chosen),
         (*answer.caveats.notes, *hosts_sentences(over), *map(str, answer.findings)),
-        intro=tuple(hosts_reasons(answer)),
+        intro=tuple(_hosts_reasons(answer, over)),
         kind=Alternative,
     )
 
 
-def hosts_reasons(answer: RecommendAnswer | None) -> Iterator[str]:
+def _hosts_reasons(answer: RecommendAnswer, over: OverHosts) -> Iterator[str]:
     """Why this path for all hosts: ties, and how many hosts agree."""
-    if answer is None or answer.hosts is None:
-        return
-    ties, first = answer.recommendation.ties, answer.hosts.first
-    if ties:
-        yield (
-            f"It is the simplest of {len(ties)} paths that may be the best by "
-            f"{measure_name(answer.recommendation.measure)}; hosts do not tell them apart."
-        )
-    if first is not None:
-        yield agreement_sentence(first)
+    yield from (sentence for _, sentence in first_lines(answer))
+    if over.first is not None:
+        yield agreement_sentence(over.first)
 
 
 def verdict_table(answer: RecommendAnswer) -> Table[Alternative]:
@@ -179,43 +165,15 @@ def _explained(answer: RecommendAnswer) -> Iterator[str]:
 
 
 def headline(answer: RecommendAnswer) -> str:
-    """`Keep raw/default`, `Change to raw/none: +35 % (12–60) over raw/default, as safe`, or a tie.
-
-    What to keep or change is QEMU's default; without it, it is `Use raw/none`.
-    """
-    recommendation = answer.recommendation
-    default, gain = recommendation.default, recommendation.over_default
-    if recommendation.ties:
-        return f"No winner among {len(recommendation.ties)}"
-    if default is not None and default == recommendation.cell:
-        return f"Keep {answer.path}"
-    if default is None or gain is None or gain.ratio is None:
-        return f"Use {answer.path}"
-    change = numbers.gain(gain.ratio, gain.low, gain.high)
-    safety = _safety(recommendation, default)
-    return f"Change to {answer.path}: {change} over {default.name}, {safety}"
-
-
-def _safety(recommendation: Recommendation, default: MeasuredCell) -> str:
-    """The safety of the recommended cell, compared with that of QEMU's default."""
-    new = recommendation.durability[recommendation.cell]
-    old = recommendation.durability.get(default)  # None: it does not qualify, so it loses data
-    if not new.kind.acceptable:
-        return "as unsafe" if old is None or not old.kind.acceptable else "but not safe"
-    safer = old is None or not old.kind.acceptable or new.flush_free > old.flush_free
-    return "safer" if safer else "as safe"
+    """What to do, and how sure that is."""
+    return choice_headline(answer.choice)
 
 
 def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
-    """Safety, doubt, and what would settle it: at most three subjects with their sentences."""
-    recommendation = answer.recommendation
-    safety = durability_sentence(answer.path, recommendation.durability[recommendation.cell])
-    doubt = "Next best" if recommendation.ranking.rows and not recommendation.ties else "Doubt"
-    return (
-        ("Safety", safety),
-        *((doubt, sentence) for sentence in _rivals(answer)),
-        *(("To settle it", sentence) for sentence in _to_settle(answer)),
-    )
+    """What stands below the headline: ties or the runner-up, safety, and what it costs to be
+    surer, each with its subject."""
+    rivals = () if answer.choice.ties else (("Next best", line) for line in _runner_up(answer))
+    return (*rivals, *verdict_lines(answer.choice, answer.recommendation.durability))
 
 
 def explanation(answer: RecommendAnswer) -> tuple[str, ...]:
@@ -233,17 +191,19 @@ def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
 
 
 def _verdict(answer: RecommendAnswer) -> tuple[str, ...]:
-    recommendation = answer.recommendation
-    durability = recommendation.durability[recommendation.cell]
-    race = answer.race
     return (
-        f"{headline(answer)}{_choice(answer)}" if race is None else next(race_sentences(race)),
-        *_rivals(answer),
-        durability_sentence(answer.path, durability),
-        *_price_of_safety(recommendation),
+        f"{headline(answer)}.",
+        *(sentence for _, sentence in first_lines(answer)),
+        *_of_race(answer),
+        *_price_of_safety(answer.recommendation),
         *_over_platforms(answer),
-        *_to_settle(answer),
     )
+
+
+def _of_race(answer: RecommendAnswer) -> Iterator[str]:
+    """Which paths took no part in the race that decided."""
+    if answer.race is not None:
+        yield from not_raced(answer.race)
 
 
 def reasons(answer: RecommendAnswer) -> Iterator[str]:
@@ -258,46 +218,15 @@ def reasons(answer: RecommendAnswer) -> Iterator[str]:
     yield from _why(answer)
 
 
-def _choice(answer: RecommendAnswer) -> str:
-    """The rest of the first sentence: of how many it is the best, or what to do in a tie."""
-    recommendation = answer.recommendation
-    name = measure_name(recommendation.measure)
-    if recommendation.ties:
-        leads = recommendation.cell == recommendation.ties[0]
-        return f" by {name}. {tie_advice(answer.path, leads=leads)}"
-    count, considered = len(answer.order), recommendation.considered
-    if considered == 1:
-        return ". It is the only path measured."
-    if count == 1:
-        return f". It is the only path that qualifies, of {considered} measured."
-    return f". It is the best by {name} of {count} paths that qualify, of {considered} measured."
-
-
-def _rivals(answer: RecommendAnswer) -> Iterator[str]:
-    """The ties and their leader, or the runner-up with its ratio; of a race what is left."""
-    recommendation = answer.recommendation
-    if answer.race is not None:
-        left = (*list(race_sentences(answer.race))[1:], *_losses(answer, answer.race.as_good))
-        yield from filter(None, (" ".join(left),))
-        return
-    if not recommendation.ranking.rows:
+def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
+    """The second path that qualifies, with its ratio."""
+    if not answer.recommendation.ranking.rows:
         yield "No other path could be ranked, so there is no comparison."
-        return
-    ties, best = recommendation.ties, recommendation.ranking.best
-    chance = "" if best is None or best.p is None else f" ({chance_sentence(best)})"
-    if ties:
-        names = named([cell.name for cell in ties], NAMED)
-        lead = answer.lead
-        leads = "" if lead is None else f"; the first is {difference(lead)}"
-        if lead is not None and lead.low is not None and lead.low > 1:
-            leads += ", likely but not proven"
-        losses = _losses(answer, [cell for cell in ties if cell != recommendation.cell])
-        tied = f"Tied, of {recommendation.considered} measured: {names}{leads}{chance}."
-        yield " ".join((tied, *losses))
     elif len(answer.order) > 1:
-        runner = answer.order[1]
-        behind = difference(answer.alternatives[1].ratio or Ratio(0))
-        yield " ".join((f"Runner-up: {runner}, {behind}{chance}.", *_losses(answer, [runner])))
+        runner = next(cell for cell in answer.order if cell != answer.choice.cell)
+        at = answer.order.index(runner)
+        behind = difference(answer.alternatives[at].ratio or Ratio(0))
+        yield " ".join((f"Runner-up: {runner}, {behind}.", *_losses(answer, [runner])))
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
@@ -311,21 +240,6 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
     for price in recommendation.prices:
         if price.need == DURABLE and price.without != recommendation.cell:
             yield price_sentence(price, recommendation.cell)
-
-
-def _to_settle(answer: RecommendAnswer) -> Iterator[str]:
-    """The smallest lead that the rounds of a tie can show, and the rounds for one of 10 %."""
-    best, shows, rounds = (
-        answer.recommendation.ranking.best, answer.shows, answer.rounds_for_10_percent
-    )  # fmt: skip
-    raced = answer.race is not None
-    if raced or best is None or best.alone or shows is None or shows <= _WANTED_LEAD:
-        return
-    again = f"; 10% needs {rounds} rounds (the same command with `--rounds {rounds}`)"
-    yield (
-        f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
-        f"show a lead of {shows:.0%} or more{again if rounds else ''}."
-    )
 
 
 def price_sentence(price: Price, chosen: MeasuredCell) -> str:

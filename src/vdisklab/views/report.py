@@ -79,10 +79,8 @@ def headline(report: ReportAnswer) -> str:
     if report.density is not None:
         return density_headline(report.density)
     answer = report.recommendation
-    if report.ranked.hosts is not None:
-        tie = " (a tie)" if answer and answer.recommendation.ties else ""
-        return f"{_hosts(report)}: " + (f"use {report.answer}{tie}" if answer else "no answer yet")
-    return recommend.headline(answer) if answer else "No answer yet"
+    over = "" if report.ranked.hosts is None else f", on {_hosts(report)}"
+    return f"{recommend.headline(answer)}{over}" if answer else f"No answer yet{over}"
 
 
 def _hosts(report: ReportAnswer) -> str:
@@ -107,7 +105,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
         return lines if answer is None else recommend.first_lines(answer)
     return (
         *lines,
-        *(("The answer", sentence) for sentence in recommend.hosts_reasons(answer)),
+        *([] if answer is None else recommend.first_lines(answer)),
         *(("The fastest", sentence) for sentence in first_sentences(over)),
         *(("Hosts", sentence) for sentence in left_out_sentences(over.left_out)),
     )

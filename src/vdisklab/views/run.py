@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.answers.choice import of_race
 from vdisklab.units import counted, named
+from vdisklab.views.choice import headline
 
 
 def next_step(
@@ -28,37 +30,30 @@ def next_step(
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
     """The path to use and how sure that is; without a decision what is left, and what it costs."""
     after = f"after {counted(outcome.rounds, 'round')}"
-    sure = f"{outcome.confidence:.0%} sure"
     if outcome.measured == 1:
         yield (
             f"Only {outcome.best} of {counted(outcome.cells, 'path')} has numbers ({after}), so "
             "there is nothing to compare it with."
         )
-    elif outcome.decided:
-        left_out = outcome.cells - outcome.raced - outcome.failed
-        of = f" of the {outcome.raced} that raced" if left_out > 0 else ""
-        yield (
-            f"Use {outcome.best}: it is the best{of} ({sure}), {after}."
-            if outcome.proven
-            else f"Use {outcome.best}: no other path{of} is better by more than {_margin(outcome)} "
-            f"({sure}), {after}."
-        )
-        if left_out > 0:
-            yield (
-                f"{counted(left_out, 'other path')} did not race: a model of the segments that "
-                "paths share expects no better of them. --every-path races them all."
-            )
-    else:
-        yield f"No decision yet: {outcome.best} leads {after}."
-        others = named(outcome.as_good)
-        if outcome.behind is None:
-            yield f"These may be better, and nothing says by how much: {others}."
-        else:
-            yield f"These may be better, by at most {outcome.behind:.0%} ({sure}): {others}."
+        return
+    yield f"{headline(of_race(outcome))}, {after}."
+    if outcome.as_good:
+        yield f"Not shown to be worse: {named(outcome.as_good)}."
         if outcome.rounds < outcome.most_rounds:
             yield "The same command goes on, with a larger --budget if it has one."
         else:
             yield "The limit of rounds was reached. More --rounds or a longer --runtime decide."
+    yield from not_raced(outcome)
+
+
+def not_raced(outcome: RaceOutcome) -> Iterator[str]:
+    """Which paths took no part in the race."""
+    left_out = outcome.cells - outcome.raced - outcome.failed
+    if outcome.raced and left_out > 0:
+        yield (
+            f"{counted(left_out, 'other path')} did not race: a model of the segments that "
+            "paths share expects no better of them. --every-path races them all."
+        )
     if outcome.failed:
         yield f"{counted(outcome.failed, 'path')} failed and did not compete."
 

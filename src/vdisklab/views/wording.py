@@ -6,24 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import assert_never
 
-from vdisklab import numbers
-from vdisklab.analysis.best import NEGLIGIBLE, BestSet
+from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio, Verdict
-from vdisklab.units import counted, named
+from vdisklab.units import counted
 
 LEAST_NOISE = 0.0005
 """Noise below this would be shown as 0 %, such as that of zeros only."""
-
-
-def tie_advice(path: str, *, leads: bool) -> str:
-    """What to do when several paths tie: take the leader, or a simpler one close to it."""
-    if leads:
-        return f"It is a tie: take {path}, which leads, but is not shown to be the best."
-    return (
-        f"It is a tie: take {path}, the simplest that is shown to be at most {NEGLIGIBLE:.0%} "
-        "slower than the leader."
-    )
 
 
 def measure_name(measure: MeasureKey) -> str:
@@ -106,26 +95,6 @@ def _rounded(number: float) -> str:
     """Two significant digits: `0.42`, `1.2`, `43`, `1200`."""
     size = 1 if number < 1e-6 else math.floor(math.log10(number))
     return f"{round(number, 1 - size):.{max(0, 1 - size)}f}"
-
-
-def best_sentence(best: BestSet) -> str:
-    """Which cells may be the best, and how sure that is."""
-    if best.p is None:
-        return f"Only {best.leader} could be ranked, so there is no best one."
-    if best.alone:
-        return f"Best: {best.leader} ({chance_sentence(best)})."
-    return (
-        f"No winner: one of these {len(best.cells)} is the best, with {1 - best.alpha:.0%} "
-        f"confidence: {named(best.cells)} ({chance_sentence(best)})."
-    )
-
-
-def chance_sentence(best: BestSet) -> str:
-    """`p = 0.02 against qcow2/none`, or `p = 0.3 between the first two`; empty without a p."""
-    if best.p is None:
-        return ""
-    chance = f"p = {numbers.probability(best.p)}".replace("= <", "< ")
-    return f"{chance} {f'against {best.runner_up}' if best.alone else 'between the first two'}"
 
 
 def reach_sentence(best: BestSet) -> str | None:

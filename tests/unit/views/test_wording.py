@@ -24,7 +24,7 @@ from vdisklab.analysis.paired_ratios import Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
 from vdisklab.documents import plain
 from vdisklab.results.model import Direction
-from vdisklab.views.wording import difference, tie_advice, verdict
+from vdisklab.views.wording import difference, verdict
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,3 @@ def test_kinds_in_json() -> None:
 )
 def test_verdicts(found: Verdict, ratio: Ratio, words: str) -> None:
     assert verdict(found, ratio) == words
-
-
-def test_a_tie_says_which_path_to_take() -> None:
-    assert tie_advice("a", leads=True) == (
-        "It is a tie: take a, which leads, but is not shown to be the best."
-    )
-    assert "the simplest that is shown to be at most 10% slower" in tie_advice("a", leads=False)

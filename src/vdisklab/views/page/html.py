@@ -51,9 +51,9 @@ from vdisklab.views.report import (
     question,
     unmeasured_claims,
 )
-from vdisklab.views.wording import mean_sentence, measure_name, tie_advice
+from vdisklab.views.wording import mean_sentence, measure_name
 
-FIRST_PAGE = 50
+FIRST_PAGE = 20
 """Rows in the HTML itself, so that there is a table before the script runs."""
 
 SHOWN_AT_FIGURE = 4
@@ -92,8 +92,6 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         lines=first_lines(report),
         explanation=explanation(report),
         path=str(answer.path) if answer else "",
-        tied=bool(answer and answer.recommendation.ties),
-        advice=_tie_advice(report),
         configurations=configurations(report),
         choice=_choice(report),
         diagnostics=diagnostic_sentences(report),
@@ -126,15 +124,6 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         figures=_figures(report, shown, drawn()),
         charts_hint=None if drawable or not specs else CHARTS_HINT,
     )
-
-
-def _tie_advice(report: ReportAnswer) -> str:
-    """What to do when several paths tie; empty without an answer."""
-    answer = report.recommendation
-    if answer is None:
-        return ""
-    found = answer.recommendation
-    return tie_advice(f"`{answer.path}`", leads=found.cell in found.ties[:1])
 
 
 def _choice(report: ReportAnswer) -> dict[str, Any] | None:
@@ -295,6 +284,7 @@ def _core(report: ReportAnswer) -> dict[str, Any]:
                 "s": row.cell.known_page_cache or numbers.MISSING,
                 "g": [words.setdefault(segment, len(words)) for segment in _segments(row.cell)],
                 "r": [row.place.best, row.place.worst] if isinstance(row.place, Ranked) else None,
+                "o": not row.competes,
                 "n": row.place.rounds if isinstance(row.place, Ranked) else measured[row.cell],
                 "x": None if row.ratio.ratio is None else float(f"{row.ratio.ratio:.5g}"),
                 "m": list(report.cached.get(row.cell, ())),

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const PAGE = 50;
+  const PAGE = 20;
   const data = JSON.parse(document.getElementById("data").textContent);
   const table = document.getElementById("table");
   const body = table.tBodies[0];
@@ -115,7 +115,8 @@
     const made = element("tr");
     if (cell.c === data.baseline) made.className = "baseline";
     if (cell.c === data.answer) made.className = "chosen";
-    made.append(element("td", cell.r ? (cell.r[0] === cell.r[1] ? String(cell.r[0]) : cell.r[0] + "–" + cell.r[1]) : "–"));
+    const rank = cell.r ? (cell.r[0] === cell.r[1] ? String(cell.r[0]) : cell.r[0] + "–" + cell.r[1]) : "–";
+    made.append(element("td", cell.r && cell.o ? "(" + rank + ")" : rank));
     const head = element("th");
     head.scope = "row";
     const open = element("button", cell.p);

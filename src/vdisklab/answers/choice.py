@@ -1,0 +1,151 @@
+"""The path to use and how sure that is: the same in every answer that names one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from vdisklab.analysis.best import competitors
+from vdisklab.analysis.candidates import Recommendation
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.race import RaceOutcome
+from vdisklab.analysis.rank_intervals import Ranking
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.hosts import HostsAnalysis
+from vdisklab.answers.race import race_of
+from vdisklab.documents import HIDDEN
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import Durability, known_durability
+from vdisklab.path.needs import DURABLE, unmet
+
+MARGIN = 0.1
+"""A path that is at most so much worse than the best is good enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surer:
+    """What it costs to tell paths apart that differ by 10 %."""
+
+    rounds: Annotated[int | None, "to ask for; null if the same command goes on by itself"]
+    runs: Annotated[int, "still to be made, at most"]
+    seconds: Annotated[float, "by the mean duration of a run so far"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The path to use, and how sure that is."""
+
+    cell: MeasuredCell
+    ties: Annotated[tuple[MeasuredCell, ...], "the others that are not shown to be worse"]
+    behind: Annotated[
+        float | None,
+        "the best of them is better by at most this share: 0.1 is 10 %, 0 that it is the best; "
+        "null if nothing bounds it",
+    ]
+    leads: Annotated[bool, "false for a simpler path that is shown to be close to the leader"]
+    compared: Annotated[int, "paths that were compared"]
+    considered: Annotated[int, "paths that were measured"]
+    confidence: float
+    durability: Annotated[Durability | None, HIDDEN]
+    surer: Annotated[Surer | None, "null if it is sure enough, or cannot be told"]
+
+    step: Annotated[float | None, "the metric's step, if `behind` is that"] = None
+
+    @property
+    def is_close(self) -> bool:
+        """True if it is shown to be good enough."""
+        return not self.ties or (self.behind is not None and self.behind <= MARGIN)
+
+
+def recommended(analysis: Analysis, found: Recommendation, race: RaceOutcome | None) -> Choice:
+    """The choice of a recommendation; a race decides instead of the ranking."""
+    if race is not None:
+        return _of_race(analysis, race, found.considered)
+    return _of_ranking(analysis, found.ranking, found.cell, found.ties, found.considered)
+
+
+def choose(analysis: Analysis, measure: MeasureKey) -> Choice | None:
+    """The path to use by a measure, among those that keep flushed data, if there are any.
+
+    None if no path could be ranked.
+    """
+    if measure == analysis.scored.overall and not isinstance(analysis, HostsAnalysis):
+        race = race_of(analysis, (DURABLE,))
+        if race is not None:
+            return _of_race(analysis, race, race.cells)
+    observations = analysis.values(measure)
+    able = [observations.cells[place] for place in competitors(observations.cells).tolist()]
+    durable = [
+        cell
+        for cell in able
+        if cell.path is None or not unmet(cell.path, (DURABLE,), analysis.verdicts)
+    ]
+    ranking = analysis.ranking(measure)
+    if 0 < len(durable) < len(able) or isinstance(analysis, HostsAnalysis):
+        ranking = analysis.ranked_by.among(observations, measure, durable or able)
+    cell = analysis.ranked_by.to_use(ranking)
+    if cell is None:
+        return None
+    return _of_ranking(analysis, ranking, cell, analysis.ranked_by.winners(ranking), len(able))
+
+
+def _of_ranking(
+    analysis: Analysis,
+    ranking: Ranking,
+    cell: MeasuredCell,
+    winners: Sequence[MeasuredCell],
+    considered: int,
+) -> Choice:
+    best, ties = ranking.best, tuple(other for other in winners if other != cell)
+    behind = None if best is None else best.behind
+    if best is None and ranking.rows and not ties:
+        behind = 0.0
+    surer = None
+    if best is not None and (behind is None or behind > MARGIN):
+        rounds = best.rounds_for(MARGIN)
+        cells = len({run.measured_cell for run in analysis.loaded.outlines})
+        if rounds is not None and rounds > best.rounds:
+            surer = _surer(analysis, rounds, cells * (rounds - best.rounds))
+    return Choice(
+        cell=cell,
+        ties=ties,
+        behind=behind,
+        leads=not winners or winners[0] == cell,
+        compared=len(ranking.rows) if best is None else best.competitors,
+        considered=considered,
+        confidence=1 - ranking.alpha,
+        durability=known_durability(cell, analysis.verdicts),
+        surer=surer,
+    )
+
+
+def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> Choice:
+    runs = 0 if race.decided else (race.most_rounds - race.rounds) * (1 + len(race.as_good))
+    return replace(
+        of_race(race),
+        considered=considered,
+        durability=known_durability(race.best, analysis.verdicts),
+        surer=_surer(analysis, None, runs) if runs > 0 else None,
+    )
+
+
+def of_race(race: RaceOutcome) -> Choice:
+    """What a race has shown, without the durability of the path."""
+    return Choice(
+        cell=race.best,
+        ties=race.as_good,
+        behind=0.0 if race.proven else race.margin if race.decided else race.behind,
+        leads=True,
+        compared=race.raced or race.measured,
+        considered=race.cells,
+        confidence=race.confidence,
+        durability=None,
+        surer=None,
+        step=race.step if race.decided else None,
+    )
+
+
+def _surer(analysis: Analysis, rounds: int | None, runs: int) -> Surer:
+    took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
+    return Surer(rounds, runs, runs * sum(took) / max(1, len(took)))

@@ -1,0 +1,69 @@
+"""The path to use in a sentence, and what stands below it in every answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from vdisklab.answers.choice import Choice
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import Durability
+from vdisklab.units import counted, format_duration, named
+from vdisklab.views.durability import durability_sentence, losses
+
+NAMED = 4
+"""Maximum number of ties named in a sentence; the others are counted."""
+
+
+def headline(choice: Choice) -> str:
+    """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
+    sure = f"({100 * choice.confidence:.0f} %)"
+    use = f"Use {choice.cell.name}"
+    if choice.durability is not None and not choice.durability.kind.acceptable:
+        use += " only for data that may be lost"
+    if choice.considered == 1:
+        return f"{use}: it is the only path measured"
+    if choice.compared < 2:
+        return f"{use}: it is the only one of {choice.considered} paths that qualifies"
+    if choice.behind == 0:
+        qualify = " that qualify" if choice.compared < choice.considered else ""
+        return f"{use}: it is the best of {choice.compared} paths{qualify} {sure}"
+    if choice.behind is not None and choice.is_close:
+        step = None if choice.step is None else f"a step of {choice.step:g}"
+        return f"{use}: within {step or _percent(choice.behind)} of the best {sure}"
+    others = counted(len(choice.ties), "other")
+    leads = "it leads" if choice.leads else "it is close to the leader, and simpler"
+    tie = f"{use}: {leads}, but {others} {'is' if len(choice.ties) == 1 else 'are'} not shown to be"
+    if choice.behind is None:
+        return f"{tie} worse"
+    more = f"{_percent(choice.behind)} better"
+    if choice.behind >= 1:
+        more = f"{1 + choice.behind:.2g} times as good"
+    return f"{tie} worse and may be up to {more} {sure}"
+
+
+def _percent(share: float) -> str:
+    """A share in whole percent, rounded up: it is a limit."""
+    return f"{max(1, math.ceil(100 * share - 1e-9))} %"
+
+
+def verdict_lines(
+    choice: Choice, known: Mapping[MeasuredCell, Durability | None]
+) -> Iterator[tuple[str, str]]:
+    """What is tied with the path, what a power cut does to it, and what it costs to be surer: each
+    with its subject. `known` has the durability of the ties."""
+    if choice.ties:
+        names = named([cell.name for cell in choice.ties], NAMED)
+        yield "Tied", " ".join((f"Not shown to be worse: {names}.", *losses(known, choice.ties)))
+    if choice.durability is not None:
+        yield "Safety", durability_sentence(choice.cell.name, choice.durability)
+    surer = choice.surer
+    if surer is not None:
+        effort = (
+            f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
+        )
+        asked = f"run the same command with `--rounds {surer.rounds}`"
+        way = f"{asked}, which tells paths apart that differ by 10 %"
+        if surer.rounds is None:
+            way = "let the same command go on"
+        yield "Cost", f"To be surer, {way}: {effort}."
