@@ -16,7 +16,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
 from vdisklab.analysis.fleet.host_classes import BetterPath, better_paths, profiles_differ
 from vdisklab.analysis.fleet.host_means import FleetNumbers, fleet_numbers, of_hosts, units_of
-from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over_hosts
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS, may_be_best, rank_over_hosts, to_use
 from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
@@ -137,9 +137,7 @@ class HostsAnalysis(Analysis):
     @property
     def ranked_by(self) -> RankedBy:
         """Over hosts."""
-        return RankedBy(
-            rank_over_hosts, may_be_best, lambda found: next(iter(may_be_best(found)), None)
-        )
+        return RankedBy(rank_over_hosts, may_be_best, to_use)
 
     @property
     def unplanned_look(self) -> None:
@@ -420,7 +418,7 @@ class HostsAnalysis(Analysis):
                 HostClass(
                     name,
                     tuple(hosts),
-                    next(iter(ties), None),
+                    ties[0] if ties else None,
                     ties if len(ties) > 1 else (),
                     better.get(name, ()),
                 )

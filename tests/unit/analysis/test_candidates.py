@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, drifting
-from vdisklab.analysis.candidates import recommend_path
-from vdisklab.analysis.fleet.host_ranks import rank_over_hosts
+from vdisklab.analysis.candidates import RankedBy, recommend_path
+from vdisklab.analysis.fleet.host_ranks import may_be_best, rank_over_hosts, to_use
 from vdisklab.analysis.observations import Floats, Observations, Round, from_numbers
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.segments import PageCache
@@ -74,7 +73,8 @@ def test_over_hosts_the_path_of_a_tie_is_the_leader() -> None:
     speeds[4] = 1.0
     grid = drifting(np.random.default_rng(7), list(speeds), 9, noise=0.6)
     leads = rank_over_hosts(measured(grid), IOPS).rows[0].cell
-    found = recommend_path(measured(grid), IOPS, (), CrashVerdicts(), HostsAnalysis.ranked_by)
+    ranked = RankedBy(rank_over_hosts, may_be_best, to_use)
+    found = recommend_path(measured(grid), IOPS, (), CrashVerdicts(), ranked)
     assert found is not None
     assert len(found.ties) > 1
     assert found.cell == found.ties[0] == leads != PATHS[0]

@@ -69,6 +69,12 @@ def may_be_best(ranking: Ranking) -> tuple[MeasuredCell, ...]:
     return tuple(row.cell for row in ranking.rows if row.best == 1)
 
 
+def to_use(ranking: Ranking) -> MeasuredCell | None:
+    """The leader of those that may be the best. A simpler one may be far behind it, as with rounds
+    (`BestSet.use`); whether it is close is not tested over hosts."""
+    return next(iter(may_be_best(ranking)), None)
+
+
 def level_of_cells(table: Floats) -> Floats:
     """The mean of each cell (a row) over the hosts (columns), without the hosts' effects."""
     observed = np.isfinite(table)
