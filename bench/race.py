@@ -187,9 +187,13 @@ def watched(found: Mapping[str, Mapping[str, float]]) -> str:
 
 def table(worlds: Mapping[str, Mapping[str, float]]) -> str:
     """The results as Markdown."""
-    lines = ["| world | runs | right | decided |", "|---|---|---|---|"]
+    lines = [
+        "| world | runs | right | decided | `rank` leaves the best out at the end |",
+        "|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {name} | {found['runs']:.0f} | {found['right']:.1%} | {found['decided']:.0%} |"
+        f"| {name} | {found['runs']:.0f} | {found['right']:.1%} | {found['decided']:.0%} "
+        f"| {found['left_out_by_rank']:.1%} |"
         for name, found in worlds.items()
     ]
     return "\n".join(lines)
