@@ -23,9 +23,12 @@ with 9 if a claim fails, with 10 if none fails but some could not be shown to ho
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 EXIT_CELLS_FAILED = 8
@@ -35,6 +38,27 @@ EXIT_INTERRUPTED = 130
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end vdisklab, after it has removed everything that it built."""
+
+
+def extra_hint(extra: str) -> str:
+    """The command that installs the Python packages of an optional part, such as `parquet`.
+
+    No package index has vdisklab, so `pip install 'vdisklab[parquet]'` would find nothing: outside
+    the environment that script/install made, the packages themselves are named.
+    """
+    from importlib import metadata  # noqa: PLC0415 - for errors only
+
+    checkout = Path(__file__).parents[2]
+    if (checkout / "script" / "install").is_file() and Path(sys.prefix) == checkout / ".venv":
+        script = shlex.quote(str(checkout / "script" / "install"))
+        return script if extra == "charts" else f"{script} --extras"
+    try:
+        required = metadata.requires("vdisklab") or ()
+    except metadata.PackageNotFoundError:
+        return f"install the Python packages of the extra {extra!r} in pyproject.toml"
+    marked = re.compile(rf"""; *extra == ['"]{extra}['"]$""")
+    wanted = [marked.sub("", one) for one in required if marked.search(one)]
+    return shlex.join([sys.executable, "-m", "pip", "install", *wanted])
 
 
 class ReaderGoneError(Exception):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable
 from importlib import metadata
@@ -14,6 +16,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from vdisklab.errors import extra_hint
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("script/install", "script/quickstart", "script/test", ".ci/run")
@@ -66,8 +70,8 @@ def test_the_quickstart_measures_what_this_host_gives_new_guests(
 ) -> None:
     *_, command = quickstart(tmp_path, "--rounds", "1", programs=programs)
     text = " ".join(command)
-    assert text.startswith("vdisklab run host raw/default ")
-    assert f" {{raw,qcow2}}/{{none,writeback}} {platforms} --profile short " in text
+    assert text.startswith("vdisklab run host {raw,qcow2}/{none,writeback} ")
+    assert f" {platforms} --profile short " in text
     assert text.endswith(" --rounds 1")
     assert "--rounds" not in command[:-2], "it races"
 
@@ -342,3 +346,23 @@ def test_an_old_python_is_found_before_anything_is_installed(tmp_path: Path) -> 
     assert "Python 3.11 is needed, and this is Python 3.9.2" in done.stderr
     assert "hint: install a newer one beside it" in done.stderr
     assert not machine.log.exists()
+
+
+@pytest.mark.parametrize("extra", ["charts", "parquet", "postgresql", "fleet"])
+def test_the_hint_for_a_missing_package_names_packages_that_exist(
+    extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index has vdisklab, so `pip install 'vdisklab[parquet]'` finds nothing."""
+    monkeypatch.setattr("sys.prefix", "/usr")
+    *words, found = extra_hint(extra).partition(" install ")
+    assert words[0] == f"{sys.executable} -m pip"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert shlex.split(found) == project["optional-dependencies"][extra]
+    # In the environment that script/install made, that script adds them.
+    for name in ("src/vdisklab/errors.py", "script/install"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr("vdisklab.errors.__file__", str(tmp_path / "src/vdisklab/errors.py"))
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    assert extra_hint(extra).split()[0] == str(tmp_path / "script/install")
+    assert extra_hint(extra).endswith("--extras") == (extra != "charts")

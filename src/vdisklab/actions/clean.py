@@ -26,7 +26,7 @@ def remove_leftovers(
     Raises DirtyHostError at the end, naming everything that could not be removed; it stays in its
     ledger. Ledgers without entries are deleted.
     """
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     with leftovers(directory) as ledgers:
         kept = {ledger.path: len(ledger.entries) for ledger in ledgers}
         building = True
@@ -37,12 +37,14 @@ def remove_leftovers(
                     await_programs(each.path.stem, each.entries)
             function = undo.get(entry.kind)
             if function is None:
-                failures.append(f"{entry} (this version cannot remove it)")
+                failures[f"{entry} (this version cannot remove it)"] = (
+                    "run `vdisklab clean` of the version that made it"
+                )
                 continue
             try:
                 function(host, entry)
             except (VdisklabError, OSError) as error:
-                failures.append(f"{entry} ({error})")
+                failures[f"{entry} ({error})"] = _way_out(error)
                 continue
             ledger.strike(entry)
             kept[ledger.path] -= 1
@@ -53,8 +55,7 @@ def remove_leftovers(
     if failures:
         raise DirtyHostError(
             f"not everything could be removed: {'; '.join(failures)}",
-            hint="stop the program that uses it (fuser -vm shows it), then run `vdisklab clean` "
-            "again",
+            hint="; ".join(dict.fromkeys(failures.values())),
         )
 
 
@@ -62,3 +63,11 @@ def _in_order(ledgers: Sequence[Leftover]) -> list[tuple[Leftover, Entry]]:
     """The entries of all ledgers: a command may have opened one on what another one names."""
     pairs = [(ledger, entry) for ledger in ledgers for entry in ledger.entries]
     return sorted(pairs, key=lambda pair: order_of_removal(pair[1]))
+
+
+def _way_out(error: VdisklabError | OSError) -> str:
+    """What to do about a thing that stays: only some are in use by a program."""
+    if isinstance(error, PermissionError):
+        return "run `vdisklab clean` as root"
+    mend = "mend what is said in brackets, then run `vdisklab clean` again"
+    return getattr(error, "hint", None) or mend

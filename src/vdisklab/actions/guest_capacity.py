@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import available_memory, memory_bytes
+from vdisklab.host.facts import available_memory, memory_bytes, missing_right
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts
@@ -316,10 +315,9 @@ def neighbour_campaign(request: DensityRequest) -> DensityRequest:
 
 def run_control(request: DensityRequest, progress: Progress) -> None:
     """Searches a disk whose capacity is known. Raises HostError if the answer is not that."""
-    if os.geteuid() != 0:
-        raise HostError(
-            "the control, a disk of known capacity, needs root", hint="run vdisklab as root"
-        )
+    if (lacking := missing_right()) is not None:
+        right, way = lacking
+        raise HostError(f"the control, a disk of known capacity, needs {right}", hint=way)
     rate = known_rate(CONTROL_GUESTS)
     progress(
         Note(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -16,11 +18,11 @@ from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
 from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import schedule
-from vdisklab.errors import DatabaseBusyError
+from vdisklab.errors import DatabaseBusyError, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
-from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.host.ledger import cache_directory, open_ledger, state_directory
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
@@ -109,7 +111,7 @@ def measure(
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
             steps_of_plan = _measure_plan(store, context, plan, search, new=new, publish=publish)
-            with closing(steps_of_plan) as steps:
+            with _alone(store, plan), closing(steps_of_plan) as steps:
                 for step in steps:
                     measured = step
     except KeyboardInterrupt:
@@ -133,12 +135,14 @@ def measure_in_turns(
     measured = [Measured()] * len(requests)
     place = 0
     try:
-        with open_ledger() as ledger:
+        with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
             plans = [make_plan(host, ledger, request, progress) for request in requests]
             for plan in plans:
                 report_plan(plan, progress)
+            for plan in plans:
+                stack.enter_context(_alone(store, plan))
             for round in range(1, plans[0].rounds + 1):
                 for place, plan in enumerate(plans):
                     before = measured[place].failed
@@ -152,6 +156,31 @@ def measure_in_turns(
     except KeyboardInterrupt:
         measured[place] = replace(measured[place], interrupted=True)
     return tuple(measured)
+
+
+@contextmanager
+def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
+    """Keeps other processes from measuring this plan, which would store each run twice.
+
+    Raises HostError if one does already.
+    """
+    file = state_directory() / "measuring" / plan.fingerprint
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            process, first = lock.read() or "unknown", unchanged_campaign(store, plan)
+            raise HostError(
+                "this plan is being measured already, by process "
+                f"{process}{f' (campaign {first.id})' if first else ''}",
+                hint=f"wait for it, or end it (kill {process}); this command continues either",
+            ) from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
 
 
 def report_plan(plan: CampaignPlan, progress: Progress) -> None:

@@ -17,6 +17,7 @@ from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
@@ -91,7 +92,13 @@ def request_for(cells: MissingCells, requested: Request, like: Campaign | None) 
         profile=cells.profile,
         page_cache=cells.page_cache,
         baseline=NO_BASELINE,
+        keep_equal=_has_equal(cells.paths),
     )
+
+
+def _has_equal(paths: Sequence[str]) -> bool:
+    """True if two paths are one configuration: a claim that they are equal measures both."""
+    return len({parse_path(path).spelled_out for path in paths}) < len(paths)
 
 
 def run_command(request: Request) -> str:

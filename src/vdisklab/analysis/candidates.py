@@ -230,15 +230,24 @@ def ratio_of(
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:
-    """The cell with QEMU's default cache mode that is otherwise most similar to the chosen one."""
-    defaults = [cell for cell, path in paths.items() if path.cache is CacheMode.DEFAULT]
+    """The cell with QEMU's default cache mode that is otherwise most similar to the chosen one.
 
-    def unlike(cell: MeasuredCell) -> tuple[bool, bool, bool, MeasuredCell]:
+    That mode is writeback, whether a path says so or nothing.
+    """
+    default = CacheMode.DEFAULT.spelled_out
+    defaults = [
+        cell
+        for cell, path in paths.items()
+        if path.cache.spelled_out is default and path.offers_write_cache
+    ]
+
+    def unlike(cell: MeasuredCell) -> tuple[bool, bool, bool, bool, MeasuredCell]:
         path = paths[cell]
         return (
             path.layers != chosen.layers,
             path.image != chosen.image,
             path.attachment != chosen.attachment,
+            path.cache is not CacheMode.DEFAULT,
             cell,
         )
 

@@ -18,6 +18,7 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
     DiskRow,
     MeasuredPaths,
+    cpus_needed,
     default_path,
     is_alike,
     limits_of,
@@ -38,7 +39,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
-from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.plan.build import build_plan
@@ -173,6 +174,7 @@ def _plans(rows: Iterable[DiskAdvice], request: Request) -> Iterator[PlannedMeas
             paths=tuple(paths),
             baseline=str(own),  # the host's own speed would answer nothing here
             directory=place,
+            guest_cpus=request.guest_cpus or cpus_needed(map(parse_path, paths)),
             page_cache=PageCacheChoice.WARM if in_memory else PageCacheChoice.COLD,
         )
         profile = load_profile(request.profile or DEFAULT_PROFILE)

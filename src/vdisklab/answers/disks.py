@@ -12,6 +12,7 @@ directory are not built again: the directory itself is measured.
 from __future__ import annotations
 
 import os
+import shlex
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from vdisklab.host.mounts import (
     is_visible_file,
     mount_of,
 )
+from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
 from vdisklab.path.durability import Durability
@@ -42,6 +44,7 @@ from vdisklab.path.needs import distance, other_format
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, ImageFormat, LayerKind
+from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
     ConfiguredDisk,
@@ -245,9 +248,31 @@ def problem_of(
     if blocking is None and path.image is None and not path.layers:
         return (
             "it is a block device whose layers are not known: measure it on a spare device of the "
-            f"same kind, `vdisklab run {path} --on DEVICE`"
+            f"same kind, `{command_to_measure(path)}`"
         )
     return None if blocking is None else blocking.clause
+
+
+def command_to_measure(path: DiskPath, beside: DiskPath | None = None) -> str:
+    """`vdisklab run` for a disk's path and one to compare it with, with the options they need.
+
+    DEVICE is one that may be overwritten: a path without layers and image needs a whole one, and an
+    image beside it needs a file system there.
+    """
+    devices = backing_below(path).devices
+    if beside is not None and devices and beside.image is not None and not beside.layers:
+        beside = replace(beside, layers=(Layer(LayerKind.EXT4),))
+    paths = dict.fromkeys(one for one in (path, beside) if one is not None)
+    words = ["vdisklab", "run", *(one.canonical for one in paths)]
+    cpus = cpus_needed(paths)
+    words += [] if cpus is None else ["--guest-cpus", str(cpus)]
+    return shlex.join([*words, *(["--on", "DEVICE"] if devices else [])])
+
+
+def cpus_needed(paths: Iterable[DiskPath]) -> int | None:
+    """The CPUs of a guest that can use all queues of these paths; None if the usual guest can."""
+    queues = max((path.attachment.queues or 0 for path in paths), default=0)
+    return queues if queues > USUAL_GUEST.cpus else None
 
 
 def place_of(disk: ConfiguredDisk) -> Path | None:
@@ -313,7 +338,7 @@ def differences(path: DiskPath, measured: DiskPath) -> Iterator[str]:
     if path.layers != measured.layers:
         own, other = path.stack or "unknown", measured.stack or "those of the work directory"
         yield f"host layers {own}, not {other}"
-    if path.cache is not measured.cache:
+    if path.cache.spelled_out is not measured.cache.spelled_out:
         yield f"cache mode {path.cache}, not {measured.cache}"
     for one, two in ((path.image, measured.image), (path.attachment, measured.attachment)):
         names = ["no format" if part is None else part.name for part in (one, two)]

@@ -23,7 +23,14 @@ from vdisklab.guest.qemu.probe import (
 )
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import Host
-from vdisklab.host.facts import SYSTEM, available_memory, is_emulated, memory_bytes, program_version
+from vdisklab.host.facts import (
+    SYSTEM,
+    available_memory,
+    is_emulated,
+    memory_bytes,
+    missing_right,
+    program_version,
+)
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
@@ -117,7 +124,7 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _devices(at)
     yield from _power_cut(at)
     yield _memory(at)
-    yield _root()
+    yield _rights(at)
 
 
 def _ok(topic: str, observed: str, *, essential: bool = False) -> HostFinding:
@@ -423,9 +430,13 @@ def _memory(at: Inspection) -> HostFinding:
     return _limited("memory", observed, costs, "stop other programs")
 
 
-def _root() -> HostFinding:
-    user = os.geteuid()
-    if user == 0:
+def _rights(at: Inspection) -> HostFinding:
+    lacking = missing_right(at.root)
+    if lacking is None:
         return _ok("root", "yes")
-    costs = "cannot be measured: host layers (ext4, xfs, …), cold page cache of the whole host"
-    return _limited("root", f"no (user {user})", costs, "sudo vdisklab …")
+    right, way = lacking
+    costs = "cannot be measured: host layers (ext4, xfs, …), power cuts, density"
+    if right == "root":
+        costs += ", cold page cache of the whole host"
+        return _limited("root", f"no (user {os.geteuid()})", costs, "sudo vdisklab …")
+    return _limited("root", f"yes, but without {right}", costs, way)

@@ -304,22 +304,26 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
     if wanted in observations.place:
         return (wanted,)
     try:
-        path = parse_path(wanted.name).canonical
+        path = parse_path(wanted.name)
     except PlanError as error:
         raise PlanError(
             f"{name!r} was not measured, and is not a path: {error}", hint=error.hint
         ) from None
-    cells = [
-        cell
-        for cell in observations.cells
-        if cell.name == path and wanted.page_cache in (PageCache.BYPASSED, cell.page_cache)
-    ]
+    cells: list[MeasuredCell] = []
+    for same in (path.canonical, path.spelled_out.canonical):
+        cells = cells or [
+            cell
+            for cell in observations.cells
+            if cell.name == same and wanted.page_cache in (PageCache.BYPASSED, cell.page_cache)
+        ]
     if not cells:
         labels = [cell.label for cell in observations.cells]
         near = difflib.get_close_matches(name, labels, n=3, cutoff=0.3)
         raise PlanError(
             f"{name!r} was not measured in this campaign",
-            hint=f"measured were {', '.join(near)} …" if near else "see `vdisklab rank`",
+            hint=f"measured were {', '.join(near)} …"
+            if near
+            else "`vdisklab table` shows what was",
         )
     order = (PageCache.BYPASSED, PageCache.COLD, PageCache.WARM)
     return tuple(sorted(cells, key=lambda cell: order.index(cell.page_cache)))

@@ -262,8 +262,10 @@ def _over_platforms(
     """
     paths = candidates(observations.cells)
     for platform, disk in NEW_GUEST_DISKS.items():
-        default = parse_path(disk.path)
-        alike = [cell for cell, path in paths.items() if replace(path, layers=()) == default]
+        default = parse_path(disk.path).spelled_out
+        alike = [
+            cell for cell, path in paths.items() if replace(path, layers=()).spelled_out == default
+        ]
         alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
         for cell in alike[:1]:
             own = cell == chosen

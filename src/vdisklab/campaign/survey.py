@@ -12,6 +12,7 @@ from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.daemons import find_virtiofsd
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
 from vdisklab.host.command import Host
+from vdisklab.host.facts import missing_right
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.pagecache import try_io_uring
@@ -105,8 +106,9 @@ def _try_stack(
     backing: BackingDevices,
 ) -> bool | None:
     spelled = "/".join(map(str, layers))
-    if layers and os.geteuid() != 0:
-        missing[spelled] = Missing("building it needs root", "run vdisklab as root")
+    if layers and (lacking := missing_right()) is not None:
+        right, way = lacking
+        missing[spelled] = Missing(f"building it needs {right}", way)
         return None
     if not layers and backing.devices:
         return Device(backing.devices[0]).usable()

@@ -83,7 +83,8 @@ def compare(
         return
     if a is None or b is None:
         raise PlanError(
-            "compare takes exactly two paths", hint="`vdisklab compare ext4/raw/none ext4/qcow2`"
+            "compare takes exactly two paths",
+            hint="write both, such as ext4/raw/none ext4/qcow2/none",
         )
     whole = everything or output.form is not Format.TABLE
     with open_results(db) as results:

@@ -29,7 +29,13 @@ from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.options import Output, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError
+from vdisklab.errors import (
+    EXIT_CELLS_FAILED,
+    EXIT_INTERRUPTED,
+    HostError,
+    PlanError,
+    extra_hint,
+)
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT, WHOLE, Limits, several
@@ -385,7 +391,7 @@ def _require_extra() -> None:
         if find_spec(package) is None:
             raise HostError(
                 f"the Python package {package} is not installed",
-                hint="pip install 'vdisklab[fleet]', or script/install --extras",
+                hint=extra_hint("fleet"),
             )
 
 

@@ -252,7 +252,7 @@ def try_kvm_without_download(context: GuestContext, directory: Path) -> KvmTrial
                 f"{DEVICE} opens; not tested further, because no guest kernel is installed or "
                 "cached yet"
             ),
-            remedy="`vdisklab run` downloads one and tests it",
+            remedy="`vdisklab run raw/none` downloads one and tests it",
         )
     boot = boot_files(context.host, context.cache, buses)
     return _kvm_trial(context, GuestPlan(), None, boot, directory)

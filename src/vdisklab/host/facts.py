@@ -67,6 +67,19 @@ def program_version(host: Host, program: str, pattern: str) -> str | None:
     return match[1].strip() if match else None
 
 
+def missing_right(root: Path = SYSTEM) -> tuple[str, str] | None:
+    """The right that this process lacks to mount and to attach devices, and the way to it.
+
+    root in a container often has no CAP_SYS_ADMIN (bit 21 in linux/capability.h).
+    """
+    if os.geteuid() != 0:
+        return "root", "run vdisklab as root"
+    rights = re.search(r"^CapEff:\s*(\w+)$", read_text(root / "proc/self/status") or "", re.M)
+    if rights is None or int(rights[1], 16) & 1 << 21:
+        return None
+    return "CAP_SYS_ADMIN", "run vdisklab outside the container, or in one with --privileged"
+
+
 def memory_bytes(root: Path = SYSTEM, field: str = "MemTotal") -> int:
     """A field of /proc/meminfo in bytes; 0 when it is not there."""
     match = re.search(

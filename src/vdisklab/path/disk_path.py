@@ -16,7 +16,7 @@ import difflib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -318,6 +318,14 @@ class DiskPath(AsText):
         ):  # fmt: skip
             raise ValueError("a path that ends in `host` has only host layers")
 
+    @property
+    def spelled_out(self) -> DiskPath:
+        """The path itself; with `writeback`, which is QEMU's default, for `default`.
+
+        Both are one configuration, except that a bus option may say more about the write cache.
+        """
+        return replace(self, cache=self.cache.spelled_out) if not self.on_host else self
+
     @cached_property
     def canonical(self) -> str:
         """The canonical spelling of this path, which `parse_path` accepts."""
@@ -374,10 +382,10 @@ class DiskPath(AsText):
         `writeback` with write_cache=off is `writethrough`. Host layers and image options are
         excluded.
         """
-        attachment, mode = self.attachment, self.cache
+        attachment, mode = self.attachment, self.cache.spelled_out
         return (
             self.image and self.image.format,
-            None if mode is CacheMode.DEFAULT else (mode.direct, mode.no_flush),
+            (mode.direct, mode.no_flush),
             attachment.write_cache.qemu_property(mode),
             attachment.bus,
             tuple(option for option in attachment.options if option[0] != "write_cache"),

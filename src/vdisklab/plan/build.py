@@ -27,6 +27,7 @@ from vdisklab.plan.matrix import (
     drop,
     expand_paths,
     judge_paths,
+    measured_once,
     not_booted,
     not_shared,
     not_together,
@@ -193,6 +194,8 @@ class Draft:
         """
         settings = self.settings
         matrix = judge_paths(self.paths, _set(settings.page_cache), capabilities, self.backing)
+        if not settings.keep_equal:
+            matrix = measured_once(matrix)
         matrix = drop(matrix, lambda path: too_many_queues(path, self.guest.cpus))
         require_only_boots(self.profile)
         for rule in (

@@ -223,6 +223,20 @@ def drop(matrix: Matrix, verdict: Callable[[DiskPath], Impossible | None]) -> Ma
     return Matrix(cells, (*matrix.dropped, *gone))
 
 
+def measured_once(matrix: Matrix) -> Matrix:
+    """The matrix without `raw/default` beside `raw/writeback`, which is the same configuration."""
+    paths = {cell.path for cell in matrix.cells}
+
+    def equal(path: DiskPath) -> Impossible | None:
+        twin = path.spelled_out
+        if twin == path or twin not in paths:
+            return None
+        reason = f"it is {twin}, because writeback is QEMU's default, and is measured once"
+        return Impossible(reason, "--keep-equal measures both")
+
+    return drop(matrix, equal)
+
+
 def uses_no_files(profile: Profile, path: DiskPath) -> Impossible | None:
     """Why a guest's file system or mount options have no effect; None if files are measured."""
     if path.on_host or any(measurement.filesystem for measurement in profile.measurements):

@@ -206,6 +206,12 @@ class Request(OptionRows):
         metavar="PATH",
         shown="the first path on the host, else `host`",
     )
+    keep_equal: bool = setting(
+        SWITCH,
+        "Measure raw/default beside raw/writeback, too: they are one configuration, because "
+        "writeback is QEMU's default cache mode.",
+        Panel.WHAT,
+    )
     rounds: int | None = setting(
         WHOLE,
         "How often each cell is measured: once in each round.",

@@ -17,7 +17,7 @@ from vdisklab.errors import HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory
+from vdisklab.host.facts import available_memory, missing_right
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import is_held_elsewhere
 from vdisklab.host.syscalls import attach_loop
@@ -237,8 +237,9 @@ def open_session(
     `state_seconds` is given up, without a verdict. Raises HostError when memory, rights or programs
     are missing.
     """
-    if os.geteuid() != 0:
-        raise HostError("mounting the states needs root", hint="run vdisklab as root")
+    if (lacking := missing_right()) is not None:
+        right, way = lacking
+        raise HostError(f"mounting the states needs {right}", hint=way)
     size = _memory_bytes()
     with ExitStack() as stack:
         outer = stack.enter_context(open_site(host, ledger, directory))

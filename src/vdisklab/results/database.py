@@ -35,6 +35,7 @@ from vdisklab.errors import (
     DatabaseError,
     NoDatabaseError,
     UnstorableError,
+    extra_hint,
 )
 from vdisklab.results import migrations
 from vdisklab.results.address import Address
@@ -152,7 +153,7 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
     if not create and not exists:
         raise NoDatabaseError(
             f"there is no database {file}",
-            hint="`vdisklab run` creates one, or name another with --db",
+            hint="`vdisklab run PATHS…` creates one, or name another with --db",
         )
     if exists:
         _require_no_other_file(file)
@@ -242,7 +243,7 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
     if importlib.util.find_spec("psycopg") is None:
         raise DatabaseError(
             "PostgreSQL needs the Python package psycopg, which is not installed",
-            hint="pip install 'vdisklab[postgresql]'; in a checkout script/install --extras",
+            hint=extra_hint("postgresql"),
         )
     query = address.url.query
     engine = sa.create_engine(

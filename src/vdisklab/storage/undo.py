@@ -144,10 +144,13 @@ def unmount(host: Host, entry: Entry) -> None:
     try:
         wait_until(gone, timeout=_BUSY_SECONDS, what=f"unmounting of {mountpoint}", interval=0.05)
     except HostError as error:
-        users = ", ".join(_users_of(mountpoint)) or "an unknown process"
+        users = ", ".join(_users_of(mountpoint))
         raise DirtyHostError(
-            f"{mountpoint} cannot be unmounted; it is in use by {users}",
-            hint="end these processes, then run `vdisklab clean`",
+            f"{mountpoint} cannot be unmounted; it is in use by {users or 'an unknown process'}",
+            hint="end these processes, then run `vdisklab clean`"
+            if users
+            else f"`fuser -vm {mountpoint}` or `losetup --list` may show what uses it; when it is "
+            "free, run `vdisklab clean`",
         ) from error
 
 

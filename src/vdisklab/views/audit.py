@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
 from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
+from vdisklab.answers.disks import command_to_measure
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -160,14 +161,12 @@ def _way_to_measure(audited: AuditedDisk) -> str:
     path, nearest = audited.path, audited.nearest
     if path is None or impossible(path, backing_below(path)) is not None:
         return ", and cannot be"
-    beside, text = "", ""
+    text = ""
     if nearest is not None:
-        beside = f" {nearest.cell.name}"
         text = (
             f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the "
             f"disk has {'; '.join(nearest.differs)}. To compare them"
         )
-    if backing_below(path).devices:
-        where = "--on DEVICE`, on a device that may be overwritten"
-        return f"{text}: `vdisklab run {path}{beside} {where}"
-    return f"{text}: `vdisklab run {path}{beside}`"
+    command = command_to_measure(path, None if nearest is None else nearest.cell.path)
+    where = ", on a device that may be overwritten" if backing_below(path).devices else ""
+    return f"{text}: `{command}`{where}"

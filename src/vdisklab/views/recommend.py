@@ -254,7 +254,7 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
 
 def _over_default(recommendation: Recommendation) -> Iterator[str]:
     if recommendation.default is None:
-        yield "QEMU's default was not measured: `vdisklab run raw/default`."
+        yield "QEMU's default was not measured: `vdisklab run raw/writeback`."
     elif recommendation.default == recommendation.cell:
         yield "It is QEMU's default."
         return

@@ -21,7 +21,7 @@ from vdisklab.answers.export import measured_device
 from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
-from vdisklab.errors import HostError, PlanError
+from vdisklab.errors import HostError, PlanError, extra_hint
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure, forms
@@ -298,8 +298,7 @@ def _parquet(report: ReportAnswer) -> bytes:
     except ImportError as error:
         raise HostError(
             "Parquet needs the Python package pyarrow, which is not installed",
-            hint="pip install 'vdisklab[parquet]'; in a checkout script/install --extras; "
-            "or write CSV: --format csv",
+            hint=f"{extra_hint('parquet')}; or write CSV: --format csv",
         ) from error
 
     kinds = {

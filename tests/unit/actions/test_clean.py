@@ -81,8 +81,32 @@ def test_what_stays_is_named_and_kept(tmp_path: Path) -> None:
 
 def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     interrupted(tmp_path, ("teleporter", "/t"))
-    with pytest.raises(DirtyHostError, match=r"teleporter /t .*this version cannot remove it"):
+    with pytest.raises(
+        DirtyHostError, match=r"teleporter /t .*this version cannot remove it"
+    ) as caught:
         list(remove_leftovers(LocalHost(), {}, tmp_path))
+    assert caught.value.hint == "run `vdisklab clean` of the version that made it"
+
+
+@pytest.mark.parametrize(
+    ("error", "way_out"),
+    [
+        (PermissionError("not permitted"), "run `vdisklab clean` as root"),
+        (OSError("input/output error"), "mend what is said in brackets, then run"),
+        (CommandError(("zpool", "export"), 1, "no such module"), "mend what is said in brackets"),
+        (DirtyHostError("still attached"), "stop the program that uses it, then run"),
+        (DirtyHostError("held", hint="end these processes"), "end these processes"),
+    ],
+)
+def test_each_cause_has_its_own_way_out(tmp_path: Path, error: Exception, way_out: str) -> None:
+    interrupted(tmp_path, ("mount", "/a"))
+
+    def fail(_host: Host, _entry: Entry) -> None:
+        raise error
+
+    with pytest.raises(DirtyHostError) as caught:
+        list(remove_leftovers(LocalHost(), {"mount": fail}, tmp_path))
+    assert (caught.value.hint or "").startswith(way_out)
 
 
 def test_dry_run_only_lists(tmp_path: Path) -> None:

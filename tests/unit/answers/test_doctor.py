@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,9 @@ def no_kvm() -> KvmTrial:
     return KvmTrial(False, "/dev/kvm does not exist", "load its module: modprobe kvm_amd")
 
 
-def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:
+def findings(
+    tmp_path: Path, host: Host, files: Mapping[str, str] | None = None
+) -> dict[str, HostFinding]:
     root = tmp_path / "root"
     for name, text in {
         "proc/filesystems": "ext4\nxfs\nbtrfs\ntmpfs\n",
@@ -79,6 +82,7 @@ def findings(tmp_path: Path, host: Host) -> dict[str, HostFinding]:
         "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n",
         "dev/loop-control": "",
         "dev/fuse": "",
+        **(files or {}),
     }.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -103,6 +107,18 @@ def test_whatever_is_lacking_has_a_cost_and_a_remedy(
     for finding in found.values():
         assert (finding.state is Availability.OK) == (finding.costs is None), finding
         assert (finding.state is Availability.OK) == (finding.mend is None), finding
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "said"),
+    [("000001ffffffffff", "yes"), ("00000000a80425fb", "yes, but without CAP_SYS_ADMIN")],
+)
+def test_root_in_a_container_lacks_a_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capabilities: str, said: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    status = {"proc/self/status": f"Name:\tx\nCapEff:\t{capabilities}\n"}
+    assert findings(tmp_path, ScriptedHost(), status)["root"].observed == said
 
 
 @pytest.mark.parametrize(

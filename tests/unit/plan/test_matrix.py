@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from vdisklab.errors import HostError, PlanError, VdisklabError
@@ -232,3 +234,21 @@ def test_several_guests_need_a_ramp_in_which_they_start() -> None:
     verdict = not_together(0.0, several)
     assert verdict is not None
     assert verdict.instead == "leave out --ramp, or write --ramp 0.5"
+
+
+def test_one_configuration_is_measured_once_unless_asked() -> None:
+    def cells(*paths: str, **settings: Any) -> tuple[list[str], list[str]]:  # noqa: ANN401
+        plan = build_plan(
+            Request(paths=paths, baseline="none", page_cache=PageCacheChoice.COLD, **settings),
+            Capabilities(),
+            Profile("p", "", (FIO,)),
+        )
+        return [cell.path.canonical for cell in plan.cells], [str(one.path) for one in plan.dropped]
+
+    both = "{raw,qcow2}/{default,writeback}"
+    assert cells(both) == (["raw/writeback", "qcow2/writeback"], ["raw/default", "qcow2/default"])
+    assert cells("raw/default", "qcow2/writeback", "host")[1] == []
+    assert len(cells(both, keep_equal=True)[0]) == 4
+    # Other options of the bus make another configuration.
+    assert cells("raw/default", "raw/writeback/virtio:write_cache=off")[1] == []
+    assert cells("raw/default/nvme", "raw/writeback/nvme")[1] == ["raw/default/nvme"]

@@ -40,6 +40,7 @@ page_cache = "cold"
 baseline = "ext4/host"
 label = "new SSD"
 scale = 0.5
+keep_equal = true
 
 [guest]
 cpus = 4
@@ -67,6 +68,7 @@ FULL_REQUEST = Request(
     baseline="ext4/host",
     label="new SSD",
     scale=0.5,
+    keep_equal=True,
     accelerator=AcceleratorChoice.TCG,
     guest_cpus=4,
     guest_memory=1 << 30,

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from vdisklab.actions.corrections import delete_stored, find_stored
-from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
+from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, extra_hint
 from vdisklab.results import schema
 from vdisklab.results.address import parse_address
 from vdisklab.results.model import Direction, Sample
@@ -218,7 +218,7 @@ class TestSqlite:
         file = filled(tmp_path / "lab.sqlite", runs=3)
         program = """
             import os, resource, sys
-            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
+            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, extra_hint
             from vdisklab.results.store import open_store
             from tests.unit.results.values import a_measurement, a_run
             with open_store(sys.argv[1]) as store:
@@ -243,7 +243,7 @@ class TestSqlite:
         file = filled(open_directory / "lab.sqlite", runs=3)
         program = """
             import os, sys
-            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError
+            from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, extra_hint
             from vdisklab.results.store import open_store
             from tests.unit.results.values import a_run
             if os.geteuid() == 0:
@@ -285,9 +285,7 @@ class TestPostgresql:
         )
         error = refusal("postgresql://h/db")
         assert "needs the Python package psycopg" in error.message
-        assert error.hint == (
-            "pip install 'vdisklab[postgresql]'; in a checkout script/install --extras"
-        )
+        assert error.hint == extra_hint("postgresql")
 
     def test_nobody_listens(self, tmp_path: Path) -> None:
         error = refusal("postgresql://me:s3cret@127.0.0.1:9/db")

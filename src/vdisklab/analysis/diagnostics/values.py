@@ -69,7 +69,7 @@ class Bimodal(Diagnostic):
         return (
             f"{self.cell}, {self.measure}: two groups of rounds, {distance} ({self.share_high:.0%} "
             "in the upper one): the median may belong to either. Compare its runs (`vdisklab "
-            "runs`, `vdisklab show`) to find the cause."
+            "runs`, `vdisklab show RUN`) to find the cause."
         )
 
 

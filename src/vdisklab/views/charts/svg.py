@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element, tostring
 
 from defusedxml.ElementTree import fromstring
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, extra_hint
 
 Spec = dict[str, Any]
 
@@ -38,12 +38,9 @@ def converter() -> Any:  # noqa: ANN401 - a module
     except ImportError as error:
         raise HostError(
             "drawing charts needs the Python package vl-convert-python, which is not installed",
-            hint=CHARTS_HINT,
+            hint=extra_hint("charts"),
         ) from error
     return vl_convert
-
-
-CHARTS_HINT = "pip install 'vdisklab[charts]'; in a checkout script/install"
 
 
 def can_draw() -> bool:

@@ -28,12 +28,13 @@ from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.report import Figure, ReportAnswer
+from vdisklab.errors import extra_hint
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
 from vdisklab.views.charts.bars import choice_bars
 from vdisklab.views.charts.figures import figures
-from vdisklab.views.charts.svg import CHARTS_HINT, CSS, Draw, can_draw, draw_here, for_page
+from vdisklab.views.charts.svg import CSS, Draw, can_draw, draw_here, for_page
 from vdisklab.views.charts.vega import harmless, page_rows
 from vdisklab.views.compare import published_tables
 from vdisklab.views.durability import power_cut_text
@@ -122,7 +123,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         if report.ranked.rates
         else None,
         figures=_figures(report, shown, drawn()),
-        charts_hint=None if drawable or not specs else CHARTS_HINT,
+        charts_hint=None if drawable or not specs else extra_hint("charts"),
     )
 
 

@@ -24,7 +24,7 @@ from vdisklab.analysis.score import NoScore
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.report import ReportAnswer, report_on
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import DatabaseError, HostError, PlanError
+from vdisklab.errors import DatabaseError, HostError, PlanError, extra_hint
 from vdisklab.results.model import Direction
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.views.charts.figures import figures
@@ -266,7 +266,7 @@ def test_without_the_program_for_charts_the_page_has_all_but_drawings(
     with drawing_aside() as draw:
         page = build(contents, ReportFormat.HTML, draw)["report.html"].decode()
     assert 'class="chart"' not in page
-    assert "vdisklab[charts]" in page
+    assert extra_hint("charts") in html.unescape(page)
     drawn = [figure for figure in figures(contents, CSS) if figure.spec and not figure.bars]
     assert drawn
     assert all(html.escape(figure.title) in page for figure in drawn)

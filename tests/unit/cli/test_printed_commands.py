@@ -1,0 +1,254 @@
+"""Every command that an answer, a hint or a page prints works: each is collected, and then run.
+
+Words in capitals and `…` stand for something of the reader's; `FOR` has a value for each. What
+would measure stops when its plan is made: there every layer can be built.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.unit.cli.test_hosts import campaign, runs_of
+from tests.unit.stored import Database
+from vdisklab.actions import missing_claims
+from vdisklab.actions.planning import load_profile
+from vdisklab.cli import advise, density, lab, powercut, run
+from vdisklab.cli.shell.main import main
+from vdisklab.errors import VdisklabError
+from vdisklab.plan.build import draft_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import Qemu
+from vdisklab.plan.run_request import DensityRequest
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+
+ROOT = Path(__file__).parents[3]
+GUEST = str(ROOT / "tests" / "data" / "guests" / "machine.yaml")
+RECORDED = {
+    "campaign": ROOT / "docs" / "images" / "campaign.json.gz",
+    **{name: ROOT / "bench" / "results" / f"{name}.json.gz" for name in ("disks", "search-disk")},
+}
+FINDINGS = (0, 9, 10)
+"""Statuses of an answer: 9 and 10 say that a disk or a claim does not hold."""
+
+FOR = {
+    "PATHS…": "raw/none host",
+    "PATHS": "raw/none",
+    "PLATFORM": "libvirt",
+    "N": "1",
+    "DEVICE": "/dev/sdz",
+    "FILE": "/srv/images/web1.raw",
+    "DIR": "made",
+    "BIN": "qemu-system-x86_64",
+}
+_PLACEHOLDER = re.compile(r"…|(?<![\w/.-])[A-Z]{1,}(?![\w.-])")
+_CODE = re.compile(r"`(vdisklab (?!VERB)[^`]*)`")
+_LINE = re.compile(r"^(?:hint: )?(vdisklab [a-z].*)$", re.MULTILINE)
+_PAGE = re.compile(r"<code>(vdisklab [^<]*)")
+_STEP = re.compile(r"(?:see it|paste it): (vdisklab [^;\n]*)")
+
+READING = (
+    ("rank", "--why"),
+    ("rank", "--hosts", "all"),
+    ("rank", "--metric", "nothing"),
+    ("rank", "--pareto", "read/write"),
+    ("recommend", "--why"),
+    ("recommend", "--need", "durable"),
+    ("recommend", "--need", "layer=zvol"),
+    ("recommend", "--guests", "3"),
+    ("compare", "raw/none", "ext4/raw/none"),
+    ("compare", "--published", "debatty-2024"),
+    ("table", "--why"),
+    ("claims",),
+    ("claims", "--hosts", "all"),
+    ("audit", GUEST),
+    ("advise", GUEST),
+    ("runs",),
+    ("runs", "nothing"),
+    ("runs", "--delete", "nothing"),
+    ("show", "nothing"),
+    ("export", "raw/none"),
+    ("export-data", "/dev/null"),
+    ("report", "-o", "page.html"),
+)
+"""What a user asks of a database, answers and errors."""
+
+
+class PlannedError(VdisklabError):
+    """The command has come as far as the disks."""
+
+    exit_code = 0
+
+
+def plan_only(request: Request) -> NoReturn:
+    """Makes the plan of a request on a host that can build everything. Raises PlanError."""
+    usual = "open-load" if isinstance(request, DensityRequest) else DEFAULT_PROFILE
+    profile = load_profile(request.profile or usual)
+    qemus = tuple(Qemu(one.name or "10.0.0", one.binary, "10.0.0") for one in request.qemu)
+    plan = draft_plan(request, profile, qemus).on(Capabilities())
+    assert not plan.dropped, f"the command names a path that is dropped: {plan.dropped}"
+    raise PlannedError("planned")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "4000")
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "results.sqlite"))
+
+    def planned(_store: object, request: Request, *_: object, **__: object) -> NoReturn:
+        plan_only(request)
+
+    def stop(*_: object, **__: object) -> NoReturn:
+        raise PlannedError("planned")
+
+    for module, name, instead in (
+        (run, "measure", planned),
+        (density, "measure_density", planned),
+        (density, "measure_neighbour", planned),
+        (advise, "measure", planned),
+        (missing_claims, "measure", planned),
+        (powercut, "judge_power_cuts", stop),
+        (powercut, "replay_case", stop),
+        (lab, "build_lab_image", stop),
+    ):
+        monkeypatch.setattr(module, name, instead)
+
+
+class Printed:
+    """The commands that were printed, with the command that printed each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+        self.commands: dict[str, str] = {}
+        self.of_the_reader = dict(FOR)
+
+    def call(self, *words: str) -> tuple[int, str]:
+        """Runs a command and notes what it prints."""
+        self.capsys.readouterr()
+        status = main(words)
+        out, err = self.capsys.readouterr()
+        self.note(err, words)
+        self.note(out, words)
+        return status, out + err
+
+    def note(self, text: str, words: tuple[str, ...]) -> None:
+        for pattern in (_CODE, _LINE, _STEP):
+            for command in pattern.findall(text):
+                self.commands.setdefault(" ".join(command.split()), shlex.join(words))
+
+    def ask_all(self) -> None:
+        """Asks all that a user may, in words and as JSON; reads the page, too."""
+        for words in (*READING, *self._stored()):
+            self.call(*words)
+            if words[0] in ("export", "export-data", "report"):
+                continue
+            status, said = self.call(*words, "--format", "json")
+            if status in FINDINGS:
+                for text in texts(json.loads(said[: said.rindex("}") + 1])):
+                    self.note(text, words)
+        page = Path("page.html")
+        if page.exists():
+            shown = re.sub("</?span[^>]*>", "", page.read_text())
+            for command in _PAGE.findall(shown):
+                self.commands.setdefault(html.unescape(command), "the page")
+
+    def _stored(self) -> Iterator[tuple[str, ...]]:
+        """The campaigns, and a measured and a failed run of each."""
+        status, said = self.call("runs", "--format", "json")
+        for found in json.loads(said)["campaigns"] if status == 0 else ():
+            name = self.of_the_reader["CAMPAIGN"] = found["campaign"]
+            yield "runs", name
+            yield "rank", "--campaign", name
+            _, said = self.call("runs", name, "--format", "json")
+            runs = {bool(one["failure"]): one["run"] for one in json.loads(said)["runs"]}
+            self.of_the_reader["RUN"] = next(iter(runs.values()))
+            yield from (("show", one) for one in runs.values())
+
+    def require_all_work(self) -> None:
+        """Runs each printed command; names those that end with an error."""
+        failed = []
+        for command, origin in list(self.commands.items()):
+            try:
+                words = shlex.split(self.filled(command))[1:]
+                status, said = self.call(*words)
+            except AssertionError as error:
+                status, said = 2, str(error)
+            if status not in FINDINGS:
+                failed.append(f"{command}\n    printed by {origin}\n    {status}: {said[:300]}")
+        assert not failed, "\n".join(failed)
+
+    def filled(self, command: str) -> str:
+        """A command with values for the words that stand for something of the reader's."""
+        for name, value in self.of_the_reader.items():
+            command = re.sub(rf"(?<![\w/.-]){name}(?![\w.-])", value, command)
+        unknown = _PLACEHOLDER.search(re.sub(r"'[^']*'", "", command))
+        assert unknown is None, f"nobody knows what to write for {unknown}"
+        return command
+
+
+def texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON value
+    """All texts of a JSON value."""
+    if isinstance(value, str):
+        yield value
+    for item in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from texts(item)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_each_command_printed_about_a_recorded_campaign_works(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = Printed(capsys)
+    assert printed.call("import", str(RECORDED[name]))[0] == 0
+    printed.ask_all()
+    assert len(printed.commands) > 10
+    printed.require_all_work()
+
+
+def test_each_command_printed_about_many_hosts_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = Database(tmp_path / "results.sqlite")
+    database.write((), campaigns=[campaign(number) for number in range(4)])
+    database.add(run for number in range(4) for run in runs_of(number, 0.4 if number == 2 else 1))
+    printed = Printed(capsys)
+    printed.ask_all()
+    printed.require_all_work()
+
+
+def test_each_command_printed_about_foreign_results_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "out.txt"
+    result.write_text("1073741824 bytes (1.1 GB, 1.0 GiB) copied, 2 s, 537 MB/s\n")
+    printed = Printed(capsys)
+    assert printed.call("import", str(result), "--as", "my VM at home")[0] == 0
+    assert printed.call("export", "my VM at home")[0] == 2
+    printed.ask_all()
+    printed.require_all_work()
+
+
+def test_each_command_printed_on_a_fresh_host_works(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is no database yet."""
+    printed = Printed(capsys)
+    printed.ask_all()
+    for words in (
+        ("doctor",), ("profiles",), ("method",), ("clean",), ("lab", "run", "raw/none"),
+        ("run",), ("run", "raw/default"), ("run", "nonsense"), ("powercut", "raw/none"),
+        ("powercut",), ("powercut", "ext4/raw/none"), ("density", "raw/none"),
+        ("compare", "raw/none"), ("import", "nothing.json"), ("claims", "--only", "nothing"),
+        ("fleet", "status"),
+    ):  # fmt: skip
+        printed.call(*words)
+    printed.require_all_work()
