@@ -14,7 +14,14 @@ from vdisklab.units import counted
 from vdisklab.views.durability import losses
 from vdisklab.views.hosts import agreement_sentence, left_out_sentences, spread_sentences
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import OTHER_VERB, WITH_STEP, difference, measure_name, verdict
+from vdisklab.views.wording import (
+    OTHER_VERB,
+    WITH_STEP,
+    above_is_better,
+    compared,
+    difference,
+    measure_name,
+)
 
 
 def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
@@ -38,7 +45,7 @@ def _pair_table(
         notes.append(
             "A/B is taken within rounds. Intervals hold for each row alone; p and verdicts are "
             "corrected for the number of main measures, or of others (Holm). Likely: the interval "
-            f"excludes 1, but not after that correction. {OTHER_VERB}"
+            f"excludes no change, but not after that correction. {OTHER_VERB}"
         )
     if any(row.measure.quantity.step is not None for row in rows):
         notes.append(WITH_STEP)
@@ -46,23 +53,29 @@ def _pair_table(
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
     columns: tuple[Column[Comparison], ...] = (
-        _MEASURE,
+        *_measure("round"),
         Column(
             "A",
             lambda row: numbers.value(row.a.median, row.unit),
             right=True,
-            spare=1,
+            spare=2,
         ),
         Column(
             "B",
             lambda row: numbers.value(row.b.median, row.unit),
             right=True,
-            spare=1,
+            spare=2,
         ),
         *_RATIO,
         _P,
-        Column("n", lambda row: str(row.ratio.pairs), right=True, spare=1),
-        Column("verdict", lambda row: verdict(row.verdict, row.ratio), folds=WORDS),
+        Column("n", lambda row: str(row.ratio.pairs), right=True, spare=2),
+        Column(
+            "rounds\nneeded",
+            lambda row: str(row.ratio.rounds_needed or numbers.MISSING),
+            right=True,
+            spare=2,
+            note="Rounds needed: how many would show a difference of this size.",
+        ),
     )
     return Table(
         f"A = {pair.a}\nB = {pair.b}",
@@ -83,7 +96,7 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
     hidden = len(pair.measures) - len(rows)
     first = [one for one in pair.agreements if one.measure == pair.measures[0].measure]
     columns: tuple[Column[Comparison], ...] = (
-        _MEASURE,
+        *_measure("host"),
         *_RATIO,
         Column(
             "A better\non",
@@ -95,11 +108,6 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
             right=True,
         ),
         _P,
-        Column(
-            "verdict",
-            lambda row: verdict(row.verdict, row.ratio, of="host"),
-            folds=WORDS,
-        ),
     )
     return Table(
         f"A = {pair.a}\nB = {pair.b}",
@@ -124,24 +132,29 @@ def _hosts_table(pair: ComparedPair, notes: tuple[str, ...], everything: bool) -
 def _class_ratios(pair: ComparedPair) -> Iterator[str]:
     """The ratio in each class, because a mean over all may hide one."""
     for name, one in pair.by_class.items():
-        interval = numbers.ratio_interval(one.ratio.low, one.ratio.high)
-        yield (
-            f"{name} ({counted(len(one.hosts), 'host')}): A/B {numbers.ratio(one.ratio.ratio)} "
-            f"({interval}) in {measure_name(one.measure)}."
-        )
+        hosts = counted(len(one.hosts), "host")
+        size = difference(above_is_better(one.ratio, one.measure))
+        yield f"{name} ({hosts}): A is {size} in {measure_name(one.measure)}."
 
 
 def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
     return [row for row in pair.measures if row.main or everything] or list(pair.measures)
 
 
-_MEASURE: Column[Comparison] = Column("measure", lambda row: measure_name(row.measure), folds=NAMES)
+def _measure(of: str) -> tuple[Column[Comparison], Column[Comparison]]:
+    return (
+        Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
+        Column("A, compared with B, is", lambda row: compared(row, of), folds=NAMES),
+    )
+
+
 _RATIO: tuple[Column[Comparison], ...] = (
-    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True),
+    Column("A/B", lambda row: numbers.ratio(row.ratio.ratio), right=True, spare=1),
     Column(
         "95 % interval",
         lambda row: numbers.ratio_interval(row.ratio.low, row.ratio.high),
         right=True,
+        spare=1,
     ),
 )
 _P: Column[Comparison] = Column(
@@ -225,10 +238,10 @@ def published_tables(answer: PublishedAnswer) -> Iterator[Table[ShapeRow]]:
 
 
 def shape_text(row: ShapeRow) -> str:
-    """`no difference shown`, `differs: published is ×2.1 of yours`, `not measured`."""
+    """`no difference shown`, `differs: ×2.1 of yours`, `not measured`."""
     match row.shape:
         case Shape.DIFFERS:
-            return f"differs: published is {numbers.ratio(row.factor)} of yours"
+            return f"differs: {numbers.ratio(row.factor)} of yours"
         case Shape.TOO_FEW:
             return f"too few rounds ({row.ours.pairs})"
         case Shape.AGREES:

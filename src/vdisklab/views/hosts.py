@@ -7,29 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from vdisklab import numbers
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.outlier_hosts import MIN_PEERS, OutlierSearch
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.hosts import MIN_CLASS, HostClass, OverHosts
 from vdisklab.results.model import OWN_FACTS
 from vdisklab.units import counted, named
-from vdisklab.views.wording import measure_name
+from vdisklab.views.wording import above_is_better, difference, inverted, measure_name
 
 _SHOWN = 20
 _CLASSES = 12
 
 
 def agreement_sentence(pair: Agreement) -> str:
-    """`A beats B on 187 of 200 hosts, ×1.08 (1.05–1.11); these 13 disagree: …`."""
-    ratio = pair.ratio
+    """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`."""
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
-    number, low, high = ratio.ratio, ratio.low, ratio.high
-    if not pair.a_leads:
-        number, low, high = (1 / end if end else None for end in (number, high, low))
-    interval = "" if low is None else f" ({numbers.ratio_interval(low, high)})"
-    size = "whose rate is zero on some" if number is None else f"{numbers.ratio(number)}{interval}"
+    ratio = above_is_better(pair.ratio, pair.measure)
+    size = difference(ratio if pair.a_leads else inverted(ratio))
     text = (
         f"{first} beats {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
-        f"{measure_name(pair.measure)}, {size}"
+        f"{measure_name(pair.measure)}: it is {size}"
     )
-    if ratio.p is not None and ratio.p > 0.05:
+    if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
     return f"{text}{_disagreeing(pair)}."
 
@@ -143,10 +140,10 @@ def _class_sentence(group: HostClass) -> str:
         return f"{group.name} ({hosts}): {why if len(group.hosts) < MIN_CLASS else 'no answer'}."
     if group.better:
         best = group.better[0]
-        size = "better than" if best.ratio is None else f"{numbers.ratio(best.ratio)} as good as"
+        size = "better" if best.ratio is None else difference(Ratio(0, best.ratio))
         return (
-            f"{group.name} ({hosts}): use {group.cell}; there {best.cell} is {size} the fleet's "
-            f"path (p = {numbers.probability(best.p)})."
+            f"{group.name} ({hosts}): use {group.cell}; compared with the fleet's path, "
+            f"{best.cell} is {size} there (p = {numbers.probability(best.p)})."
         )
     others = counted(len(group.ties) - 1, "other")
     also = f" or {others} that may be as good" if group.ties else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import assert_never
 
 from vdisklab.analysis.best import BestSet
 from vdisklab.analysis.observations import MeasureKey
-from vdisklab.analysis.paired_ratios import Ratio, Verdict
+from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
+from vdisklab.results.model import Better
 from vdisklab.units import counted
 
 LEAST_NOISE = 0.0005
@@ -41,24 +41,27 @@ def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
     )
 
 
-def verdict(
-    outcome: Verdict, ratio: Ratio, names: tuple[str, str] = ("A", "B"), of: str = "round"
-) -> str:
-    """A comparison's outcome: `A faster`, `no difference shown (about 12 rounds may show one)`."""
-    match outcome:
-        case Verdict.A_BETTER | Verdict.B_BETTER:
-            return f"{names[outcome is Verdict.B_BETTER]} faster"
-        case Verdict.A_LIKELY | Verdict.B_LIKELY:
-            return f"{names[outcome is Verdict.B_LIKELY]} faster: likely, not proven"
-        case Verdict.TOO_FEW:
-            return f"too few {of}s ({ratio.pairs})"
-        case Verdict.NONE_SHOWN:
-            needed = ratio.rounds_needed
-            if needed is not None and needed > ratio.pairs:
-                return f"no difference shown (about {needed} {of}s may show one)"
-            return "no difference shown"
-        case _:
-            assert_never(outcome)
+def compared(row: Comparison, of: str = "round") -> str:
+    """How A compares with B in one measure: `between 43 % slower and 12 % faster`.
+
+    An interval that holds no change shows no difference. What only the interval shows, and not the
+    test corrected for all rows, is likely.
+    """
+    if row.verdict is Verdict.TOO_FEW:
+        return f"too few {of}s ({row.ratio.pairs})"
+    likely = row.verdict in (Verdict.A_LIKELY, Verdict.B_LIKELY)
+    return difference(above_is_better(row.ratio, row.measure)) + ", likely" * likely
+
+
+def above_is_better(ratio: Ratio, measure: MeasureKey) -> Ratio:
+    """The ratio, inverted for a measure whose lower values are better."""
+    return inverted(ratio) if measure.quantity.better is Better.LOWER else ratio
+
+
+def inverted(ratio: Ratio) -> Ratio:
+    """B / A of A / B."""
+    size, high, low = (1 / end if end else None for end in (ratio.ratio, ratio.low, ratio.high))
+    return Ratio(ratio.pairs, size, low, high)
 
 
 def difference(ratio: Ratio) -> str:
@@ -93,8 +96,9 @@ _MANY_TIMES = 10
 
 def _rounded(number: float) -> str:
     """Two significant digits: `0.42`, `1.2`, `43`, `1200`."""
-    size = 1 if number < 1e-6 else math.floor(math.log10(number))
-    return f"{round(number, 1 - size):.{max(0, 1 - size)}f}"
+    rounded = float(f"{number:.1e}")
+    size = 1 if rounded < 1e-6 else math.floor(math.log10(rounded))
+    return f"{rounded:.{max(0, 1 - size)}f}"
 
 
 def reach_sentence(best: BestSet) -> str | None:

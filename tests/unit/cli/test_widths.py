@@ -25,6 +25,7 @@ from tests.unit.views.test_show import MEMBERS, group_answer
 from tests.unit.views.test_table import answered
 from vdisklab import numbers, views
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
 from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
@@ -40,6 +41,7 @@ from vdisklab.views import table as table_view
 from vdisklab.views.fleet import doctor_tables, status_tables
 from vdisklab.views.layout import Table
 from vdisklab.views.terminal import show
+from vdisklab.views.wording import difference
 
 CAMPAIGN = Path(__file__).parents[3] / "docs" / "images" / "campaign.json.gz"
 WIDTHS = (60, 80, 100, 120, 200)
@@ -191,6 +193,8 @@ def spellings(value: object) -> Iterator[str]:
             texts = (format_duration(abs(value)), format_bytes(value), numbers.probability(value))
             yield from NUMBER.findall(" ".join((*texts, f"{value:g} {value:.0f} {value:.2f}")))
             yield from NUMBER.findall(f"{value:.1%} {value:.0%}")
+            for ratio in (value, 1 / value) if value > 0 else ():
+                yield from NUMBER.findall(difference(Ratio(1, ratio)))
         case _:
             return
 

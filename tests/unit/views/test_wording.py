@@ -20,11 +20,13 @@ from vdisklab.analysis.diagnostics.ranked import (
     TooSlow,
 )
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, OpenLoad, SeveralGuests
-from vdisklab.analysis.paired_ratios import Ratio, Verdict
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.analysis.score import NoScore, Role, Score
+from vdisklab.analysis.summary import Summary
 from vdisklab.documents import plain
 from vdisklab.results.model import Direction
-from vdisklab.views.wording import difference, verdict
+from vdisklab.views.wording import compared, difference
 
 
 @pytest.mark.parametrize(
@@ -136,21 +138,33 @@ def test_kinds_in_json() -> None:
     }
 
 
+IOPS_OF = MeasureKey("randread-4k-q1", Direction.READ, "iops")
+P99 = MeasureKey("randread-4k-q1", Direction.READ, "latency_p99")
+
+
 @pytest.mark.parametrize(
-    ("found", "ratio", "words"),
+    ("measure", "found", "ratio", "words"),
     [
-        (Verdict.A_BETTER, Ratio(5), "A faster"),
-        (Verdict.B_BETTER, Ratio(5), "B faster"),
-        (Verdict.A_LIKELY, Ratio(5), "A faster: likely, not proven"),
-        (Verdict.B_LIKELY, Ratio(5), "B faster: likely, not proven"),
-        (Verdict.TOO_FEW, Ratio(2), "too few rounds (2)"),
+        (IOPS_OF, Verdict.A_BETTER, Ratio(5, 1.2, 1.1, 1.3), "between 10 and 30 % faster"),
+        (IOPS_OF, Verdict.B_LIKELY, Ratio(5, 0.8, 0.7, 0.9), "between 10 and 30 % slower, likely"),
         (
+            IOPS_OF,
             Verdict.NONE_SHOWN,
-            Ratio(5, rounds_needed=12),
-            "no difference shown (about 12 rounds may show one)",
+            Ratio(5, 0.803, 0.574, 1.12),
+            "between 43 % slower and 12 % faster",
         ),
-        (Verdict.NONE_SHOWN, Ratio(5), "no difference shown"),
+        (IOPS_OF, Verdict.TOO_FEW, Ratio(2), "too few rounds (2)"),
+        (
+            P99,
+            Verdict.A_BETTER,
+            Ratio(5, 0.5, 0.4, 0.8),
+            "between 25 % faster and 2.5 times as fast",
+        ),
+        (P99, Verdict.B_BETTER, Ratio(5, 1.25, 1.25, 1.25), "20 % slower"),
+        (P99, Verdict.B_BETTER, Ratio(5), "not comparable, as one is zero"),
     ],
 )
-def test_verdicts(found: Verdict, ratio: Ratio, words: str) -> None:
-    assert verdict(found, ratio) == words
+def test_comparisons(measure: MeasureKey, found: Verdict, ratio: Ratio, words: str) -> None:
+    of = Summary(cell("a"), measure, 5, 1.0, None, None, None)
+    row = Comparison(cell("a"), cell("b"), measure, "1/s", of, of, ratio, None, found, main=True)
+    assert compared(row) == words
