@@ -15,17 +15,7 @@ from vdisklab.campaign.place import GuestPlace, HostPlace, Place, host_subject
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
 from vdisklab.errors import HostError
 from vdisklab.guest.hotplug import guest_queue_checks, served, shared, with_scheduler
-from vdisklab.guest.qemu.block_nodes import (
-    DAEMON,
-    VIRTIOFSD,
-    Disk,
-    ImageParts,
-    daemon_commands,
-    format_options,
-    plug_commands,
-    spell_arguments,
-)
-from vdisklab.guest.qemu.read_back import check_share, check_state
+from vdisklab.guest.qemu import block_nodes, read_back
 from vdisklab.guest.systems import Family, GuestSystem
 from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.programs import QEMU
@@ -141,7 +131,7 @@ def _in_guest(
         guest_disk = with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # of an earlier group's guest, whose writes may still move
-        checks = check_state(machine, disk, guest_disk, pooled.at_start, serving)
+        checks = read_back.check_state(machine, disk, guest_disk, pooled.at_start, serving)
         subject = _guest_subject(context, system, guest_disk.device, is_device=True)
         stored = () if image is None else storage_checks(cell.path, image)
         devices = context.stacks.devices_for(cell.path)
@@ -154,7 +144,7 @@ def _in_guest(
             ),
             DiskWatch(machine.monitor, disk.names, context.progress)
             if daemon is None
-            else DaemonWatch(DAEMON, daemon.pid, daemon.alive, context.progress),
+            else DaemonWatch(block_nodes.DAEMON, daemon.pid, daemon.alive, context.progress),
             (
                 *stored,
                 *checks,
@@ -164,7 +154,11 @@ def _in_guest(
                 *pooled.facts,
                 *package_checks(context.packages),
             ),
-            (*daemon_commands(disk), spell_arguments(machine.argv), *plug_commands(disk)),
+            (
+                *block_nodes.daemon_commands(disk),
+                block_nodes.spell_arguments(machine.argv),
+                *block_nodes.plug_commands(disk),
+            ),
             in_windows=system.family is Family.WINDOWS,
         )
 
@@ -191,15 +185,15 @@ def _directory_in_guest(
             Counters(lambda: None, devices, machine.pid, share.path, pid),
             DaemonWatch(QEMU, machine.pid, lambda: True, context.progress)
             if daemon is None
-            else DaemonWatch(VIRTIOFSD, daemon.pid, daemon.alive, context.progress),
+            else DaemonWatch(block_nodes.VIRTIOFSD, daemon.pid, daemon.alive, context.progress),
             (
                 *storage_checks(cell.path, share),
-                *check_share(machine, disk, daemon),
+                *read_back.check_share(machine, disk, daemon),
                 *host_queue_checks(devices),
                 *guest.facts,
                 *package_checks(context.packages),
             ),
-            (*daemon_commands(disk), spell_arguments(machine.argv)),
+            (*block_nodes.daemon_commands(disk), block_nodes.spell_arguments(machine.argv)),
             in_windows=system.family is Family.WINDOWS,
         )
 
@@ -213,19 +207,23 @@ def _guest_subject(
     )  # fmt: skip
 
 
-def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> Disk:
+def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> block_nodes.Disk:
     """The disk that a guest gets for a path and its image, or the directory by its tag."""
     if image is None:
-        return Disk(serial, size, None, "null-co", path.cache, path.attachment)
+        return block_nodes.Disk(serial, size, None, "null-co", path.cache, path.attachment)
     if isinstance(image, Share):
-        return Disk(serial, size, image.node(image.path), "", path.cache, path.attachment)
-    parts = ImageParts(
+        return block_nodes.Disk(
+            serial, size, image.node(image.path), "", path.cache, path.attachment
+        )
+    parts = block_nodes.ImageParts(
         tuple(map(str, image.backing)),
         None if image.data_file is None else str(image.data_file),
         None if image.key_file is None else str(image.key_file),
-        format_options(path.image),
+        block_nodes.format_options(path.image),
     )
-    return Disk(serial, image.size, image.node(), image.format, path.cache, path.attachment, parts)
+    return block_nodes.Disk(
+        serial, image.size, image.node(), image.format, path.cache, path.attachment, parts
+    )
 
 
 def storage_checks(path: DiskPath, image: DiskData) -> tuple[Check, ...]:

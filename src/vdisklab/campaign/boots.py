@@ -7,20 +7,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from vdisklab.campaign.attachment import (
-    disk_for,
-    require_confirmed,
-    storage_checks,
-)
+from vdisklab.campaign import attachment, guests, measured_evidence, watches
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.guests import BootFromDisk
-from vdisklab.campaign.measured_evidence import (
-    Counters,
-    evidence_between,
-    guest_counters,
-    set_page_cache,
-)
-from vdisklab.campaign.watches import DiskWatch, TimeSeries, with_time_series
 from vdisklab.errors import HostError
 from vdisklab.guest.qemu.block_nodes import AttachedNames, spell_arguments
 from vdisklab.guest.qemu.qmp import Channel
@@ -45,12 +33,12 @@ def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
                 hint="boot measurements need a guest: leave out the path `host`, or "
                 "choose another profile",
             )
-        stored = storage_checks(cell.path, image)
-        require_confirmed(stored)
+        stored = attachment.storage_checks(cell.path, image)
+        attachment.require_confirmed(stored)
         checks: tuple[Check, ...] = ()
         measured = []
         for plan in context.plan.profile.measurements:
-            set_page_cache(cell.page_cache, image)
+            measured_evidence.set_page_cache(cell.page_cache, image)
             checks, measurement = _measure_boot(context, context.boot, cell, image, plan)
             measured.append(measurement)
     commands = tuple(measurement.command for measurement in measured)
@@ -59,39 +47,45 @@ def measure_boots(context: CampaignContext, cell: Cell) -> CellResult:
 
 def _measure_boot(
     context: CampaignContext,
-    boot: BootFromDisk,
+    boot: guests.BootFromDisk,
     cell: Cell,
     image: ImageFile,
     plan: MeasurementPlan,
 ) -> tuple[tuple[Check, ...], Measurement]:
-    disk = disk_for(cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}")
+    disk = attachment.disk_for(
+        cell.path, image, context.plan.size_bytes, f"vdl{secrets.token_hex(4)}"
+    )
     at_start = context.guests.before_any_disk(disk)
     devices = context.stacks.devices_for(cell.path)
     # A QEMU that has not started has zero counters.
     nothing = IoCounters(0, 0, 0, 0, 0)
-    before = replace(Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0)
+    before = replace(
+        measured_evidence.Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0
+    )
     context.progress(MeasurementStarted(plan.name, None))
     watch = _BootWatch(disk.names, context.progress)
     started, begin = datetime.now(UTC), time.monotonic()
     with boot(disk, watch) as machine:
         booted = time.monotonic() - begin
         time_series = watch.end()
-        after = guest_counters(machine, disk.names, devices, image.path).snapshot()
+        after = measured_evidence.guest_counters(
+            machine, disk.names, devices, image.path
+        ).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))
-        require_confirmed(checks)
+        attachment.require_confirmed(checks)
         order = time.monotonic()
         machine.shut_down(_SHUTDOWN_SECONDS)
         ended = time.monotonic() - order
     samples = boot_samples(booted, ended)
-    outcome = with_time_series(ProgramResult(samples, None, booted + ended), time_series)
+    outcome = watches.with_time_series(ProgramResult(samples, None, booted + ended), time_series)
     measurement = Measurement(
         name=plan.name,
         program=plan.program,
         command=spell_arguments(machine.argv),
         samples=outcome.samples,
         # The counters end with QEMU, so they cover the boot only.
-        evidence=evidence_between(before, after, None),
+        evidence=measured_evidence.evidence_between(before, after, None),
         started=started,
         wall_seconds=time.monotonic() - begin,
         measured_seconds=booted + ended,
@@ -107,16 +101,16 @@ class _BootWatch:
     def __init__(self, names: AttachedNames, progress: Progress) -> None:
         self._names = names
         self._progress = progress
-        self._watch: DiskWatch | None = None
+        self._watch: watches.DiskWatch | None = None
 
     def __call__(self, monitor: Channel) -> None:
         """Takes another sample; the first call starts the series."""
         if self._watch is None:
-            self._watch = DiskWatch(monitor, self._names, self._progress)
+            self._watch = watches.DiskWatch(monitor, self._names, self._progress)
             self._watch.begin()
         else:
             self._watch()
 
-    def end(self) -> TimeSeries:
+    def end(self) -> watches.TimeSeries:
         """The series; empty if no guest was started."""
-        return TimeSeries((), (), None) if self._watch is None else self._watch.end()
+        return watches.TimeSeries((), (), None) if self._watch is None else self._watch.end()

@@ -9,19 +9,15 @@ from functools import partial
 from vdisklab.campaign.host_stacks import guests_of, stack_of, stacks_of
 from vdisklab.campaign.schedule import AttachGroups, Slot, attach_groups
 from vdisklab.errors import PlanError
-from vdisklab.path.backing import in_memory, size_for
+from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
-from vdisklab.path.disk_path import Layer
-from vdisklab.path.segments import PageCache
 from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.workload import fio, open_load, registry
 from vdisklab.workload.bonnie import BonnieSettings, file_size
-from vdisklab.workload.fio import Fio
-from vdisklab.workload.open_load import GroupStart
 from vdisklab.workload.program import Script, Subject, Timing, read_settings
-from vdisklab.workload.registry import BONNIE, workload_for
 
 # Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
 _PER_MEASUREMENT = 0.9
@@ -43,7 +39,7 @@ def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
 
     def seconds(cell: Cell) -> float:
         boots = boot_seconds(plan) * _boots(plan, cell, groups)
-        refill = plan.size_bytes / (4 * GIB) if cell.page_cache is PageCache.WARM else 0.0
+        refill = plan.size_bytes / (4 * GIB) if cell.page_cache is segments.PageCache.WARM else 0.0
         image = cell.path.image
         ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
         others = _PER_GUEST * (guests_of(cell.path) - 1)
@@ -99,16 +95,16 @@ def script_for(
     Raises PlanError for settings that the program lacks.
     """
     timing = Timing(plan.runtime, plan.ramp, plan.scale)
-    workload = workload_for(measurement, in_windows=in_windows)
+    workload = registry.workload_for(measurement, in_windows=in_windows)
     if not grouped:
         return workload.script(measurement, subject, timing)
-    if not isinstance(workload, Fio):
+    if not isinstance(workload, fio.Fio):
         raise PlanError(
             f"measurement {measurement.name!r} does not log its requests, so guests cannot run it "
             "at once",
             hint="choose a profile of fio measurements, or leave out --guests",
         )
-    return workload.group_script(measurement, subject, timing, GroupStart(1.0, 1))
+    return workload.group_script(measurement, subject, timing, open_load.GroupStart(1.0, 1))
 
 
 def largest_group(plan: CampaignPlan) -> int:
@@ -146,7 +142,7 @@ def room_needed(plan: CampaignPlan) -> int:
         total += plan.size_bytes  # the bytes that compress
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
-        if plan.backing.on_devices(layers) or in_memory(layers):
+        if plan.backing.on_devices(layers) or backing.in_memory(layers):
             continue
         total += stack_bytes(plan, layers, capacity) if layers else capacity
     return total
@@ -157,20 +153,20 @@ def memory_needed(plan: CampaignPlan) -> int:
     return sum(
         stack_bytes(plan, stack.layers, capacity)
         for stack, capacity in stacks_of(plan).items()
-        if in_memory(stack.layers)
+        if backing.in_memory(stack.layers)
     )
 
 
-def stack_bytes(plan: CampaignPlan, layers: tuple[Layer, ...], capacity: int) -> int:
+def stack_bytes(plan: CampaignPlan, layers: tuple[disk_path.Layer, ...], capacity: int) -> int:
     """Bytes that a stack occupies at the bottom, over all its disks."""
     disks = plan.backing.disks_for(layers)
-    return disks * size_for(layers, capacity, disks)
+    return disks * backing.size_for(layers, capacity, disks)
 
 
 def device_bytes_needed(plan: CampaignPlan) -> int:
     """Bytes that each of the user's devices must have; 0 if none is used."""
     sizes = [
-        size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
+        backing.size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
         for stack, capacity in stacks_of(plan).items()
         if plan.backing.on_devices(stack.layers)
     ]
@@ -217,7 +213,7 @@ def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
     sizes = [
         file_size(measurement, read_settings(measurement, BonnieSettings), plan.guest.memory_bytes)
         for measurement in plan.profile.measurements
-        if measurement.program == BONNIE
+        if measurement.program == registry.BONNIE
     ]
     if cached and sizes and min(sizes) < host_memory:
         enough = -(-host_memory // (2 * GIB))
@@ -231,4 +227,4 @@ def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
 
 def _uses_page_cache(cell: Cell) -> bool:
     # bonnie++ on the host reads and writes files as any program does.
-    return cell.path.on_host or cell.page_cache is not PageCache.BYPASSED
+    return cell.path.on_host or cell.page_cache is not segments.PageCache.BYPASSED

@@ -16,24 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from vdisklab.campaign import host_stacks, measured_evidence, schedule, watches
 from vdisklab.campaign.attachment import (
     AttachedDisk,
     attached,
 )
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.host_stacks import guests_of
-from vdisklab.campaign.measured_evidence import (
-    Growth,
-    Snapshot,
-    StateError,
-    evidence_between,
-    observed_samples,
-    set_page_cache,
-    writing_back,
-)
 from vdisklab.campaign.place import GuestPlace, Workspace, prepared, with_files
-from vdisklab.campaign.schedule import attach_groups
-from vdisklab.campaign.watches import with_time_series
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.machine import Machine
 from vdisklab.host.counters import load_between, snapshot
@@ -41,25 +30,8 @@ from vdisklab.host.waiting import patience
 from vdisklab.path.cell import Cell
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted
-from vdisklab.results.model import (
-    Check,
-    Evidence,
-    GuestGroup,
-    HostLoad,
-    IoCounters,
-    Measurement,
-    Member,
-)
-from vdisklab.workload.fio import Fio
-from vdisklab.workload.open_load import (
-    CommonWindow,
-    GroupStart,
-    GuestRequests,
-    common_window,
-    shifted,
-    window_numbers,
-)
-from vdisklab.workload.program import Script, Timing
+from vdisklab.results import model
+from vdisklab.workload import fio, open_load, program
 from vdisklab.workload.registry import workload_for
 
 
@@ -70,12 +42,15 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
     """
     if not cell.path.on_host and cell.path.attachment.guests is not None:
         return measure_group(context, cell)
-    checks: list[Check] = []
+    checks: list[model.Check] = []
     commands: list[str] = []
-    measurements: list[Measurement] = []
+    measurements: list[model.Measurement] = []
     # The disk is unplugged while the last measurement's writes are on their way to the device.
-    with context.stacks.image_for(cell.path) as image, writing_back(image) as write_back:
-        for fresh, plans in attach_groups(context.plan.profile.measurements):
+    with (
+        context.stacks.image_for(cell.path) as image,
+        measured_evidence.writing_back(image) as write_back,
+    ):
+        for fresh, plans in schedule.attach_groups(context.plan.profile.measurements):
             with attached(context, cell, image, write_back, fresh=fresh) as attachment:
                 results = [_measure(context, cell, attachment, plan) for plan in plans]
             checks += attachment.checks
@@ -89,11 +64,11 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
 
 def _measure(
     context: CampaignContext, cell: Cell, attachment: AttachedDisk, plan: MeasurementPlan
-) -> tuple[Measurement, tuple[Check, ...]]:
+) -> tuple[model.Measurement, tuple[model.Check, ...]]:
     """The measurement, and its file system's states as read back."""
     workload, place = workload_for(plan, in_windows=attachment.in_windows), attachment.place
     image, write_back = attachment.image, attachment.write_back
-    timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     time.sleep(context.plan.profile.usual.interval)
     with place.workspace(plan.filesystem) as space:
         subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
@@ -104,8 +79,8 @@ def _measure(
             write_back.wait()
             # On the host a program works beside the image, which therefore does not grow.
             observe = () if cell.path.on_host else script.observe
-            growth = Growth(context.stacks.site.host, image, observe)
-            set_page_cache(cell.page_cache, image)
+            growth = measured_evidence.Growth(context.stacks.site.host, image, observe)
+            measured_evidence.set_page_cache(cell.page_cache, image)
             context.progress(MeasurementStarted(plan.name, script.expected or None))
             started = datetime.now(UTC)
             before = attachment.counters.snapshot()
@@ -118,13 +93,13 @@ def _measure(
             output = with_files(place, script, raw_output)
             mapped = growth.mapped()
     write_back.begin()
-    outcome = with_time_series(workload.parse(plan, output), series)
-    evidence = evidence_between(before, after, outcome.counted)
-    measurement = Measurement(
+    outcome = watches.with_time_series(workload.parse(plan, output), series)
+    evidence = measured_evidence.evidence_between(before, after, outcome.counted)
+    measurement = model.Measurement(
         name=plan.name,
         program=plan.program,
         command=shlex.join(script.command),
-        samples=(*outcome.samples, *observed_samples(observe, evidence, mapped)),
+        samples=(*outcome.samples, *measured_evidence.observed_samples(observe, evidence, mapped)),
         evidence=evidence,
         started=started,
         wall_seconds=wall,
@@ -135,7 +110,7 @@ def _measure(
     return measurement, space.checks
 
 
-_FIO = Fio()
+_FIO = fio.Fio()
 
 # From the order to start until the release: an agent under emulation takes 0.1 s to start fio, and
 # fio 0.3 s until it waits; on a busy machine (load 12) guests started 4 s apart after 1.6 s.
@@ -154,17 +129,19 @@ def measure_group(context: CampaignContext, cell: Cell) -> CellResult:
 
     Raises what `measure_cell` does; StateError also if the guests did not start together.
     """
-    guests = guests_of(cell.path)
-    checks: list[Check] = []
+    guests = host_stacks.guests_of(cell.path)
+    checks: list[model.Check] = []
     commands: list[str] = []
-    measurements: list[Measurement] = []
+    measurements: list[model.Measurement] = []
     with ExitStack() as stacks:
         images = [
             stacks.enter_context(context.stacks.image_for(cell.path, member))
             for member in range(guests)
         ]
-        write_backs = [stacks.enter_context(writing_back(image)) for image in images]
-        for fresh, plans in attach_groups(context.plan.profile.measurements):
+        write_backs = [
+            stacks.enter_context(measured_evidence.writing_back(image)) for image in images
+        ]
+        for fresh, plans in schedule.attach_groups(context.plan.profile.measurements):
             with ExitStack() as opened:
                 disks = [
                     opened.enter_context(
@@ -191,22 +168,22 @@ class _RunningGuest:
 
     machine: Machine
     plan: MeasurementPlan
-    script: Script
-    start: GroupStart
+    script: program.Script
+    start: open_load.GroupStart
     offset: float
     pid: int
 
 
 def _measure_together(
     context: CampaignContext, cell: Cell, disks: Sequence[AttachedDisk], plan: MeasurementPlan
-) -> tuple[Measurement, tuple[Check, ...]]:
+) -> tuple[model.Measurement, tuple[model.Check, ...]]:
     """The measurement of all guests, and the states that were read back meanwhile."""
-    timing = Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
+    timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     with ExitStack() as opened:
         spaces = [opened.enter_context(disk.place.workspace(plan.filesystem)) for disk in disks]
         for disk in disks:
             disk.write_back.wait()
-            set_page_cache(cell.page_cache, disk.image)
+            measured_evidence.set_page_cache(cell.page_cache, disk.image)
         context.progress(MeasurementStarted(plan.name, timing.ramp + timing.runtime))
         started = datetime.now(UTC)
         begin = time.monotonic()
@@ -216,14 +193,14 @@ def _measure_together(
         wall = time.monotonic() - begin
     for disk in disks:
         disk.write_back.begin()
-    window = common_window([requests for requests, _ in guests], timing.runtime)
+    window = open_load.common_window([requests for requests, _ in guests], timing.runtime)
     check = require_together(
         [requests for requests, _ in guests], window, timing.ramp, timing.runtime
     )
     group = _group([requests for requests, _ in guests], window, load, before, after)
     shown = guests if plan.neighbour is None else guests[:1]
-    numbers = window_numbers([requests for requests, _ in shown], window)
-    measurement = Measurement(
+    numbers = open_load.window_numbers([requests for requests, _ in shown], window)
+    measurement = model.Measurement(
         name=plan.name,
         program=plan.program,
         command=shlex.join(running[0].script.command),
@@ -259,7 +236,7 @@ def _start_all(
     disks: Sequence[AttachedDisk],
     spaces: Sequence[Workspace],
     plan: MeasurementPlan,
-    timing: Timing,
+    timing: program.Timing,
 ) -> tuple[float, list[_RunningGuest]]:
     """Makes all guests start at one moment; returns that moment by the host's clock."""
     machines = [_machine(disk) for disk in disks]
@@ -269,7 +246,9 @@ def _start_all(
     for number, (machine, space, offset) in enumerate(zip(machines, spaces, offsets, strict=True)):
         own = plan.neighbour or plan if number else plan
         subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
-        start = GroupStart(max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1)
+        start = open_load.GroupStart(
+            max(0.0, release - time.monotonic()), secrets.randbelow(1 << 31) + 1
+        )
         script = _FIO.group_script(own, subject, timing, start)
         pid = machine.agent.start(script.command)
         running.append(_RunningGuest(machine, own, script, start, offset, pid))
@@ -296,8 +275,8 @@ def _clock_offset(machine: Machine) -> float:
 def _observed(
     disks: Sequence[AttachedDisk],
     release: float,
-    timing: Timing,
-) -> tuple[list[Snapshot], HostLoad, list[Snapshot]]:
+    timing: program.Timing,
+) -> tuple[list[measured_evidence.Snapshot], model.HostLoad, list[measured_evidence.Snapshot]]:
     """Each guest's counters at the start and end of the counted time, and the host's load.
 
     Raises GuestError when a guest dies meanwhile.
@@ -324,7 +303,7 @@ def _wait(machines: Sequence[Machine], until: float) -> None:
                 )
 
 
-def _finish(running: _RunningGuest, timing: Timing) -> tuple[GuestRequests, str]:
+def _finish(running: _RunningGuest, timing: program.Timing) -> tuple[open_load.GuestRequests, str]:
     """The requests of one guest by the host's clock, and what its program printed.
 
     Raises WorkloadError if it failed or ended early.
@@ -334,12 +313,15 @@ def _finish(running: _RunningGuest, timing: Timing) -> tuple[GuestRequests, str]
     logs = [agent.read_file(name) for name in script.collect]
     _FIO.require_success(ended.stdout)
     requests = _FIO.group_requests(running.plan, logs, timing, running.start)
-    return shifted(requests, running.offset), ended.stdout
+    return open_load.shifted(requests, running.offset), ended.stdout
 
 
 def require_together(
-    guests: Sequence[GuestRequests], window: CommonWindow, ramp: float, runtime: float
-) -> Check:
+    guests: Sequence[open_load.GuestRequests],
+    window: open_load.CommonWindow,
+    ramp: float,
+    runtime: float,
+) -> model.Check:
     """The check that all guests started within the ramp.
 
     Raises StateError if not all of them ran for `runtime` seconds at once, WorkloadError if a guest
@@ -348,13 +330,13 @@ def require_together(
     starts = [guest.start for guest in guests]
     wanted = f"all started within {ramp:g} s"
     if window.seconds >= runtime - _ROUNDING:
-        return Check("group.start", wanted, wanted)
+        return model.Check("group.start", wanted, wanted)
     _of_each(guests, lambda guest: _require_own_start(guest, ramp, runtime))
     observed = f"started {max(starts) - min(starts):.2f} s apart"
-    raise StateError((Check("group.start", wanted, observed),))
+    raise measured_evidence.StateError((model.Check("group.start", wanted, observed),))
 
 
-def _require_own_start(guest: GuestRequests, ramp: float, runtime: float) -> None:
+def _require_own_start(guest: open_load.GuestRequests, ramp: float, runtime: float) -> None:
     """Raises WorkloadError if the threads of a guest's load started too far apart."""
     late = ramp + runtime - (guest.end - guest.start)
     if late > ramp + _ROUNDING:
@@ -368,19 +350,19 @@ def _require_own_start(guest: GuestRequests, ramp: float, runtime: float) -> Non
 
 
 def _group(
-    guests: Sequence[GuestRequests],
-    window: CommonWindow,
-    load: HostLoad,
-    before: Sequence[Snapshot],
-    after: Sequence[Snapshot],
-) -> GuestGroup:
+    guests: Sequence[open_load.GuestRequests],
+    window: open_load.CommonWindow,
+    load: model.HostLoad,
+    before: Sequence[measured_evidence.Snapshot],
+    after: Sequence[measured_evidence.Snapshot],
+) -> model.GuestGroup:
     first = min(guest.start for guest in guests)
     members = []
     for number, (guest, begin, end) in enumerate(zip(guests, before, after, strict=True), 1):
-        numbers = window_numbers([guest], window)
-        evidence = evidence_between(begin, end, numbers.counted)
+        numbers = open_load.window_numbers([guest], window)
+        evidence = measured_evidence.evidence_between(begin, end, numbers.counted)
         members.append(
-            Member(
+            model.Member(
                 number=number,
                 start=guest.start - first,
                 iops=numbers.iops,
@@ -394,17 +376,19 @@ def _group(
                 evidence=replace(evidence, device=None, steal_seconds=None),
             )
         )
-    return GuestGroup(window.seconds, tuple(members), load)
+    return model.GuestGroup(window.seconds, tuple(members), load)
 
 
 def _of_all(
-    before: Sequence[Snapshot], after: Sequence[Snapshot], members: Sequence[Evidence]
-) -> Evidence:
+    before: Sequence[measured_evidence.Snapshot],
+    after: Sequence[measured_evidence.Snapshot],
+    members: Sequence[model.Evidence],
+) -> model.Evidence:
     """The evidence of all guests: sums, the means of shares, and the device that they share."""
-    shared = evidence_between(before[0], after[-1], None)
-    return Evidence(
-        guest=IoCounters.total([member.guest for member in members]),
-        qemu=IoCounters.total([member.qemu for member in members]),
+    shared = measured_evidence.evidence_between(before[0], after[-1], None)
+    return model.Evidence(
+        guest=model.IoCounters.total([member.guest for member in members]),
+        qemu=model.IoCounters.total([member.qemu for member in members]),
         device=shared.device,
         host_cpu_seconds=_total([member.host_cpu_seconds for member in members]),
         resident_before=_mean([member.resident_before for member in members]),

@@ -13,21 +13,8 @@ from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.probe import device_statistics
+from vdisklab.host import counters, pagecache
 from vdisklab.host.command import Host
-from vdisklab.host.counters import (
-    children_cpu_seconds,
-    process_cpu_seconds,
-    read_devices,
-    steal_seconds,
-)
-from vdisklab.host.pagecache import (
-    evict,
-    files_of,
-    occupied_bytes,
-    resident_share,
-    warm,
-    write_back,
-)
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample
 from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
@@ -62,9 +49,9 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     if image is None:
         return
     if wanted is PageCache.WARM:
-        for file in files_of(image.caches):
-            warm(file)
-        resident = resident_share(image.path)
+        for file in pagecache.files_of(image.caches):
+            pagecache.warm(file)
+        resident = pagecache.resident_share(image.path)
         confirmed = resident is None or resident >= _WARM
     else:
         resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
@@ -83,8 +70,8 @@ def _emptied(image: DiskData, most: float) -> float | None:
     resident: float | None = 1.0
     for pause in _PAUSES:
         time.sleep(pause)
-        evict(*image.caches)
-        resident = resident_share(image.path)
+        pagecache.evict(*image.caches)
+        resident = pagecache.resident_share(image.path)
         if resident is None or resident <= most:
             break
     return resident
@@ -105,7 +92,9 @@ class WriteBack:
     def begin(self) -> None:
         """Starts to write back the pages that are dirty now."""
         caches = () if self._image is None else self._image.caches
-        self._writing += [self._executor.submit(write_back, file) for file in files_of(caches)]
+        self._writing += [
+            self._executor.submit(pagecache.write_back, file) for file in pagecache.files_of(caches)
+        ]
 
     def wait(self) -> None:
         """Waits until everything that was started is written. Raises HostError."""
@@ -141,17 +130,21 @@ class Counters:
 
     def snapshot(self) -> Snapshot:
         """All counters at this moment; QEMU's CPU time includes that of its daemon."""
-        cpu = children_cpu_seconds() if self.pid is None else process_cpu_seconds(self.pid)
+        cpu = (
+            counters.children_cpu_seconds()
+            if self.pid is None
+            else counters.process_cpu_seconds(self.pid)
+        )
         if self.daemon is not None:
-            served = process_cpu_seconds(self.daemon)
+            served = counters.process_cpu_seconds(self.daemon)
             cpu = None if cpu is None or served is None else cpu + served
         return Snapshot(
             qemu=self.qemu(),
-            device=read_devices(self.devices),
+            device=counters.read_devices(self.devices),
             cpu=cpu,
-            resident=None if self.image is None else resident_share(self.image),
-            allocated=None if self.image is None else occupied_bytes(self.image),
-            steal=steal_seconds(),
+            resident=None if self.image is None else pagecache.resident_share(self.image),
+            allocated=None if self.image is None else pagecache.occupied_bytes(self.image),
+            steal=counters.steal_seconds(),
         )
 
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from vdisklab.campaign import context, estimate, place
 from vdisklab.campaign.attachment import disk_for
-from vdisklab.campaign.context import Packages, carried_disks, host_places
-from vdisklab.campaign.estimate import script_for
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
-from vdisklab.campaign.place import host_subject
 from vdisklab.guest.factory import binary_of
 from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk
@@ -53,7 +51,7 @@ class GuestFiles:
 
     boot: BootFiles | None = None
     system: DiskSystem | None = None
-    packages: Packages = field(default_factory=dict)
+    packages: context.Packages = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,8 @@ def preview_cell(
     host_commands = tuple(map(shlex.join, commands))
     image = images[0]
     if isinstance(image, ImageFile) and cell.path.on_host:
-        subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
-        subject = replace(subject, mark=f"-{RUN}", packages=host_places(files.packages))
+        subject = place.host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
+        subject = replace(subject, mark=f"-{RUN}", packages=context.host_places(files.packages))
         return CellCommands(host_commands, None, (), _measurements(plan, cell.path, subject))
     boots, attachment = plan.profile.boots, cell.path.attachment
     disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
@@ -113,7 +111,7 @@ def preview_cell(
         plan.guest,
         guest,
         usb=any(other.path.attachment.bus is Bus.USB for other in others),
-        carried=carried_disks(files.packages),
+        carried=context.carried_disks(files.packages),
     )
     channels = Channels(3, 4, directory / f"vdisklab-{RUN}.console")
     guests = [config] if plugged else [replace(config, cold_disks=(disk,)) for disk in disks]
@@ -171,7 +169,7 @@ def _measurement_commands(
     in_windows = plan.guest.is_windows and not path.on_host
     loads = (measurement, measurement.neighbour) if grouped else (measurement,)
     for load in filter(None, loads):
-        script = script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
+        script = estimate.script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
         yield from (step.command for step in script.prepare)
         yield tuple(map(_as_planned, script.command)) if grouped else script.command
         yield from (step.command for step in script.conclude)

@@ -9,17 +9,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, VdisklabError, WorkloadError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import (
-    DAEMON,
-    VIRTIOFSD,
-    Disk,
-    QmpCommand,
-    attach_commands,
-    detach_commands,
-    port_for,
-)
-from vdisklab.guest.qemu.daemons import VirtiofsDaemon, start_storage_daemon, start_virtiofsd
-from vdisklab.guest.qemu.read_back import ServingDaemon, read_daemon
+from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.guest.systems import Family, GuestDisk
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
@@ -31,17 +21,17 @@ _CONNECT_SECONDS = 10.0
 
 
 @contextmanager
-def attached_disk(machine: Machine, disk: Disk) -> Iterator[GuestDisk]:
+def attached_disk(machine: Machine, disk: block_nodes.Disk) -> Iterator[GuestDisk]:
     """Plugs a disk into a running guest, and unplugs it at the end.
 
     Raises GuestError. After an error the disk stays plugged: the guest is not used again, and an
     error of the unplug would hide the first one.
     """
-    port = port_for(disk)
-    for command in attach_commands(disk, port):
+    port = block_nodes.port_for(disk)
+    for command in block_nodes.attach_commands(disk, port):
         machine.monitor.perform(command)
     yield machine.find_disk(disk.guest_serial)
-    for command in detach_commands(disk, port):
+    for command in block_nodes.detach_commands(disk, port):
         if command.execute == "device_del":
             _unplug(machine, command.arguments["id"])
         else:
@@ -53,17 +43,17 @@ def _unplug(machine: Machine, device: str) -> None:
     with machine.monitor.expecting(
         "DEVICE_DELETED", lambda data: data.get("device") == device
     ) as wait:
-        machine.monitor.perform(QmpCommand("device_del", {"id": device}))
+        machine.monitor.perform(block_nodes.QmpCommand("device_del", {"id": device}))
         wait(_UNPLUG_SECONDS)
 
 
-def port_commands(name: str) -> tuple[QmpCommand, QmpCommand]:
+def port_commands(name: str) -> tuple[block_nodes.QmpCommand, block_nodes.QmpCommand]:
     """The QMP commands that plug a port of that name; on the host it is an abstract socket."""
     address = {"type": "unix", "data": {"path": name, "abstract": True, "tight": True}}
     backend = {"type": "socket", "data": {"addr": address, "server": True, "wait": False}}
     return (
-        QmpCommand("chardev-add", {"id": name, "backend": backend}),
-        QmpCommand(
+        block_nodes.QmpCommand("chardev-add", {"id": name, "backend": backend}),
+        block_nodes.QmpCommand(
             "device_add",
             {"driver": "virtserialport", "id": f"{name}-port", "chardev": name, "name": name},
         ),
@@ -91,11 +81,13 @@ def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
             ) from error
         yield stream
     _unplug(machine, f"{name}-port")
-    machine.monitor.perform(QmpCommand("chardev-remove", {"id": name}))
+    machine.monitor.perform(block_nodes.QmpCommand("chardev-remove", {"id": name}))
 
 
 @contextmanager
-def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemon | None]:
+def served(
+    ledger: Ledger, directory: Path, disk: block_nodes.Disk
+) -> Iterator[read_back.ServingDaemon | None]:
     """The daemon with the disk open; None for a disk that QEMU opens itself.
 
     If the daemon ends before the context does, an error of the body says so.
@@ -103,34 +95,34 @@ def served(ledger: Ledger, directory: Path, disk: Disk) -> Iterator[ServingDaemo
     if not disk.attachment.bus.is_served:
         yield None
         return
-    with start_storage_daemon(ledger, directory, disk.serial) as daemon:
-        at_start = read_daemon(daemon)
+    with daemons.start_storage_daemon(ledger, directory, disk.serial) as daemon:
+        at_start = read_back.read_daemon(daemon)
         try:
             with daemon.export(disk):
-                yield ServingDaemon(daemon, at_start)
+                yield read_back.ServingDaemon(daemon, at_start)
         except VdisklabError as error:
             if daemon.alive():
                 raise
-            raise ended(DAEMON) from error
+            raise ended(block_nodes.DAEMON) from error
 
 
 @contextmanager
 def shared(
-    host: Host, ledger: Ledger, directory: Path, disk: Disk
-) -> Iterator[VirtiofsDaemon | None]:
+    host: Host, ledger: Ledger, directory: Path, disk: block_nodes.Disk
+) -> Iterator[daemons.VirtiofsDaemon | None]:
     """Runs virtiofsd for a virtiofs, and yields None for 9p, which QEMU serves itself.
 
     An error in the body says so if virtiofsd has ended."""
     if disk.attachment.bus is not Bus.VIRTIOFS:
         yield None
         return
-    with start_virtiofsd(host, ledger, directory, disk) as daemon:
+    with daemons.start_virtiofsd(host, ledger, directory, disk) as daemon:
         try:
             yield daemon
         except VdisklabError as error:
             if daemon.alive():
                 raise
-            raise ended(VIRTIOFSD) from error
+            raise ended(block_nodes.VIRTIOFSD) from error
 
 
 def ended(program: str) -> GuestError:
@@ -145,7 +137,7 @@ _RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
 _SECONDS = 60.0
 
 
-def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> GuestDisk:
+def with_scheduler(machine: Machine, disk: block_nodes.Disk, guest_disk: GuestDisk) -> GuestDisk:
     """The disk's facts after its I/O scheduler was set, if the path names one.
 
     Raises GuestError if the guest's kernel does not have it.
@@ -168,7 +160,7 @@ def with_scheduler(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> Guest
     return machine.find_disk(disk.guest_serial)
 
 
-def guest_queue_checks(disk: Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
+def guest_queue_checks(disk: block_nodes.Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
     """Checks of the requested scheduler and of the queue's other settings, as far as the guest
     shows them.
     """

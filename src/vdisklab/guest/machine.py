@@ -15,18 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import GuestError, WrongClockError
+from vdisklab.guest import systems
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.command_line import Channels, GuestConfig, UserBoot, build_argv
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
-from vdisklab.guest.systems import (
-    Family,
-    GuestDisk,
-    GuestSystem,
-    LinuxGuest,
-    MicroGuest,
-    UnfitGuestError,
-    WindowsGuest,
-)
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import clock_of, patience
 from vdisklab.plan.guest import Accelerator
@@ -57,13 +49,13 @@ class Machine:
     pid: int
     monitor: Channel
     agent: Agent
-    system: GuestSystem
+    system: systems.GuestSystem
 
     def await_ready(self) -> None:
         """Waits until the boot is finished and the guest is idle. Raises GuestError."""
         self.system.await_ready(self.agent)
 
-    def find_disk(self, serial: str) -> GuestDisk:
+    def find_disk(self, serial: str) -> systems.GuestDisk:
         """Waits until the guest shows a disk with this serial number, and reads its facts."""
         return self.system.find_disk(self.agent, serial)
 
@@ -171,11 +163,13 @@ def start_machine(
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
         boot = config.boot
-        system = detect_os(agent, boot.diskspd) if isinstance(boot, UserBoot) else MicroGuest()
+        system = (
+            detect_os(agent, boot.diskspd) if isinstance(boot, UserBoot) else systems.MicroGuest()
+        )
         if config.accelerator is Accelerator.TCG:
             is_users = isinstance(boot, UserBoot)
             (require_steady_rate if is_users else require_steady_clock)(agent)
-        if system.family is Family.WINDOWS:
+        if system.family is systems.Family.WINDOWS:
             agent = agent.on_windows()
         yield Machine(config, argv, process.pid, monitor, agent, system)
 
@@ -308,7 +302,7 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
+def detect_os(agent: Agent, diskspd: Path | None) -> systems.GuestSystem:
     """The operating system of a guest, as its agent reports it.
 
     Raises UnfitGuestError when its agent does not allow running programs, which is the default on
@@ -328,7 +322,7 @@ def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
     }
     missing = [name for name in _NEEDED if name not in allowed]
     if missing:
-        raise UnfitGuestError(
+        raise systems.UnfitGuestError(
             f"the guest's agent ({version}) does not allow {', '.join(missing)}",
             hint="allow it in the guest: --allow-rpcs or --block-rpcs of qemu-ga, on Red Hat's "
             "distributions in /etc/sysconfig/qemu-ga",
@@ -341,5 +335,5 @@ def detect_os(agent: Agent, diskspd: Path | None) -> GuestSystem:
         )
     name = str(system.get("pretty-name") or system.get("name") or system.get("id") or "unknown")
     if system.get("id") == "mswindows":
-        return WindowsGuest(name, version, diskspd)
-    return LinuxGuest(name, version)
+        return systems.WindowsGuest(name, version, diskspd)
+    return systems.LinuxGuest(name, version)

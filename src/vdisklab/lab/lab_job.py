@@ -12,9 +12,7 @@ from pathlib import Path
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
-from vdisklab.host.ledger import Kind, state_directory
-from vdisklab.host.mounts import free_bytes
-from vdisklab.host.waiting import clock_of, patience, wait_until
+from vdisklab.host import ledger, mounts, waiting
 from vdisklab.lab.lab_machine import LabConfig, LabFiles, lab_argv
 from vdisklab.plan.guest import Accelerator
 from vdisklab.storage.site import Site
@@ -96,7 +94,7 @@ class _Deadlines:
         self._monitor = monitor
         self._clock = clock
         self._started = self._nudged = clock()
-        self._boot_seconds = _BOOT_SECONDS[accelerator] * patience()
+        self._boot_seconds = _BOOT_SECONDS[accelerator] * waiting.patience()
 
     def check(self, job: _NewLines, pulse: _NewLines, *, up: bool) -> None:
         """Raises GuestError for a lab that does not boot, hangs or is silent; HostError for a full
@@ -109,15 +107,15 @@ class _Deadlines:
                 self._stop(f"the lab did not come up within {boot}")
         if up and pulse.seconds_silent > _NUDGE_SECONDS:
             self._nudge()
-        if up and pulse.seconds_silent > _PULSE_SECONDS * patience():
+        if up and pulse.seconds_silent > _PULSE_SECONDS * waiting.patience():
             if self._is_paused():
                 job.last = pulse.last = self._clock()
             else:
                 still = format_duration(pulse.seconds_silent)
                 self._stop(f"the lab's machine has been stuck for {still}")
-        if up and job.seconds_silent > _SILENCE_SECONDS * patience():
+        if up and job.seconds_silent > _SILENCE_SECONDS * waiting.patience():
             self._stop(f"the lab has printed nothing for {format_duration(job.seconds_silent)}")
-        free = free_bytes(self._files.directory)
+        free = mounts.free_bytes(self._files.directory)
         if free < _SPARE_ROOM:
             raise HostError(
                 f"the lab has filled {self._files.directory.parent}: {format_bytes(free)} are left",
@@ -163,7 +161,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
     name = f"vdisklab-lab-{site.ledger.run_id}"
     started = time.monotonic()
     with ExitStack() as stack:
-        stack.enter_context(site.tracked(Kind.PROCESS, f"guest={name},"))
+        stack.enter_context(site.tracked(ledger.Kind.PROCESS, f"guest={name},"))
         stack.enter_context(_record_of_failure(files, name))
         ours, far = stack.enter_context(socket_pair())
         argv = lab_argv(config, files, name, far.fileno())
@@ -171,7 +169,7 @@ def run_job(site: Site, config: LabConfig, files: LabFiles, output: JobOutput) -
             file.touch()
         process = stack.enter_context(qemu_process(argv, (far,), files.errors))
         far.close()
-        clock = clock_of(process.pid)
+        clock = waiting.clock_of(process.pid)
         lines, runs, pulse = (
             stack.enter_context(_new_lines(file, clock))
             for file in (files.stream, files.runs, files.pulse)
@@ -241,7 +239,7 @@ def _is_shut_down(monitor: Channel) -> bool:
 def _await_end(process: subprocess.Popen[bytes], monitor: Channel) -> None:
     """Waits until the lab has shut down; QEMU is killed in any case."""
     with suppress(GuestError):  # all that the job wrote has been read
-        wait_until(
+        waiting.wait_until(
             lambda: process.poll() is not None or _is_shut_down(monitor),
             timeout=60, what="end of the lab", error=GuestError,
         )  # fmt: skip
@@ -282,7 +280,7 @@ def _record_of_failure(files: LabFiles, name: str) -> Iterator[None]:
             title: file.read_text(errors="replace") if file.is_file() else ""
             for title, file in parts.items()
         }
-        record = state_directory() / "lab-failures" / f"{name}.txt"
+        record = ledger.state_directory() / "lab-failures" / f"{name}.txt"
         record.parent.mkdir(parents=True, exist_ok=True)
         whole = [f"== {title}\n{text}" for title, text in texts.items()]
         record.write_text("\n".join([str(error), *whole]))

@@ -19,16 +19,10 @@ from pathlib import Path
 
 import vdisklab
 from vdisklab.errors import GuestError, HostError
-from vdisklab.host.command import Host, environment
-from vdisklab.host.ledger import Kind
-from vdisklab.host.mounts import free_bytes, is_visible_file
-from vdisklab.host.programs import QEMU
-from vdisklab.host.waiting import patience
+from vdisklab.host import command, ledger, mounts, programs, waiting
 from vdisklab.lab.lab_image import LabImage
+from vdisklab.plan import plan_file, run_request, settings
 from vdisklab.plan.guest import Accelerator
-from vdisklab.plan.plan_file import PLAN_FLAG
-from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import settings_of
 from vdisklab.storage.site import Site
 from vdisklab.units import GIB, MIB, format_bytes
 
@@ -102,7 +96,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
         cpu = "max,-la57,-erms,-fsrm"
         append += " mitigations=off norandmaps tsc=reliable no_timer_check"
     return (
-        QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
+        programs.QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
         "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
         "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
         "-device", "virtio-rng-pci",
@@ -153,7 +147,7 @@ def _disk(name: str, file: Path, form: str, *, read_only: bool = False) -> tuple
 def require_lab_room(directory: Path) -> None:
     """Raises HostError when a directory is missing or too full for a run of the lab."""
     try:
-        free = free_bytes(directory)
+        free = mounts.free_bytes(directory)
     except OSError as error:
         raise HostError(
             f"the lab's directory {directory} cannot be used: {error.strerror}",
@@ -194,7 +188,7 @@ def _make_disk(file: Path, size: int) -> None:
 
 
 def boot_lab_kernel(
-    host: Host, kernel: Path, seconds: float, accelerator: Accelerator = Accelerator.KVM
+    host: command.Host, kernel: Path, seconds: float, accelerator: Accelerator = Accelerator.KVM
 ) -> None:
     """Boots the lab's kernel without a root file system: it panics at once, which ends QEMU.
 
@@ -204,10 +198,10 @@ def boot_lab_kernel(
     cpu = "host" if accelerator is Accelerator.KVM else "max"
     try:
         host.run(
-            QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
+            programs.QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
             "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
-            timeout=seconds * patience(),
+            timeout=seconds * waiting.patience(),
         )  # fmt: skip
     except HostError as error:
         raise GuestError(f"the lab's kernel did not boot: {error}") from error
@@ -216,17 +210,17 @@ def boot_lab_kernel(
 def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
     """Boots the lab with its console on this terminal, and returns when its shell ends."""
     name = f"vdisklab-lab-{site.ledger.run_id}"
-    with site.tracked(Kind.PROCESS, f"guest={name},"):
+    with site.tracked(ledger.Kind.PROCESS, f"guest={name},"):
         argv = lab_argv(config, files, name, None)
-        subprocess.run(argv, env=environment(), check=False)
+        subprocess.run(argv, env=command.environment(), check=False)
 
 
 CARRIED = Path("/vdisklab/files")
 """Where the lab has the files that were named on the command line."""
 
 _FILE_OPTIONS = (
-    PLAN_FLAG,
-    *(row.flag for row in settings_of(RunRequest) if row.kind.input_file),
+    plan_file.PLAN_FLAG,
+    *(row.flag for row in settings.settings_of(run_request.RunRequest) if row.kind.input_file),
 )
 """The options of `run` that name a file to read."""
 
@@ -248,7 +242,7 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
             before = f"{option}="
         else:
             continue
-        if is_visible_file(Path(value)):
+        if mounts.is_visible_file(Path(value)):
             name = f"{len(files)}-{Path(value).name}"
             files[name] = Path(value)
             words[number] = f"{before}{CARRIED / name}"
@@ -256,7 +250,7 @@ def carried_files(arguments: Sequence[str]) -> tuple[list[str], dict[str, Path]]
 
 
 def payload_disk(
-    host: Host, directory: Path, job: str | None, files: Mapping[str, Path] | None = None
+    host: command.Host, directory: Path, job: str | None, files: Mapping[str, Path] | None = None
 ) -> Path:
     """A file system that the lab mounts read-only; without a job, the lab opens a shell.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -234,7 +234,7 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
     if control.model.spares_qemu:
         return _reset(session, control)
     if control.killed:
-        return _examine(session, control, lambda disk: _killed_disk(session, disk, control))
+        return _examine(session, control, partial(_killed_disk, session))
     if not control.drops_syncs:
         return _examine(session, control)
     with forgetful_syncs(_DROPPED_OF) as dropped:
@@ -281,54 +281,23 @@ def _examine(
     return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)
 
 
-@dataclass(slots=True)
-class _KilledDisk:
-    """A `ClientDisk` whose storage daemon gets SIGKILL after a number of answers."""
-
-    disk: NbdDisk
-    process: subprocess.Popen[bytes]
-    answers: int
-
-    @property
-    def observed(self) -> Mapping[str, str]:
-        return {"storage_daemon.status": str(self.process.returncode)}
-
-    @property
-    def is_killed(self) -> bool:
-        """True once the daemon's exit status says that SIGKILL ended it."""
-        return self.process.returncode == -signal.SIGKILL
-
-    def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
-        return self.disk.write(first, count, version, fua=fua)
-
-    def flush(self) -> int:
-        return self.disk.flush()
-
-    def await_one(self) -> int:
-        number = self.disk.await_one()
-        self.answers -= 1
-        if not self.answers:
-            self.process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(_KILL_SECONDS)
-        return number
-
-
 @contextmanager
-def _killed_disk(session: PowerCutSession, disk: Disk, control: Control) -> Iterator[_KilledDisk]:
+def _killed_disk(session: PowerCutSession, disk: Disk) -> Iterator[NbdDisk]:
     """The disk of a daemon that is killed after the run's last answer, with its image open."""
-    killed: _KilledDisk | None = None
+    name = f"{session.daemon.address}-killed"
+    process: subprocess.Popen[bytes] | None = None
     try:
         with (
-            start_storage_daemon(
-                session.site.ledger, session.site.directory, f"{session.daemon.address}-killed"
-            ) as daemon,
+            start_storage_daemon(session.site.ledger, session.site.directory, name) as daemon,
             nbd_disk(daemon, disk) as opened,
         ):
-            killed = _KilledDisk(opened, daemon.process, control.spec.load.writes)
-            yield killed
-            if not killed.is_killed:
-                raise PowercutError("the control's storage daemon was not ended by SIGKILL")
+            yield opened
+            process = daemon.process
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_SECONDS)
     except VdisklabError:  # nothing can be closed at a daemon that is gone
-        if killed is None or not killed.is_killed:
+        if process is None:
             raise
+    if process.returncode != -signal.SIGKILL:
+        raise PowercutError("the control's storage daemon was not ended by SIGKILL")

@@ -43,7 +43,14 @@ from vdisklab.powercut.image_reader import (
     read_image,
 )
 from vdisklab.powercut.nbd import NbdDisk, RestartingDaemon, read_through
-from vdisklab.powercut.outcomes import DueVersions, Expectation, JudgedState, wrong_sectors
+from vdisklab.powercut.outcomes import (
+    KEPT,
+    DueVersions,
+    Expectation,
+    JudgedState,
+    RecoveredState,
+    judge_sectors,
+)
 from vdisklab.powercut.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recovery import Recovery, open_recovery
@@ -60,11 +67,6 @@ _LATER_VERSION = 1 << 40
 """Larger than any version in a recorded run."""
 _LATER_SEED = 1
 _SERIAL = "later"
-
-RecoveredState = tuple[StateOutcome, str]
-"""An outcome and its detail."""
-
-_KEPT: RecoveredState = (StateOutcome.KEPT, "")
 
 
 @dataclass(slots=True)
@@ -242,16 +244,16 @@ class Examiner:
 
     def _compare(self, sectors: ImageSectors, due: DueVersions, due_size: int) -> RecoveredState:
         versions = self._versions(sectors.content, self.expectation.sectors)
-        wrong = wrong_sectors(self.expectation.sectors, versions, due)
-        if wrong is not None:
-            return wrong.outcome, str(wrong)
+        judged = judge_sectors(self.expectation.sectors, versions, due)
+        if judged != KEPT:
+            return judged
         if sectors.size is not None and sectors.size < due_size:
             return StateOutcome.LOST, (
                 f"the disk must have {due_size} bytes and has {sectors.size}"
             )
         if sectors.problems:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
-        return _KEPT
+        return KEPT
 
     def _versions(self, content: Bytes, numbers: Numbers) -> Numbers:
         versions = read_versions(content, numbers)
@@ -279,7 +281,7 @@ class Examiner:
             )
         except BadImageError as error:
             problem = str(error)
-        return _KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
+        return KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 
     def _writable(self, image: Path, parts: ImageParts) -> Disk:
         """The image as QEMU opens it at the guest's next boot, for writing."""

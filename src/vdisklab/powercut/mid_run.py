@@ -30,9 +30,8 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.client import ClientDisk, ReadableDisk
 from vdisklab.powercut.image_reader import read_image
 from vdisklab.powercut.nbd import NbdDisk, nbd_disk, read_through
-from vdisklab.powercut.outcomes import DueVersions, JudgedState, wrong_sectors
+from vdisklab.powercut.outcomes import DueVersions, JudgedState, judge_sectors
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, read_versions
-from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.units import SECTOR
 
 _JOB = "during"
@@ -243,9 +242,8 @@ class ResetDisk:
         numbers = np.array(sorted(self._versions), dtype=np.int64)
         due = np.array([self._versions[number] for number in numbers.tolist()], dtype=np.int64)
         versions = read_versions(self._read(numbers), numbers)
-        wrong = wrong_sectors(numbers, versions, DueVersions(due, due))
-        outcome, detail = (StateOutcome.KEPT, "") if wrong is None else (wrong.outcome, str(wrong))
-        self.states.append(JudgedState(f"reset{self._answers}", outcome, detail))
+        judged = judge_sectors(numbers, versions, DueVersions(due, due))
+        self.states.append(JudgedState(f"reset{self._answers}", *judged))
 
     def _read(self, numbers: Numbers) -> Bytes:
         if not self.past_qemu:

@@ -5,9 +5,8 @@ The values of `StateOutcome` are stored with verdicts.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -26,6 +25,12 @@ class FutureVersionError(PowercutError):
         super().__init__(
             message, hint="this is a bug in vdisklab; please report it with the recording"
         )
+
+
+RecoveredState = tuple[StateOutcome, str]
+"""An outcome and its detail."""
+
+KEPT: RecoveredState = (StateOutcome.KEPT, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +78,13 @@ class Expectation:
         return DueVersions(oldest, newest)
 
 
-@dataclass(frozen=True, slots=True)
-class WrongSectors:
-    """The number of sectors of a state with the same kind of error; `sector` is the first one."""
-
-    outcome: StateOutcome
-    count: int
-    sector: int
-    due: int
-    actual: int
-
-    def __str__(self) -> str:
-        no_version = {
-            NoVersion.EMPTY: "nothing",
-            NoVersion.GARBAGE: "garbage",
-            NoVersion.TORN: "a torn sector",
-        }
-        wrong = self.actual <= 0
-        held = no_version[NoVersion(self.actual)] if wrong else f"version {self.actual}"
-        return (
-            f"{self.count} sectors {self.outcome}; sector {self.sector} "
-            f"must hold version {self.due} and holds {held}"
-        )
+_NO_VERSION = {
+    NoVersion.EMPTY: "nothing", NoVersion.GARBAGE: "garbage", NoVersion.TORN: "a torn sector"
+}  # fmt: skip
 
 
-def wrong_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> WrongSectors | None:
-    """The sectors with the worst kind of error; None if every sector holds what it must.
-
-    Raises FutureVersionError.
-    """
+def judge_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> RecoveredState:
+    """The worst kind of error, and the first sector with it. Raises FutureVersionError."""
     future = versions > due.newest
     if future.any():
         at = int(np.argmax(future))
@@ -115,14 +98,12 @@ def wrong_sectors(sectors: Numbers, versions: Numbers, due: DueVersions) -> Wron
     ):
         if wrong.any():
             at = int(np.argmax(wrong))
-            return WrongSectors(
-                outcome,
-                int(wrong.sum()),
-                int(sectors[at]),
-                int(due.oldest[at]),
-                int(versions[at]),
+            held = _NO_VERSION.get(versions[at], f"version {versions[at]}")
+            return outcome, (
+                f"{wrong.sum()} sectors {outcome}; sector {sectors[at]} must hold version "
+                f"{due.oldest[at]} and holds {held}"
             )
-    return None
+    return KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,18 +124,24 @@ class JudgedState:
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """The verdict on one recording. `counterexample` is the first state with a loss."""
+    """The verdict on one recording, by its judged states in the order of their selection."""
 
-    outcomes: Mapping[StateOutcome, int]
-    states: int
+    judged: Sequence[JudgedState]
+    model: FailureModel = FailureModel.POWER
+    _: KW_ONLY
     possible: int
     exhaustive: bool
     acknowledged: int
-    counterexample: JudgedState | None
-    leaked_states: int
-    repaired_states: int
-    post_recovery_states: int
-    model: FailureModel = FailureModel.POWER
+
+    @property
+    def states(self) -> int:
+        """The number of judged states."""
+        return len(self.judged)
+
+    @property
+    def counterexample(self) -> JudgedState | None:
+        """The first state with a loss."""
+        return next((state for state in self.judged if state.outcome.is_loss), None)
 
     @property
     def survives(self) -> bool | None:
@@ -166,7 +153,7 @@ class RunVerdict:
     @property
     def losses(self) -> int:
         """The number of states that lost acknowledged writes."""
-        return sum(count for outcome, count in self.outcomes.items() if outcome.is_loss)
+        return sum(state.outcome.is_loss for state in self.judged)
 
     @property
     def loss_bound(self) -> float | None:
@@ -199,27 +186,3 @@ class RunVerdict:
             f"{failures} of {self.possible} possible ones loses acknowledged writes; at most "
             f"{self.loss_bound:.2%} of them do (95 %)"
         )
-
-
-def summarise(
-    states: Iterable[JudgedState],
-    model: FailureModel = FailureModel.POWER,
-    *,
-    possible: int,
-    exhaustive: bool,
-    acknowledged: int,
-) -> RunVerdict:
-    """The verdict on states, which are in the order of their selection."""
-    judged = tuple(states)
-    return RunVerdict(
-        outcomes=dict(Counter(state.outcome for state in judged)),
-        states=len(judged),
-        possible=possible,
-        exhaustive=exhaustive,
-        acknowledged=acknowledged,
-        counterexample=next((state for state in judged if state.outcome.is_loss), None),
-        leaked_states=sum(1 for state in judged if state.leaked),
-        repaired_states=sum(1 for state in judged if state.repaired),
-        post_recovery_states=sum(1 for state in judged if state.written_after),
-        model=model,
-    )

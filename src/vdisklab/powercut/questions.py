@@ -9,6 +9,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
@@ -251,7 +252,7 @@ def _judge(
 
 
 def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
-    verdict = answer.examination.verdict
+    verdict, judged = answer.examination.verdict, answer.examination.verdict.judged
     return replace(
         blank,
         survives=verdict.survives,
@@ -261,10 +262,10 @@ def _filled(blank: PowerCut, answer: _Answer) -> PowerCut:
         exhaustive=verdict.exhaustive,
         acknowledged=verdict.acknowledged,
         flushes=answer.flushes,
-        leaked_states=verdict.leaked_states,
-        repaired_states=verdict.repaired_states,
-        post_recovery_states=verdict.post_recovery_states,
-        outcomes={outcome.value: count for outcome, count in verdict.outcomes.items()},
+        leaked_states=sum(state.leaked > 0 for state in judged),
+        repaired_states=sum(state.repaired for state in judged),
+        post_recovery_states=sum(state.written_after for state in judged),
+        outcomes=dict(Counter(state.outcome.value for state in judged)),
         observed={
             **answer.examination.recording.trace.observed,
             "flushes.unasked": str(answer.unrequested),

@@ -42,7 +42,7 @@ from vdisklab.powercut.mid_run import (
     resettable_nbd,
 )
 from vdisklab.powercut.nbd import RestartingDaemon, nbd_disk, restarting_daemon
-from vdisklab.powercut.outcomes import JudgedState, RunVerdict, summarise
+from vdisklab.powercut.outcomes import JudgedState, RunVerdict
 from vdisklab.powercut.rebuild import reporting_full_memory, require_memory
 from vdisklab.powercut.recordings import (
     Access,
@@ -77,10 +77,9 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A recording, its judged states, and the verdict on them."""
+    """A recording, and the verdict on its states."""
 
     recording: Recording
-    states: tuple[JudgedState, ...]
     verdict: RunVerdict
 
 
@@ -145,15 +144,11 @@ class PowerCutSession:
         """
         selection = select_states(recording, sampling, model)
         jobs = make_jobs(selection.cuts, post_recovery_states)
-        states = tuple(self.pool.judge(recording, jobs))
-        verdict = summarise(
-            states,
-            model,
-            possible=selection.possible,
-            exhaustive=selection.exhaustive,
-            acknowledged=recording.trace.acknowledged,
-        )
-        return Examination(recording, states, verdict)
+        verdict = RunVerdict(
+            tuple(self.pool.judge(recording, jobs)), model, possible=selection.possible,
+            exhaustive=selection.exhaustive, acknowledged=recording.trace.acknowledged,
+        )  # fmt: skip
+        return Examination(recording, verdict)
 
     def examine_resets(
         self,
@@ -177,14 +172,11 @@ class PowerCutSession:
             return reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
 
         recording = self.record(spec, access)
-        verdict = summarise(
-            states,
-            FailureModel.GUEST_RESET,
-            possible=load.writes + flushes,
-            exhaustive=every == load.depth == 1,
-            acknowledged=recording.trace.acknowledged,
-        )
-        return Examination(recording, tuple(states), verdict)
+        verdict = RunVerdict(
+            states, FailureModel.GUEST_RESET, possible=load.writes + flushes,
+            exhaustive=every == load.depth == 1, acknowledged=recording.trace.acknowledged,
+        )  # fmt: skip
+        return Examination(recording, verdict)
 
 
 def repeated_while_held(attempt: Callable[[], _Found]) -> tuple[_Found, int]:

@@ -18,9 +18,7 @@ import sqlalchemy as sa
 from vdisklab.errors import DatabaseError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
-from vdisklab.results import schema
-from vdisklab.results.model import METRICS
-from vdisklab.results.rows import UnusableError
+from vdisklab.results import model, rows, schema
 
 Row = Mapping[Any, Any]
 
@@ -229,7 +227,7 @@ def _repair(table: sa.Table, row: Row, column: str) -> str:
 def _wrong_metrics(connection: sa.Connection) -> Iterator[Damage]:
     """The metrics that this vdisklab has with another unit, or does not know."""
     for row in connection.exec_driver_sql("SELECT * FROM metric").mappings().all():
-        known, quoted = METRICS.get(row["name"]), _quoted(row["name"])
+        known, quoted = model.METRICS.get(row["name"]), _quoted(row["name"])
         if known is None:
             expected = "this vdisklab does not know it"
             users = (
@@ -250,7 +248,7 @@ def _missing_metrics(connection: sa.Connection) -> Iterator[Damage]:
     """The metrics whose samples are there, but not their row."""
     used = "SELECT metric FROM sample UNION SELECT metric FROM series"
     for name in connection.exec_driver_sql(f"{used} EXCEPT SELECT name FROM metric").scalars():
-        known = METRICS.get(name)
+        known = model.METRICS.get(name)
         if known is not None:
             values = ", ".join(map(_quoted, (known.name, known.unit, known.better.value)))
             repair = f"INSERT INTO metric VALUES ({values})"
@@ -299,7 +297,7 @@ def _contradictions(connection: sa.Connection) -> Iterator[Damage]:
 
 def _unusable(error: Exception) -> Iterator[Damage]:
     """The row that could not be converted, although it breaks no rule."""
-    if isinstance(error, UnusableError):
+    if isinstance(error, rows.UnusableError):
         repair = _repair(error.table, error.row, error.problem)
         yield Damage(error.table, error.row, error.problem, repair)
 

@@ -16,23 +16,12 @@ import numpy.typing as npt
 import sqlalchemy as sa
 
 from vdisklab.analysis.observations import Observations, collect
-from vdisklab.results import rows, schema
-from vdisklab.results.model import (
-    CellSums,
-    Direction,
-    Example,
-    RanUnder,
-    Run,
-    RunOutline,
-    RunSeries,
-    RunSums,
-    TimedMeasurement,
-)
+from vdisklab.results import model, rows, schema
 
 Floats = npt.NDArray[np.float64]
 
 
-def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
+def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[model.Run]:
     """The runs with these keys, in their order; always nine queries."""
     run, measurement = schema.run, schema.measurement
     query = (
@@ -79,7 +68,7 @@ def whole_runs(connection: sa.Connection, keys: Sequence[int]) -> list[Run]:
     ]
 
 
-def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunOutline, ...]:
+def outlines(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.RunOutline, ...]:
     """The runs of some campaigns, failed ones too, without numbers and commands."""
     table = schema.run
     columns = [column for column in table.c if column.name != "commands"]  # JSON: slow to read
@@ -116,7 +105,7 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     return collect([tuple(row) for row in runs], names, measurements, quantities, samples)
 
 
-def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellSums, ...]:
+def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.CellSums, ...]:
     """The counters, summed by cell and measurement."""
     run, measurement = schema.run, schema.measurement
     counts = _Counts(keys)
@@ -141,10 +130,10 @@ def sums(connection: sa.Connection, keys: Sequence[int]) -> tuple[CellSums, ...]
         *transfer("write_bytes"),
         sa.func.max(growth),
     ).group_by(run.c.cell, measurement.c.name)
-    return tuple(CellSums(*row) for row in connection.execute(query))
+    return tuple(model.CellSums(*row) for row in connection.execute(query))
 
 
-def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunSums, ...]:
+def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.RunSums, ...]:
     """CPU seconds and operations of each run, over the measurements that have both."""
     run, seconds = schema.run, schema.measurement.c.host_cpu_seconds
     counts = _Counts(keys)
@@ -154,7 +143,7 @@ def cpu_of_runs(connection: sa.Connection, keys: Sequence[int]) -> tuple[RunSums
         .where(seconds.is_not(None), counts.above("read_operations").is_not(None))
         .group_by(schema.campaign.c.id, run.c.round, run.c.cell)
     )  # fmt: skip
-    return tuple(RunSums(*row) for row in connection.execute(query))
+    return tuple(model.RunSums(*row) for row in connection.execute(query))
 
 
 class _Counts:
@@ -198,7 +187,7 @@ def _sum_of_integers(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
     return sa.cast(sa.func.sum(column), sa.BigInteger)
 
 
-def times(connection: sa.Connection, keys: Sequence[int]) -> tuple[TimedMeasurement, ...]:
+def times(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.TimedMeasurement, ...]:
     """The measurements in which CPU time was stolen, or more seconds were counted than passed."""
     run, measurement = schema.run, schema.measurement.c
     query = (
@@ -217,10 +206,10 @@ def times(connection: sa.Connection, keys: Sequence[int]) -> tuple[TimedMeasurem
         )
         .order_by(measurement.key)
     )  # fmt: skip
-    return tuple(TimedMeasurement(*row) for row in connection.execute(query))
+    return tuple(model.TimedMeasurement(*row) for row in connection.execute(query))
 
 
-def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, ...]:
+def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.Example, ...]:
     """One measured run of each cell, the last one stored, with its commands and states."""
     run, check, measurement = schema.run, schema.state_check, schema.measurement
     last = (
@@ -239,7 +228,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
     for row in connection.execute(details.order_by(measurement.c.run, measurement.c.ordinal)):
         measured[row.run].append((row.name, row.command))
     return tuple(
-        Example(
+        model.Example(
             row["cell"], row["id"], row["round"], row["started"], _ran_under(row),
             row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
             tuple(measured[row["key"]]),
@@ -250,7 +239,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[Example, .
 
 def bandwidth_series(
     connection: sa.Connection, keys: Sequence[int], cells: Collection[str]
-) -> tuple[RunSeries, ...]:
+) -> tuple[model.RunSeries, ...]:
     """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
     run, measurement, series = schema.run, schema.measurement, schema.series
     query = (
@@ -268,7 +257,7 @@ def bandwidth_series(
         .order_by(run.c.key, measurement.c.ordinal, series.c.ordinal)
     )  # fmt: skip
     return tuple(
-        RunSeries(
+        model.RunSeries(
             row["campaign_id"], row["cell"], row["round"], row["name"],
             rows.series_value(row),
         )
@@ -276,11 +265,11 @@ def bandwidth_series(
     )  # fmt: skip
 
 
-def _ran_under(row: rows.Row) -> RanUnder | None:
+def _ran_under(row: rows.Row) -> model.RanUnder | None:
     """What ran the guest of the run in a row of `run`; None without one."""
     if row["accelerator"] is None:
         return None
-    return RanUnder.of(row["accelerator"], emulated=row["emulated"])
+    return model.RanUnder.of(row["accelerator"], emulated=row["emulated"])
 
 
 def _children(
@@ -317,7 +306,7 @@ def _samples(
     metrics = connection.scalars(sa.select(schema.metric.c.name).order_by("name")).all()
     if not metrics:
         return [], np.empty((0, 3))
-    directions = [direction.value for direction in Direction]
+    directions = [direction.value for direction in model.Direction]
     metric, side_index = (
         _place_in(metrics, sample.c.metric),
         _place_in(directions, sample.c.direction),

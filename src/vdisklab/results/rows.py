@@ -17,28 +17,7 @@ from vdisklab.errors import UnstorableError
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import Request
-from vdisklab.results import schema
-from vdisklab.results.model import (
-    Campaign,
-    Check,
-    Direction,
-    Evidence,
-    Failure,
-    FailureKind,
-    GuestGroup,
-    HostFacts,
-    HostLoad,
-    IoCounters,
-    Measurement,
-    Member,
-    Metric,
-    Observer,
-    Origin,
-    Run,
-    RunOutline,
-    Sample,
-    Series,
-)
+from vdisklab.results import model, schema
 from vdisklab.results.power_cut import Counterexample, PowerCut
 from vdisklab.validation import first_problem
 
@@ -61,12 +40,14 @@ def _fields(kind: type[Any], *apart: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in apart)
 
 
-_HOST, _CHECK, _COUNTED, _LOAD = map(_fields, (HostFacts, Check, IoCounters, HostLoad))
-_CAMPAIGN = _fields(Campaign, "plan", "host")
-_OUTLINE = _fields(RunOutline, "campaign", "page_cache", "origin", "failure")
-_MEASUREMENT = _fields(Measurement, "samples", "evidence", "series", "group", "raw")
-_EVIDENCE = _fields(Evidence, *Observer)
-_MEMBER = _fields(Member, "evidence")
+_HOST, _CHECK, _COUNTED, _LOAD = map(
+    _fields, (model.HostFacts, model.Check, model.IoCounters, model.HostLoad)
+)
+_CAMPAIGN = _fields(model.Campaign, "plan", "host")
+_OUTLINE = _fields(model.RunOutline, "campaign", "page_cache", "origin", "failure")
+_MEASUREMENT = _fields(model.Measurement, "samples", "evidence", "series", "group", "raw")
+_EVIDENCE = _fields(model.Evidence, *model.Observer)
+_MEMBER = _fields(model.Member, "evidence")
 _POWER_CUT = _fields(PowerCut, "host", "outcomes", "settings", "observed", "counterexample")
 
 
@@ -78,7 +59,7 @@ def _values(row: Row, names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def host_row(facts: HostFacts) -> dict[str, Any]:
+def host_row(facts: model.HostFacts) -> dict[str, Any]:
     """The row of a host; equal facts have an equal `fingerprint`, also when they are read again."""
     row = asdict(facts) | {"more": dict(facts.more)}
     for name, fact in row.items():
@@ -87,30 +68,30 @@ def host_row(facts: HostFacts) -> dict[str, Any]:
     return row | {"fingerprint": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def host_facts(row: Row) -> HostFacts:
+def host_facts(row: Row) -> model.HostFacts:
     """The facts in a row of `host`."""
-    return HostFacts(**_values(row, _HOST))
+    return model.HostFacts(**_values(row, _HOST))
 
 
-def metric_row(metric: Metric) -> dict[str, Any]:
+def metric_row(metric: model.Metric) -> dict[str, Any]:
     """The stored columns of a metric; how its values are compared is up to the analysis."""
     return {"name": metric.name, "unit": metric.unit, "better": metric.better.value}
 
 
-def campaign_row(campaign: Campaign, host_key: int) -> dict[str, Any]:
+def campaign_row(campaign: model.Campaign, host_key: int) -> dict[str, Any]:
     """The row of a campaign; `host_key` is the key of its host."""
     return _columns(campaign, _CAMPAIGN) | {"plan": dict(campaign.plan), "host": host_key}
 
 
-def campaign_value(row: Row, host: HostFacts) -> Campaign:
+def campaign_value(row: Row, host: model.HostFacts) -> model.Campaign:
     """The campaign in a row of `campaign`; raises UnusableError for a plan that is none."""
     error = plan_error(row["plan"])
     if error is not None:
         raise UnusableError(schema.campaign, row, f"plan cannot be used: {error}")
-    return Campaign(**_values(row, _CAMPAIGN), plan=row["plan"], host=host)
+    return model.Campaign(**_values(row, _CAMPAIGN), plan=row["plan"], host=host)
 
 
-def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
+def run_row(run: model.Run, campaign_key: int) -> dict[str, Any]:
     """The row of a run, without its checks and measurements."""
     return _columns(run, _OUTLINE) | {
         "campaign": campaign_key,
@@ -122,18 +103,21 @@ def run_row(run: Run, campaign_key: int) -> dict[str, Any]:
     }
 
 
-def failure_value(row: Row) -> Failure | None:
+def failure_value(row: Row) -> model.Failure | None:
     """The failure of the run in a row of `run`; None if it did not fail."""
     if row["failure_kind"] is None:
         return None
-    return Failure(FailureKind(row["failure_kind"]), row["failure_message"])
+    return model.Failure(model.FailureKind(row["failure_kind"]), row["failure_message"])
 
 
 def run_value(
-    row: Row, campaign_id: str, checks: Iterable[Check], measurements: Iterable[Measurement]
-) -> Run:
+    row: Row,
+    campaign_id: str,
+    checks: Iterable[model.Check],
+    measurements: Iterable[model.Measurement],
+) -> model.Run:
     """The run in a row of `run`, with its checks and measurements."""
-    return Run(
+    return model.Run(
         **_outlined(row, campaign_id),
         checks=tuple(checks),
         commands=tuple(row["commands"]),
@@ -141,9 +125,9 @@ def run_value(
     )
 
 
-def outline_value(row: Row, campaign_id: str) -> RunOutline:
+def outline_value(row: Row, campaign_id: str) -> model.RunOutline:
     """The run in a row of `run`, without its checks and measurements."""
-    return RunOutline(**_outlined(row, campaign_id))
+    return model.RunOutline(**_outlined(row, campaign_id))
 
 
 def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
@@ -151,12 +135,12 @@ def _outlined(row: Row, campaign_id: str) -> dict[str, Any]:
     return _values(row, _OUTLINE) | {
         "campaign": campaign_id,
         "page_cache": PageCache(row["page_cache"]),
-        "origin": Origin(row["origin"]),
+        "origin": model.Origin(row["origin"]),
         "failure": failure_value(row),
     }
 
 
-def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
+def check_rows(checks: Sequence[model.Check], run_key: int) -> list[dict[str, Any]]:
     """The rows of a run's checks."""
     return [
         {"run": run_key, "ordinal": ordinal, **asdict(check)}
@@ -164,12 +148,12 @@ def check_rows(checks: Sequence[Check], run_key: int) -> list[dict[str, Any]]:
     ]
 
 
-def check_value(row: Row) -> Check:
+def check_value(row: Row) -> model.Check:
     """The check in a row of `state_check`."""
-    return Check(**_values(row, _CHECK))
+    return model.Check(**_values(row, _CHECK))
 
 
-def measurement_row(measurement: Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
+def measurement_row(measurement: model.Measurement, run_key: int, ordinal: int) -> dict[str, Any]:
     """The row of a measurement, without its samples and counters."""
     return {
         "run": run_key,
@@ -192,13 +176,13 @@ def _raw(row: Row) -> str:
 
 def measurement_value(
     row: Row,
-    counted: Mapping[str, IoCounters],
-    samples: Iterable[Sample],
-    series: Iterable[Series] = (),
-    group: GuestGroup | None = None,
-) -> Measurement:
+    counted: Mapping[str, model.IoCounters],
+    samples: Iterable[model.Sample],
+    series: Iterable[model.Series] = (),
+    group: model.GuestGroup | None = None,
+) -> model.Measurement:
     """The measurement in a row of `measurement`, with its samples and counters."""
-    return Measurement(
+    return model.Measurement(
         **_values(row, _MEASUREMENT),
         samples=tuple(samples),
         evidence=_evidence_value(_values(row, _EVIDENCE), counted),
@@ -208,13 +192,15 @@ def measurement_value(
     )
 
 
-def _evidence_value(values: dict[str, Any], counted: Mapping[str, IoCounters]) -> Evidence:
-    return Evidence(**values | {who.value: counted.get(who) for who in Observer})
+def _evidence_value(
+    values: dict[str, Any], counted: Mapping[str, model.IoCounters]
+) -> model.Evidence:
+    return model.Evidence(**values | {who.value: counted.get(who) for who in model.Observer})
 
 
-def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any]]:
+def counted_rows(evidence: model.Evidence, measurement_key: int) -> list[dict[str, Any]]:
     """One row for each observer that could count."""
-    observations = ((who.value, getattr(evidence, who.value)) for who in Observer)
+    observations = ((who.value, getattr(evidence, who.value)) for who in model.Observer)
     return [
         {"measurement": measurement_key, "observer": observer, **asdict(counts)}
         for observer, counts in observations
@@ -222,12 +208,12 @@ def counted_rows(evidence: Evidence, measurement_key: int) -> list[dict[str, Any
     ]
 
 
-def counted_value(row: Row) -> IoCounters:
+def counted_value(row: Row) -> model.IoCounters:
     """The counts in a row of `counted`."""
-    return IoCounters(**_values(row, _COUNTED))
+    return model.IoCounters(**_values(row, _COUNTED))
 
 
-def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[str, Any]]:
+def sample_rows(samples: Sequence[model.Sample], measurement_key: int) -> list[dict[str, Any]]:
     """The rows of a measurement's samples, in the order the program reported them."""
     return [
         {
@@ -241,12 +227,12 @@ def sample_rows(samples: Sequence[Sample], measurement_key: int) -> list[dict[st
     ]
 
 
-def sample_value(row: Row) -> Sample:
+def sample_value(row: Row) -> model.Sample:
     """The sample in a row of `sample`."""
-    return Sample(row["metric"], Direction(row["direction"]), row["value"])
+    return model.Sample(row["metric"], model.Direction(row["direction"]), row["value"])
 
 
-def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str, Any]]:
+def series_rows(series: Sequence[model.Series], measurement_key: int) -> list[dict[str, Any]]:
     """The rows of a measurement's series; raises UnstorableError for a point below zero or NaN."""
     for value in (value for metric_series in series for value in metric_series.values):
         if not 0 <= value < math.inf:
@@ -267,24 +253,26 @@ def series_rows(series: Sequence[Series], measurement_key: int) -> list[dict[str
     ]
 
 
-def series_value(row: Row) -> Series:
+def series_value(row: Row) -> model.Series:
     """The series in a row of `series`; raises UnusableError for a point that is none."""
     for point in row["points"]:
         if type(point) not in (float, int) or not 0 <= point < math.inf:
             problem = f"points is {point!r:.40} instead of a number from 0"
             raise UnusableError(schema.series, row, problem)
     points = tuple(map(float, row["points"]))
-    return Series(row["metric"], Direction(row["direction"]), row["interval_seconds"], points)
+    return model.Series(
+        row["metric"], model.Direction(row["direction"]), row["interval_seconds"], points
+    )
 
 
-def group_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
+def group_rows(group: model.GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
     """The row of a group of guests; none without a group."""
     if group is None:
         return []
     return [{"measurement": measurement_key, "seconds": group.seconds, **asdict(group.load)}]
 
 
-def member_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
+def member_rows(group: model.GuestGroup | None, measurement_key: int) -> list[dict[str, Any]]:
     """One row for each guest of a group. The evidence is a JSON object with the known counts."""
     return [
         _columns(member, _MEMBER)
@@ -293,24 +281,26 @@ def member_rows(group: GuestGroup | None, measurement_key: int) -> list[dict[str
     ]
 
 
-def _evidence_json(evidence: Evidence) -> dict[str, Any]:
+def _evidence_json(evidence: model.Evidence) -> dict[str, Any]:
     return {name: value for name, value in asdict(evidence).items() if value is not None}
 
 
-def group_value(row: Row, members: Iterable[Row]) -> GuestGroup:
+def group_value(row: Row, members: Iterable[Row]) -> model.GuestGroup:
     """The group in a row of `guest_group`, with the rows of its members."""
-    return GuestGroup(
+    return model.GuestGroup(
         seconds=row["seconds"],
         members=tuple(map(_member_value, members)),
-        load=HostLoad(**_values(row, _LOAD)),
+        load=model.HostLoad(**_values(row, _LOAD)),
     )
 
 
-def _member_value(row: Row) -> Member:
+def _member_value(row: Row) -> model.Member:
     stored = row["evidence"]
-    counted = {who.value: IoCounters(**stored[who]) for who in Observer if who in stored}
+    counted = {
+        who.value: model.IoCounters(**stored[who]) for who in model.Observer if who in stored
+    }
     evidence = _evidence_value({name: stored.get(name) for name in _EVIDENCE}, counted)
-    return Member(**_values(row, _MEMBER), evidence=evidence)
+    return model.Member(**_values(row, _MEMBER), evidence=evidence)
 
 
 def power_cut_row(verdict: PowerCut, host_key: int) -> dict[str, Any]:
@@ -328,7 +318,7 @@ def power_cut_row(verdict: PowerCut, host_key: int) -> dict[str, Any]:
     }
 
 
-def power_cut_value(row: Row, host: HostFacts) -> PowerCut:
+def power_cut_value(row: Row, host: model.HostFacts) -> PowerCut:
     """The verdict in a row of `power_cut`."""
     bad = (
         None

@@ -13,9 +13,8 @@ from sqlalchemy.exc import StatementError
 from vdisklab.analysis.observations import Observations
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results import queries, rows, schema
+from vdisklab.results import damage, power_cut, queries, rows, schema
 from vdisklab.results.address import default_url, parse_address
-from vdisklab.results.damage import require_sound
 from vdisklab.results.database import PATIENCE_SECONDS, Database, as_unstorable, open_database
 from vdisklab.results.model import (
     METRICS,
@@ -31,7 +30,6 @@ from vdisklab.results.model import (
     RunSums,
     TimedMeasurement,
 )
-from vdisklab.results.power_cut import PowerCut
 
 __all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
 
@@ -58,7 +56,7 @@ class Store:
         """A view for an answer from campaigns, runs and these tables, which are checked first."""
         tables = (*_SUMMARY, *numbers)
         with self._database.reading() as connection:
-            require_sound(connection, dict.fromkeys(tables).keys() - self._checked)
+            damage.require_sound(connection, dict.fromkeys(tables).keys() - self._checked)
             self._checked.update(tables)
             yield connection
 
@@ -181,7 +179,7 @@ class Store:
         self,
         campaigns: Iterable[Campaign],
         runs: Iterable[Run],
-        power_cuts: Iterable[PowerCut] = (),
+        power_cuts: Iterable[power_cut.PowerCut] = (),
     ) -> None:
         """Stores everything in one transaction; nothing if any part is refused."""
         with self._database.writing() as connection:
@@ -350,12 +348,12 @@ class Store:
             keys = self._campaign_keys(connection, campaign_ids)
             return queries.bandwidth_series(connection, keys, cells)
 
-    def add_power_cut(self, verdict: PowerCut) -> None:
+    def add_power_cut(self, verdict: power_cut.PowerCut) -> None:
         """Stores a verdict, and the facts of its host unless they are stored."""
         with self._database.writing() as connection:
             self._add_power_cut(connection, verdict)
 
-    def _add_power_cut(self, connection: sa.Connection, verdict: PowerCut) -> None:
+    def _add_power_cut(self, connection: sa.Connection, verdict: power_cut.PowerCut) -> None:
         table = schema.power_cut
         if connection.scalar(sa.select(table.c.key).where(table.c.id == verdict.id)) is not None:
             raise DatabaseError(
@@ -365,7 +363,7 @@ class Store:
         row = rows.power_cut_row(verdict, _stored_host(connection, verdict.host))
         connection.execute(sa.insert(table), [row])
 
-    def power_cuts(self, machine_id: str | None = None) -> tuple[PowerCut, ...]:
+    def power_cuts(self, machine_id: str | None = None) -> tuple[power_cut.PowerCut, ...]:
         """The verdicts on one machine, or all, in the order in which they were stored."""
         table = schema.power_cut
         query = sa.select(table).join(schema.host).order_by(table.c.key)

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import CommandError, HostError
+from vdisklab.host import ledger, pagecache, programs
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict
-from vdisklab.host.programs import not_installed
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.image_commands import (
@@ -69,7 +67,7 @@ DiskData = ImageFile | Share
 def random_source(site: Site, size: int) -> Iterator[Path]:
     """A file of `size` random bytes, which no file system can compress, to fill images."""
     file = site.directory / "random.source"
-    with site.tracked(Kind.FILE, file):
+    with site.tracked(ledger.Kind.FILE, file):
         try:
             site.run_marked(
                 "dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={size}",
@@ -80,7 +78,7 @@ def random_source(site: Site, size: int) -> Iterator[Path]:
                 f"{file} cannot be written: {error}",
                 hint="choose a smaller --size or another --dir",
             ) from error
-        site.check(lambda: evict(file))
+        site.check(lambda: pagecache.evict(file))
         yield file
 
 
@@ -89,9 +87,9 @@ def compressible_source(site: Site, random: Path, size: int) -> Iterator[Path]:
     """A file of `size` bytes that compresses to half: the hexadecimal digits of random bytes."""
     file = site.directory / "compressible.source"
     script = 'basenc --base16 --wrap=0 "$1" | head --bytes="$2" > "$3"'
-    with site.tracked(Kind.FILE, file):
+    with site.tracked(ledger.Kind.FILE, file):
         site.run_marked("sh", "-c", script, "sh", random, str(size), file, timeout=_CREATE_TIMEOUT)
-        site.check(lambda: evict(file))
+        site.check(lambda: pagecache.evict(file))
         yield file
 
 
@@ -99,7 +97,7 @@ def compressible_source(site: Site, random: Path, size: int) -> Iterator[Path]:
 def empty_source(site: Site, size: int) -> Iterator[Path]:
     """A sparse file of `size` zeros, for the contents of thin images."""
     file = site.directory / "thin.source"
-    with site.tracked(Kind.FILE, file):
+    with site.tracked(ledger.Kind.FILE, file):
         site.run("truncate", "--size", str(size), file)
         yield file
 
@@ -123,9 +121,9 @@ def image_file(
         on_device, key = isinstance(target, Device), None
         path = target.path if image is None else target.image_path(name, image.format)
         if image is not None and not on_device:
-            files.enter_context(site.tracked(Kind.FILE, path))
+            files.enter_context(site.tracked(ledger.Kind.FILE, path))
             if image.has_data_file:
-                files.enter_context(site.tracked(Kind.FILE, data_path(path)))
+                files.enter_context(site.tracked(ledger.Kind.FILE, data_path(path)))
         if image is not None and image.encrypted:
             key = site.directory / f"{name}.key" if on_device else key_path(path)
             files.enter_context(site.secret(key))
@@ -151,14 +149,14 @@ def overlays(
         chain = [base.path]
         for number in range(1, image.backing + 1):
             file = target.path / f"{name}-{number}.{image.format}"
-            files.enter_context(site.tracked(Kind.FILE, file))
+            files.enter_context(site.tracked(ledger.Kind.FILE, file))
             site.run(*create_command(image, file, base.size, below=chain[0]))
             rewrites = rewrites_of(image, base.size, number)
             site.run_marked(*QEMU_IO, file, timeout=_CREATE_TIMEOUT, stdin=rewrites)
             chain.insert(0, file)
 
         def read_back() -> Mapping[str, str]:
-            evict(*chain)
+            pagecache.evict(*chain)
             return read_properties(site.host, chain[0], image)
 
         properties = site.read_back(read_back)
@@ -174,7 +172,7 @@ def overlays(
 def _whole_device(site: Site, target: Device, size: int, source: Path | None) -> ImageFile:
     if source is not None:
         site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
-        site.check(lambda: evict(target.path))
+        site.check(lambda: pagecache.evict(target.path))
     whole = site.observe(lambda: _device_size(target.path), planned=size)
     if whole < size:
         raise HostError(f"{target.path} has {whole} bytes, but the disk needs {size}")
@@ -236,7 +234,7 @@ def _make(
     held_in = (path,) if data is None else (path, data)
 
     def read_back() -> Mapping[str, str]:
-        evict(*held_in)
+        pagecache.evict(*held_in)
         properties = read_properties(site.host, path, image, key)
         whole = _whole_size(image, properties, size, target)
         _require(properties, "image.virtual_size", whole, path)
@@ -266,14 +264,14 @@ def _copy_plain(
 ) -> ImageFile:
     """A raw image made without qemu-img, for hosts that lack it, such as cloud servers."""
     if isinstance(target, Device) or source is None:
-        raise not_installed("qemu-img")
+        raise programs.not_installed("qemu-img")
     try:
         site.run_marked("cp", source, path, timeout=_CREATE_TIMEOUT)
     except CommandError as error:
         raise HostError(f"{path} cannot be written: {error}") from error
 
     def read_back() -> Mapping[str, str]:
-        evict(path)
+        pagecache.evict(path)
         status = path.stat()
         properties = {
             "image.virtual_size": str(status.st_size),

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.command import Host
-from vdisklab.host.counters import device_below
-from vdisklab.host.ledger import Entry
+from vdisklab.host import command, counters, ledger
 from vdisklab.path.disk_path import Attachment
 from vdisklab.results.model import Check
 from vdisklab.storage.site import Site
@@ -123,7 +121,7 @@ def _group_for(pid: int, run_id: str, root: Path) -> _Group:
 
 def _disk_below(file: Path) -> str:
     """MAJOR:MINOR of the whole disk below a file, or of the device itself."""
-    number = device_below(file)
+    number = counters.device_below(file)
     if number is None:
         raise HostError(
             f"{file} is not on a disk that the kernel can limit",
@@ -141,7 +139,7 @@ def _line(text: str, device: str) -> str:
     return next((rest.strip() for name, _, rest in lines if name == device), "")
 
 
-def remove_cgroup(_host: Host, entry: Entry) -> None:
+def remove_cgroup(_host: command.Host, entry: ledger.Entry) -> None:
     """Moves a control group's processes back to where they came from, and removes it."""
     group = Path(entry.name)
     try:

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import mapper_target
+from vdisklab.host import command, ledger, pagecache
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
@@ -33,7 +31,7 @@ def encrypted_device(
     mapped, key = site.unique(name), secrets.token_hex(32)
     node = MAPPER / mapped
     site.check(lambda: _require_dm_crypt(site.host, node))
-    with site.tracked(Kind.MAPPED, mapped):
+    with site.tracked(ledger.Kind.MAPPED, mapped):
         site.run_marked(*format_command(layer, below.path, site.label), timeout=300, stdin=key)
         site.run_marked(*open_command(layer, below.path, mapped), timeout=120, stdin=key)
         device = site.node(node, _NODE_SECONDS)
@@ -80,9 +78,9 @@ def parse_status(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def _require_dm_crypt(host: Host, node: Path) -> None:
-    require_programs(host, "cryptsetup", "dmsetup")
-    if mapper_target(host, "crypt") is None:
+def _require_dm_crypt(host: command.Host, node: Path) -> None:
+    command.require_programs(host, "cryptsetup", "dmsetup")
+    if pagecache.mapper_target(host, "crypt") is None:
         raise HostError(
             "this kernel has no dm-crypt, which LUKS needs",
             hint="modprobe dm_crypt; or try it in the lab: vdisklab lab run",
@@ -91,7 +89,7 @@ def _require_dm_crypt(host: Host, node: Path) -> None:
         raise HostError(f"the device {node} already exists", hint="try again")
 
 
-def _read_back(host: Host, layer: Layer, mapped: str) -> dict[str, str]:
+def _read_back(host: command.Host, layer: Layer, mapped: str) -> dict[str, str]:
     """The device's properties, from `cryptsetup status`. Raises HostError if they differ from the
     layer's options.
     """

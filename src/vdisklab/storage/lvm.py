@@ -12,9 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host.blockdevice import record_devices, recorded_devices
-from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import Entry
+from vdisklab.host import blockdevice, command, ledger
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.site import Site
@@ -36,7 +34,7 @@ def logical_volume(
     """
     group, members = site.unique(name), below.members
     site.check(lambda: _require_lvm(site.host, group))
-    devices = site.observe(lambda: record_devices(members), planned="")
+    devices = site.observe(lambda: blockdevice.record_devices(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
     with site.tracked(GROUP, group, devices=devices):
         site.run_uninterrupted(*group_command(group, members))
@@ -62,7 +60,7 @@ def _volume(
     site: Site, group: str, members: tuple[Path, ...], capacity: int, *, thin: bool,
     name: str = VOLUME,
 ) -> Iterator[Path]:  # fmt: skip
-    devices = site.observe(lambda: record_devices(members), planned="")
+    devices = site.observe(lambda: blockdevice.record_devices(members), planned="")
     with site.tracked(LOGICAL_VOLUME, f"{group}/{name}", devices=devices):
         create = volume_command(group, members, capacity, thin=thin, name=name)
         site.run_uninterrupted(*create, timeout=300)
@@ -93,8 +91,8 @@ def volume_command(
     return (*common, "--wipesignatures", "n", "--size", f"{size}b", group)
 
 
-def _require_lvm(host: Host, group: str) -> None:
-    require_programs(host, "vgcreate", "dmsetup")
+def _require_lvm(host: command.Host, group: str) -> None:
+    command.require_programs(host, "vgcreate", "dmsetup")
     try:
         host.run("dmsetup", "version")
     except CommandError as error:
@@ -109,7 +107,7 @@ def _require_lvm(host: Host, group: str) -> None:
         raise HostError(f"the volume group {group} already exists", hint="try again")
 
 
-def _read_back(host: Host, layer: Layer, members: tuple[Path, ...]) -> dict[str, str]:
+def _read_back(host: command.Host, layer: Layer, members: tuple[Path, ...]) -> dict[str, str]:
     fields = "lv_name,lv_size,segtype,stripes,chunk_size,zero,discards"
     rows = {row["lv_name"]: row for row in lvm_report(host, "lvs", members, fields)}
     kind, volume = layer.kind.value, rows[VOLUME]
@@ -136,7 +134,7 @@ def lvm_on(devices: tuple[Path, ...]) -> tuple[str, ...]:
     return ("--devices", ",".join(map(str, devices)), "--config", quiet)
 
 
-def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str) -> list[
+def lvm_report(host: command.Host, program: str, devices: tuple[Path, ...], fields: str) -> list[
     dict[str, str]
 ]:  # fmt: skip
     """The report of vgs, lvs or pvs on these devices: one mapping per line."""
@@ -149,9 +147,9 @@ def lvm_report(host: Host, program: str, devices: tuple[Path, ...], fields: str)
     return [{key: str(value) for key, value in row.items()} for row in rows]
 
 
-def remove_volume(host: Host, entry: Entry) -> None:
+def remove_volume(host: command.Host, entry: ledger.Entry) -> None:
     """Removes a logical volume, named GROUP/VOLUME."""
-    devices = recorded_devices(entry.detail["devices"])
+    devices = blockdevice.recorded_devices(entry.detail["devices"])
     if not devices:
         return
     volumes = lvm_report(host, "lvs", devices, "vg_name,lv_name")
@@ -159,9 +157,9 @@ def remove_volume(host: Host, entry: Entry) -> None:
         retried(host, ("lvremove", *lvm_on(devices), "--quiet", "--force", "--yes", entry.name))
 
 
-def remove_group(host: Host, entry: Entry) -> None:
+def remove_group(host: command.Host, entry: ledger.Entry) -> None:
     """Removes a volume group with its volumes, and the labels of its physical volumes."""
-    devices = recorded_devices(entry.detail["devices"])
+    devices = blockdevice.recorded_devices(entry.detail["devices"])
     if not devices:
         return
     groups = {row["vg_name"] for row in lvm_report(host, "vgs", devices, "vg_name")}

@@ -7,11 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import record_devices, recorded_devices
-from vdisklab.host.command import Host, require_programs
+from vdisklab.host import blockdevice, command, ledger, waiting
 from vdisklab.host.facts import read_text
-from vdisklab.host.ledger import Entry
-from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device
@@ -33,7 +30,7 @@ def array(site: Site, below: Device, layer: Layer, name: str, _capacity: int) ->
     count = len(below.members)
     site.check(lambda: _require_level(site.host, level))
     site.check(lambda: _require_free(site.host, label))
-    devices = site.observe(lambda: record_devices(below.members), planned="")
+    devices = site.observe(lambda: blockdevice.record_devices(below.members), planned="")
     with site.tracked(ARRAY, label, devices=devices):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
@@ -59,8 +56,8 @@ def parse_export(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def _require_level(host: Host, level: str) -> None:
-    require_programs(host, "mdadm")
+def _require_level(host: command.Host, level: str) -> None:
+    command.require_programs(host, "mdadm")
     module = _MODULES[level]
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", module, allowed=range(256))
@@ -72,12 +69,12 @@ def _require_level(host: Host, level: str) -> None:
         )
 
 
-def _require_free(host: Host, label: str) -> None:
+def _require_free(host: command.Host, label: str) -> None:
     if label in (name for _, name in arrays(host)):
         raise HostError(f"the array {label} already exists", hint="try again")
 
 
-def _device_of(host: Host, label: str) -> Path:
+def _device_of(host: command.Host, label: str) -> Path:
     """The array's node, such as /dev/md127, from the kernel: the links in /dev/md need udev."""
     devices: list[Path] = []
 
@@ -85,11 +82,11 @@ def _device_of(host: Host, label: str) -> Path:
         devices[:] = [device for device, name in arrays(host) if name == label]
         return bool(devices) and devices[0].is_block_device()
 
-    wait_until(there, timeout=_NODE_SECONDS, what=f"device of the array {label}")
+    waiting.wait_until(there, timeout=_NODE_SECONDS, what=f"device of the array {label}")
     return devices[0]
 
 
-def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, str]:
+def _read_back(host: command.Host, device: Path, level: str, members: int) -> dict[str, str]:
     exported = parse_export(host.run("mdadm", "--detail", "--export", device).stdout)
     if (exported.get("MD_LEVEL"), exported.get("MD_DEVICES")) != (f"raid{level}", str(members)):
         raise HostError(
@@ -107,7 +104,7 @@ def _read_back(host: Host, device: Path, level: str, members: int) -> dict[str, 
     return {key: value for key, value in properties.items() if value is not None}
 
 
-def arrays(host: Host) -> Iterator[tuple[Path, str]]:
+def arrays(host: command.Host) -> Iterator[tuple[Path, str]]:
     """Running md arrays and their names, without mdadm's prefix with the host's name."""
     for place in sorted(Path("/sys/block").glob("md*/md")):
         device = Path("/dev") / place.parent.name
@@ -121,12 +118,12 @@ def array_name(export: str) -> str:
     return facts.get("MD_NAME", "").rpartition(":")[2]
 
 
-def stop_array(host: Host, entry: Entry) -> None:
+def stop_array(host: command.Host, entry: ledger.Entry) -> None:
     """Stops an md array and removes its superblocks from its members."""
     for device, name in arrays(host):
         if name == entry.name:
             retried(host, ("mdadm", "--quiet", "--stop", str(device)))
-    for member in recorded_devices(entry.detail["devices"]):
+    for member in blockdevice.recorded_devices(entry.detail["devices"]):
         text = host.run("mdadm", "--examine", "--export", member, allowed=(0, 1)).stdout
         if array_name(text) == entry.name:
             retried(host, ("mdadm", "--quiet", "--zero-superblock", str(member)))

@@ -12,17 +12,10 @@ from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage import lvm, md, zfs
-from vdisklab.storage.device import DEVICE, loop_device, side_by_side, whole_devices
+from vdisklab.storage import device, io_limits, luks, lvm, md, room, undo, zfs
 from vdisklab.storage.filesystem import filesystem, tmpfs
-from vdisklab.storage.io_limits import CGROUP
-from vdisklab.storage.luks import encrypted_device
-from vdisklab.storage.room import (
-    require_room,
-)
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Target
-from vdisklab.storage.undo import SIMPLE_UNDO, Removable, Undo
 from vdisklab.storage.zram import ZRAM, zram
 
 
@@ -81,7 +74,7 @@ def _bottom(
     disks = backing.disks_for(layers)
     size = size_for(layers, capacity, disks)
     if backing.on_devices(layers):
-        return built.enter_context(whole_devices(site, backing, disks, size))
+        return built.enter_context(device.whole_devices(site, backing, disks, size))
     if not layers:
         return Directory(site.directory)
     if layers[0].kind in IN_MEMORY:
@@ -89,12 +82,12 @@ def _bottom(
         return built.enter_context(IN_MEMORY[layers[0].kind](site, own, size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
-        site.check(lambda: require_room(site.directory, size * disks, what))
+        site.check(lambda: room.require_room(site.directory, size * disks, what))
     slices = [
-        built.enter_context(loop_device(site, slice_name, size, allocate=allocate))
+        built.enter_context(device.loop_device(site, slice_name, size, allocate=allocate))
         for slice_name in ([name] if disks == 1 else [f"{name}.{n}" for n in range(disks)])
     ]
-    return side_by_side(slices)
+    return device.side_by_side(slices)
 
 
 Builder = Callable[[Site, Device, Layer, str, int], AbstractContextManager[Target]]
@@ -125,7 +118,7 @@ class HostLayer:
     """
 
     build: Builder
-    removes: tuple[Removable, ...] = ()
+    removes: tuple[undo.Removable, ...] = ()
     another: AnotherVolume | None = None
 
 
@@ -138,15 +131,15 @@ HOST_LAYERS: Mapping[LayerKind, HostLayer] = {
     LayerKind.LVM: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
     LayerKind.LVMTHIN: HostLayer(lvm.logical_volume, lvm.REMOVES, lvm.another_logical_volume),
     LayerKind.MD: HostLayer(md.array, (md.ARRAY,)),
-    LayerKind.LUKS: HostLayer(encrypted_device),
+    LayerKind.LUKS: HostLayer(luks.encrypted_device),
 }
 
 IN_MEMORY: Mapping[LayerKind, Bottom] = {LayerKind.TMPFS: tmpfs, LayerKind.ZRAM: zram}
 """The layers with nothing below."""
 
-UNDO: Mapping[str, Undo] = {
-    **SIMPLE_UNDO,
+UNDO: Mapping[str, undo.Undo] = {
+    **undo.SIMPLE_UNDO,
     **{thing.kind: thing.undo for layer in HOST_LAYERS.values() for thing in layer.removes},
-    **{thing.kind: thing.undo for thing in (ZRAM, DEVICE, CGROUP)},
+    **{thing.kind: thing.undo for thing in (ZRAM, device.DEVICE, io_limits.CGROUP)},
 }
 """Removes a thing if it is there, by its kind in the ledger."""

@@ -19,10 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.blockdevice import describe_device, medium_of
+from vdisklab.host import blockdevice, ledger, pagecache
 from vdisklab.host.counters import device_below
-from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import try_o_direct
 from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
@@ -68,7 +66,7 @@ class Directory(_Place):
 
         Raises HostError if nothing can be written: a full disk is not a lack of O_DIRECT.
         """
-        if try_o_direct(self.path) is None:
+        if pagecache.try_o_direct(self.path) is None:
             return True
         try:
             with tempfile.TemporaryFile(dir=self.path) as file:
@@ -84,7 +82,7 @@ class Directory(_Place):
 
     def identity(self) -> str | None:
         """The medium below, in the form that runs store; None if unknown."""
-        return medium_of(self.path)
+        return blockdevice.medium_of(self.path)
 
     def of_guest(self, _member: int) -> Directory:
         """The target of one guest in a group: all share the directory."""
@@ -136,7 +134,7 @@ class Device(_Place):
 
     def identity(self) -> str | None:
         """The device, in the form that runs store."""
-        return describe_device(self.path) or str(self.path)
+        return blockdevice.describe_device(self.path) or str(self.path)
 
     def of_guest(self, member: int) -> Device:
         """The target of guest `member` (from 0) in a group: its own volume."""
@@ -188,6 +186,6 @@ def bottoms(
 def shared_directory(site: Site, target: Target, name: str) -> Iterator[Share]:
     """An empty directory on a file system, removed with its contents at the end."""
     directory = target.path / name
-    with site.tracked(Kind.DIRECTORY, directory):
+    with site.tracked(ledger.Kind.DIRECTORY, directory):
         site.run("mkdir", directory)
         yield Share(directory, target.properties)

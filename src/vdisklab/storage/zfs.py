@@ -10,13 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
-from vdisklab.host.blockdevice import record_devices, recorded_devices, signatures
+from vdisklab.host import blockdevice, ledger, syscalls, waiting
 from vdisklab.host.command import Host
 from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.facts import read_text
-from vdisklab.host.ledger import Entry, Kind
-from vdisklab.host.syscalls import opened
-from vdisklab.host.waiting import wait_until
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.filesystem import require_mounted
@@ -41,7 +38,7 @@ def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_P
     if layer.kind is LayerKind.ZVOL:
         site.check(_require_volumes)
     supported = known_properties(site.host, layer)
-    devices = site.observe(lambda: record_devices(below.members), planned="")
+    devices = site.observe(lambda: blockdevice.record_devices(below.members), planned="")
     with site.tracked(POOL, pool, devices=devices):
         create = pool_command(layer, pool, below.members, supported)
         site.run_uninterrupted(*create, timeout=120)
@@ -58,11 +55,11 @@ def dataset(
 ) -> Iterator[Directory]:
     """A dataset in a new pool, mounted in the site's directory."""
     mountpoint = site.directory / name
-    with site.tracked(Kind.DIRECTORY, mountpoint):
+    with site.tracked(ledger.Kind.DIRECTORY, mountpoint):
         site.run("mkdir", mountpoint)
         with (
             _new_pool(site, below, layer, name) as (pool, supported),
-            site.tracked(Kind.MOUNT, mountpoint),
+            site.tracked(ledger.Kind.MOUNT, mountpoint),
         ):
             create = dataset_command(layer, pool, mountpoint, supported)
             site.run_uninterrupted(*create, timeout=120)
@@ -273,9 +270,9 @@ def directness(site: Site, directory: Path, members: Sequence[Path]) -> str:
         return "refused"
     numbers = [number for member in members if (number := device_below(member)) is not None]
     file = directory / "o_direct.trial"
-    with site.tracked(Kind.FILE, file):
+    with site.tracked(ledger.Kind.FILE, file):
         flags = os.O_RDWR | os.O_CREAT | os.O_DIRECT
-        with opened(file, flags) as descriptor, mmap.mmap(-1, _TRIAL) as block:
+        with syscalls.opened(file, flags) as descriptor, mmap.mmap(-1, _TRIAL) as block:
             block[:] = os.urandom(_TRIAL)
             os.pwritev(descriptor, [block], 0)
             os.fsync(descriptor)
@@ -342,16 +339,16 @@ def _limit_arc(limit: int) -> None:
             f"{PARAMETER} cannot be written: {error.strerror}",
             hint="leave out --arc, or load the kernel's zfs module: only it has this parameter",
         ) from error
-    wait_until(
+    waiting.wait_until(
         lambda: arc_facts()["arc_limit"] == str(limit),
         timeout=_SETTLE_SECONDS,
         what=f"limit of {format_bytes(limit)} on ZFS's cache (the kernel's log says why)",
     )
 
 
-def destroy_pool(host: Host, entry: Entry) -> None:
+def destroy_pool(host: Host, entry: ledger.Entry) -> None:
     """Destroys a pool with its contents, and removes ZFS's labels from its members."""
-    members = recorded_devices(entry.detail["devices"])
+    members = blockdevice.recorded_devices(entry.detail["devices"])
     if entry.name in pools(host) and _stands_on(host, entry.name, members):
         retried(host, ("zpool", "destroy", "-f", entry.name))
     for member in members:
@@ -381,7 +378,7 @@ def _remove_labels(host: Host, member: Path, pool: str) -> None:
     """
     nodes = _with_partitions(member)
     for node in nodes:
-        labels = signatures(host, node)
+        labels = blockdevice.signatures(host, node)
         if any(label.kind == "zfs_member" and label.label == pool for label in labels):
             retried(host, ("wipefs", "--all", "--quiet", *map(str, nodes)))
             return
@@ -394,7 +391,7 @@ def _with_partitions(member: Path) -> list[Path]:
     return [*(Path("/dev") / part.parent.name for part in parts), member]
 
 
-def restore_arc(_host: Host, entry: Entry) -> None:
+def restore_arc(_host: Host, entry: ledger.Entry) -> None:
     """Writes back ZFS's limits; `detail` has the parameter's text and the limit in effect.
 
     A parameter of 0 means the default, and writing 0 changes nothing by itself, so the limit

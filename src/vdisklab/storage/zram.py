@@ -11,15 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
-from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory
-from vdisklab.host.ledger import Entry
-from vdisklab.host.waiting import patience
+from vdisklab.host import command, facts, ledger, waiting
 from vdisklab.path.disk_path import Layer
-from vdisklab.storage.room import require_memory
+from vdisklab.storage import room, targets, undo
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device
-from vdisklab.storage.undo import Removable
 
 ZRAM_CONTROL = Path("/sys/class/zram-control")
 ZRAM_BLOCK = Path("/sys/block")
@@ -28,7 +23,7 @@ _PAGE = 4096
 
 
 @contextmanager
-def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[Device]:
+def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[targets.Device]:
     """A zram device of at least `size` bytes. Raises HostError if this kernel has none.
 
     See Documentation/admin-guide/blockdev/zram.rst.
@@ -42,7 +37,7 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[Device]:
             "this kernel has no zram devices, or its module is not loaded",
             hint="modprobe zram num_devices=0",
         )
-    site.check(lambda: require_memory(size, available_memory(), "this stack"))
+    site.check(lambda: room.require_memory(size, facts.available_memory(), "this stack"))
     exact = (-(-size // _PAGE) + secrets.randbelow(4096)) * _PAGE
     earlier = site.observe(lambda: " ".join(sorted(zram_devices())), planned="")
     with site.tracked(ZRAM, str(exact), earlier=earlier):
@@ -53,7 +48,7 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[Device]:
             _choose(site, name, str(algorithm))
         _set(site, name, "disksize", str(exact))
         properties = site.read_back(lambda: _read_back(name, exact))
-        yield Device(Path("/dev") / name, properties)
+        yield targets.Device(Path("/dev") / name, properties)
 
 
 def _choose(site: Site, device: str, algorithm: str) -> None:
@@ -89,7 +84,7 @@ def zram_devices() -> Iterator[str]:
     return (path.name for path in ZRAM_BLOCK.glob("zram*"))
 
 
-def remove_zram(_host: Host, entry: Entry) -> None:
+def remove_zram(_host: command.Host, entry: ledger.Entry) -> None:
     """Removes the device of that size, and any newer device that has no size yet."""
     earlier = entry.detail.get("earlier", "").split()
     for device in sorted(zram_devices()):
@@ -112,7 +107,7 @@ def remove_zram(_host: Host, entry: Entry) -> None:
 
 def _write_when_free(attribute: Path, value: str) -> None:
     """Writes to sysfs. Raises OSError if the device stays busy for a while."""
-    deadline = time.monotonic() + _LOOKING_SECONDS * patience()
+    deadline = time.monotonic() + _LOOKING_SECONDS * waiting.patience()
     while True:
         try:
             attribute.write_text(value)
@@ -124,4 +119,4 @@ def _write_when_free(attribute: Path, value: str) -> None:
             return
 
 
-ZRAM = Removable("zram device", remove_zram)
+ZRAM = undo.Removable("zram device", remove_zram)

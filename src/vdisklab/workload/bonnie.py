@@ -17,19 +17,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import KIB, MIB, format_bytes, parse_size
-from vdisklab.workload.program import (
-    NamedResult,
-    Output,
-    ProgramResult,
-    Report,
-    Script,
-    Settings,
-    Subject,
-    Timing,
-    Workload,
-    read_settings,
-    require_room,
-)
+from vdisklab.workload import program
 
 _TIMEOUT = 6 * 3600.0
 
@@ -77,7 +65,7 @@ _OLD_SIZE = re.compile(r"(?:[0-9]{1,9}[kKMGT](?::[0-9]{1,9}[kKMGT]?)?)?")
 _OLD_FIELD = re.compile(r"[0-9.]{0,20}|\+{1,9}|[0-9]{1,9}(?:[:/][0-9]{1,9}){1,3}")
 
 
-class BonnieSettings(Settings):
+class BonnieSettings(program.Settings):
     """Settings of a bonnie++ measurement.
 
     `size` is the size of its large file; the default is twice the memory, so that the guest's page
@@ -100,19 +88,21 @@ class Line:
     samples: tuple[Sample, ...]
 
 
-class Bonnie(Workload):
+class Bonnie(program.Workload):
     """bonnie++ by Russell Coker."""
 
     needs_directory = True
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """-q leaves only the CSV on standard output; -r is the memory to assume."""
-        settings = read_settings(plan, BonnieSettings)
+        settings = program.read_settings(plan, BonnieSettings)
         size = file_size(plan, settings, subject.memory)
         less = ", or a smaller --guest-memory" if settings.size is None else ", or a smaller file"
-        require_room(plan, size, subject.size * 9 // 10, or_less=less)
+        program.require_room(plan, size, subject.size * 9 // 10, or_less=less)
         if plan.filesystem == "btrfs":
-            require_room(plan, size + _BTRFS_METADATA, subject.size, or_less=less)
+            program.require_room(plan, size + _BTRFS_METADATA, subject.size, or_less=less)
         memory = size // 2 if subject.memory is None else min(subject.memory, size // 2)
         files = max(1, round(settings.files * timing.scale)) if settings.files else 0
         options = (
@@ -121,15 +111,15 @@ class Bonnie(Workload):
         )  # fmt: skip
         user = ("-u", "root") if subject.as_root else ()
         flags = (*(("-b",) if settings.fsync else ()), *(("-f",) if settings.fast else ()))
-        return Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
+        return program.Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """The numbers of its one line, except for tests that were too short for bonnie++."""
         del plan
         lines = parse_csv(output.stdout)
         if len(lines) != 1:
             raise WorkloadError(f"bonnie++ printed {len(lines)} lines of results instead of one")
-        return ProgramResult(lines[0].samples, None, None)
+        return program.ProgramResult(lines[0].samples, None, None)
 
 
 def file_size(plan: MeasurementPlan, settings: BonnieSettings, memory: int | None) -> int:
@@ -275,7 +265,7 @@ _LONGEST_ROW = 200
 _WRONG_SMALL_RATES = re.compile(r"1\.98.*|[2-9].*")
 
 
-def parse_bonnie_text(text: str) -> tuple[Report, ...]:
+def parse_bonnie_text(text: str) -> tuple[program.Report, ...]:
     """One report for each line of the first table, with its line of the second one.
 
     Raises WorkloadError naming the line.
@@ -350,7 +340,7 @@ def _read_line(tables: _Tables, part: _Lines, line: str, number: int) -> None:
             tables.small.append(row if tables.trusted else [])
 
 
-def _reports(tables: _Tables) -> Iterator[Report]:
+def _reports(tables: _Tables) -> Iterator[program.Report]:
     rows = tables.rows or [(tables.name, []) for _ in tables.small]
     for place, (name, samples) in enumerate(rows):
         every = tuple(samples + (tables.small[place] if tables.small else []))
@@ -361,8 +351,8 @@ def _reports(tables: _Tables) -> Iterator[Report]:
                 else f"bonnie++ {tables.version} shows the number of files in place of their rate",
                 hint=None if tables.trusted else "import the line of CSV that it prints below",
             )
-        measured = (NamedResult("bonnie", ProgramResult(every, None, None)),)
-        yield Report("bonnie++", tables.version, name or None, measured)
+        measured = (program.NamedResult("bonnie", program.ProgramResult(every, None, None)),)
+        yield program.Report("bonnie++", tables.version, name or None, measured)
 
 
 def _file_row(line: str, unit: int, number: int) -> tuple[str, list[Sample]]:

@@ -15,19 +15,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import parse_size
-from vdisklab.workload.bandwidth_series import Moved, series_of, worst_second
-from vdisklab.workload.program import (
-    Output,
-    ProgramResult,
-    Script,
-    Settings,
-    SideCommand,
-    Subject,
-    Timing,
-    Workload,
-    read_settings,
-    require_room,
-)
+from vdisklab.workload import bandwidth_series, program
 
 _TIMEOUT = 4 * 3600.0
 
@@ -53,7 +41,7 @@ _POWERS = {unit: power for power, unit in enumerate(["", "k", "M", "G", "T", "P"
 _RECORDS = re.compile(r"^([0-9]{1,19})\+([0-9]{1,19}) records out$", re.MULTILINE)
 
 
-class DdSettings(Settings):
+class DdSettings(program.Settings):
     """Settings of a dd measurement: dd's own operands, and the direction."""
 
     direction: Literal["write", "read"] = "write"
@@ -71,33 +59,39 @@ class Copied:
     records: int | None
 
 
-class Dd(Workload):
+class Dd(program.Workload):
     """The copying program of GNU coreutils."""
 
     needs_directory = True
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """Writes a new file of zeroes, or reads a file that was written before."""
-        settings = read_settings(plan, DdSettings)
+        settings = program.read_settings(plan, DdSettings)
         count = max(1, round(settings.count * timing.scale))
         size = parse_size(settings.bs) * count
-        require_room(plan, size, subject.size * 9 // 10)
+        program.require_room(plan, size, subject.size * 9 // 10)
         file = f"{subject.path}/{plan.name}.dd"
         writing = ("dd", "if=/dev/zero", f"of={file}", f"bs={settings.bs}", f"count={count}")
         reading = ("dd", f"if={file}", "of=/dev/null", f"bs={settings.bs}", f"count={count}")
-        remove = SideCommand(("rm", "-f", file), 300)
+        remove = program.SideCommand(("rm", "-f", file), 300)
         if settings.direction == "read":
             blocks = -(-size // (1 << 20))
             fill = ("dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={blocks}", "conv=fsync")
             flags = ("iflag=direct",) if settings.direct else ()
             command = (*reading, *flags, "status=progress")
-            return Script(command, 0.0, _TIMEOUT, None, (SideCommand(fill, _TIMEOUT),), (remove,))
+            return program.Script(
+                command, 0.0, _TIMEOUT, None, (program.SideCommand(fill, _TIMEOUT),), (remove,)
+            )
         flags = ("oflag=direct",) if settings.direct else ()
-        return Script((*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,))
+        return program.Script(
+            (*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,)
+        )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """Bandwidth, operations per second, and bandwidth over time from dd's progress."""
-        settings = read_settings(plan, DdSettings)
+        settings = program.read_settings(plan, DdSettings)
         direction = Direction(settings.direction)
         copied = parse_line(output.stderr)
         series, log_samples = _bandwidth_over_time(direction, output.stderr, copied)
@@ -109,7 +103,7 @@ class Dd(Workload):
             0 if writing else records,
             records if writing else 0,
         )
-        return ProgramResult(
+        return program.ProgramResult(
             (*samples_of(direction, copied), *log_samples),
             counted if copied.records is not None else None,
             copied.seconds,
@@ -208,13 +202,13 @@ def _bandwidth_over_time(
     seconds = {at: size for size, at in shown[:-1] if at.is_integer()}
     ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
     moved = [
-        Moved(begin, end, size - before)
+        bandwidth_series.Moved(begin, end, size - before)
         for (before, begin), (size, end) in itertools.pairwise(ticks)
         if end > begin
     ]
-    series = series_of(direction, moved, copied.seconds)
+    series = bandwidth_series.series_of(direction, moved, copied.seconds)
     if series is None or len(moved) < 2:
         return (), ()
     stalls = [math.floor(piece.end - piece.begin - 1) for piece in moved]
     stall = Sample("longest_stall", direction, float(max(0, *stalls)))
-    return (series,), (worst_second(series), stall)
+    return (series,), (bandwidth_series.worst_second(series), stall)

@@ -13,28 +13,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.bandwidth_series import BandwidthLog, LoggedRun, lines_of_log, read_log
-from vdisklab.workload.fio_report import outcome_of, read_report, slowest_request
-from vdisklab.workload.fiojob import groups, job_options, job_seconds, makers, reach
-from vdisklab.workload.open_load import (
-    MOST_RATE,
-    GroupStart,
-    GuestRequests,
-    read_requests,
-    thread_rates,
-)
-from vdisklab.workload.program import (
-    Output,
-    ProgramResult,
-    Script,
-    Settings,
-    Subject,
-    Timing,
-    Workload,
-    read_settings,
-    require_memory,
-    require_room,
-)
+from vdisklab.workload import bandwidth_series, fio_report, fiojob, open_load, program
 
 _OPEN_DIRECTIONS = ("randread", "randwrite")
 _EACH_REQUEST = (
@@ -54,7 +33,7 @@ _OUTPUT = (
 )  # fmt: skip
 
 
-class FioSettings(Settings):
+class FioSettings(program.Settings):
     """Settings of a fio measurement in a profile, with fio's own names.
 
     `size` is the number of bytes that each job works on; the default is the whole subject. A job
@@ -75,14 +54,14 @@ class FioSettings(Settings):
     size: str | None = None
     time_based: bool = True
     every_block_once: bool = False
-    rate_iops: Annotated[int, Field(ge=1, le=MOST_RATE)] | None = None
+    rate_iops: Annotated[int, Field(ge=1, le=open_load.MOST_RATE)] | None = None
     job: str | None = None
     sections: tuple[str, ...] = ()
 
 
 def read_fio_settings(plan: MeasurementPlan) -> FioSettings:
     """The measurement's settings, typed. Raises PlanError naming the first wrong one."""
-    settings = read_settings(plan, FioSettings)
+    settings = program.read_settings(plan, FioSettings)
     if settings.job is not None:
         if not set(plan.settings) <= {"job", "sections"}:
             raise PlanError(
@@ -117,10 +96,12 @@ def _check_open(settings: FioSettings, name: str) -> None:
             )
 
 
-class Fio(Workload):
+class Fio(program.Workload):
     """The flexible I/O tester."""
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """A job over the whole subject with direct I/O: no cache but the host's page cache, if the
         cache mode uses it, stands between fio and the disk."""
         settings = read_fio_settings(plan)
@@ -132,7 +113,7 @@ class Fio(Workload):
                 "guests",
                 hint="add --guests 1 to a guest's path such as raw/none, or leave out rate_iops",
             )
-        require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
+        program.require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
         options = [
             f"--name={plan.name}",
             *_place(plan, settings, subject, timing),
@@ -159,11 +140,15 @@ class Fio(Workload):
         timed = timing.runtime + timing.ramp
         expected = timed if settings.time_based else 0.0
         command = ("fio", *options, *log_options)
-        return Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
+        return program.Script(command, expected, timed + _SLACK_SECONDS, collect=logs)
 
     def group_script(
-        self, plan: MeasurementPlan, subject: Subject, timing: Timing, start: GroupStart
-    ) -> Script:
+        self,
+        plan: MeasurementPlan,
+        subject: program.Subject,
+        timing: program.Timing,
+        start: open_load.GroupStart,
+    ) -> program.Script:
         """The script of one of several guests: it starts after a delay, and logs each request.
 
         Raises PlanError for measurements whose requests cannot be logged or timed.
@@ -175,7 +160,7 @@ class Fio(Workload):
                 "at once",
                 hint="choose a profile of timed fio measurements, or leave out --guests",
             )
-        require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
+        program.require_memory(plan, _SYSTEM_MEMORY + _buffers(settings), subject.memory)
         prefix = f"{subject.scratch}/{plan.name}{subject.mark}"
         options = [
             "--name=global",
@@ -198,7 +183,7 @@ class Fio(Workload):
         if settings.fsync is not None:
             options.append(f"--fsync={settings.fsync}")
         if settings.rate_iops is not None:
-            rates = thread_rates(settings.rate_iops)
+            rates = open_load.thread_rates(settings.rate_iops)
             options += [f"--randseed={start.seed}", "--rate_process=poisson", "--ioengine=psync"]
             for rate in sorted(set(rates), reverse=True):
                 jobs = (
@@ -214,35 +199,41 @@ class Fio(Workload):
             options += [f"--name={plan.name}", f"--numjobs={settings.numjobs}"]
             logs = tuple(f"{prefix}_lat.{number}.log" for number in range(1, settings.numjobs + 1))
         expected = start.delay + timing.ramp + timing.runtime
-        return Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
+        return program.Script(("fio", *options), expected, expected + _SLACK_SECONDS, collect=logs)
 
     def require_success(self, report: str) -> None:
         """Raises WorkloadError if the report says that a job failed."""
-        outcome_of(read_report(report).jobs)
+        fio_report.outcome_of(fio_report.read_report(report).jobs)
 
     def group_requests(
-        self, plan: MeasurementPlan, logs: Sequence[str], timing: Timing, start: GroupStart
-    ) -> GuestRequests:
+        self,
+        plan: MeasurementPlan,
+        logs: Sequence[str],
+        timing: program.Timing,
+        start: open_load.GroupStart,
+    ) -> open_load.GuestRequests:
         """The requests of one guest of a group, from the files that its script collects."""
         rate = read_fio_settings(plan).rate_iops
-        return read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
+        return open_load.read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """Samples of each direction in which operations were done, and bandwidth over time.
 
         Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from
         submission to completion (`lat`).
         """
-        jobs = read_report(output.stdout).jobs
-        outcome = outcome_of(jobs)
+        jobs = fio_report.read_report(output.stdout).jobs
+        outcome = fio_report.outcome_of(jobs)
         counted, seconds = outcome.counted, outcome.measured_seconds
         if counted is None or seconds is None:
             raise WorkloadError("fio's report does not tell reads from writes")
-        bandwidth_log = BandwidthLog((), ())
-        for text in output.files.values() or lines_of_log(output.stderr):
+        bandwidth_log = bandwidth_series.BandwidthLog((), ())
+        for text in output.files.values() or bandwidth_series.lines_of_log(output.stderr):
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
-            run = LoggedRun(_window(output.stdout, plan), seconds, totals, slowest_request(jobs))
-            bandwidth_log = read_log(text, run)
+            run = bandwidth_series.LoggedRun(
+                _window(output.stdout, plan), seconds, totals, fio_report.slowest_request(jobs)
+            )
+            bandwidth_log = bandwidth_series.read_log(text, run)
         return replace(
             outcome, samples=(*outcome.samples, *bandwidth_log.samples), series=bandwidth_log.series
         )
@@ -264,7 +255,7 @@ def _buffers(settings: FioSettings) -> int:
 
 
 def _place(
-    plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
+    plan: MeasurementPlan, settings: FioSettings, subject: program.Subject, timing: program.Timing
 ) -> tuple[str, ...]:
     """The options for the jobs' target: a device, a file, or files in a directory."""
     jobs = settings.numjobs
@@ -275,14 +266,14 @@ def _place(
     else:
         size = max(1 << 20, int(parse_size(settings.size) * timing.scale) >> 12 << 12)
         room = subject.size * 9 // 10 if subject.is_directory else subject.size
-        require_room(plan, size * jobs, room)
+        program.require_room(plan, size * jobs, room)
     if subject.is_directory:
         return (f"--directory={subject.path}", f"--size={size}")
     apart = (f"--offset_increment={size}",) if settings.size is not None and jobs > 1 else ()
     return (f"--filename={subject.path}", f"--size={size}", *apart)
 
 
-def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
+def _pace(settings: FioSettings, timing: program.Timing) -> tuple[str, ...]:
     """Options that decide when a job ends: after a time, or when its size is done."""
     norandommap = () if settings.every_block_once else ("--norandommap=1",)
     if not settings.time_based:
@@ -291,7 +282,7 @@ def _pace(settings: FioSettings, timing: Timing) -> tuple[str, ...]:
 
 
 def _log(
-    plan: MeasurementPlan, subject: Subject, timing: Timing
+    plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The bandwidth log to read back, if any, and the options for it.
 
@@ -314,7 +305,7 @@ def _window(report: str, plan: MeasurementPlan) -> float:
 
 
 def _check_job(settings: FioSettings, name: str) -> None:
-    file_groups = groups(settings.job or "", f"the job file of {name!r}")
+    file_groups = fiojob.groups(settings.job or "", f"the job file of {name!r}")
     if not settings.sections and len(file_groups) > 1:
         raise PlanError(
             f"the job file of {name!r} has groups of jobs that run one after another",
@@ -323,11 +314,11 @@ def _check_job(settings: FioSettings, name: str) -> None:
 
 
 def _job_script(
-    plan: MeasurementPlan, settings: FioSettings, subject: Subject, timing: Timing
-) -> Script:
+    plan: MeasurementPlan, settings: FioSettings, subject: program.Subject, timing: program.Timing
+) -> program.Script:
     """Runs the user's own job file, unchanged, from standard input; its own runtime applies."""
     job = settings.job or ""
-    from_file = job_options(job)
+    from_file = fiojob.job_options(job)
     if "filename" in from_file and not subject.is_directory:
         raise PlanError(
             f"the job file of {plan.name!r} names the file {from_file['filename']}, which is not "
@@ -335,7 +326,7 @@ def _job_script(
             hint='leave filename out, or set filesystem = "ext4" in a TOML profile',
         )
     place = f"--directory={subject.path}" if subject.is_directory else f"--filename={subject.path}"
-    makes = max(1, makers(job, settings.sections))
+    makes = max(1, fiojob.makers(job, settings.sections))
     usual = subject.size // 2 // makes if subject.is_directory else subject.size
     _require_reach(plan, settings, subject, usual)
     # Options before a job file are defaults for its sections (tried with fio 3.33). A job that
@@ -344,17 +335,17 @@ def _job_script(
     sections = tuple(f"--section={name}" for name in settings.sections)
     logs, log_options = _log(plan, subject, timing)
     options = (place, *size, "--group_reporting=1", *_OUTPUT, *log_options, *sections)
-    limit = job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
-    return Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=logs)
+    limit = fiojob.job_seconds(job) + timing.runtime + _JOB_SLACK_SECONDS
+    return program.Script(("fio", *options, "-"), 0.0, limit, stdin=job, collect=logs)
 
 
 def _require_reach(
-    plan: MeasurementPlan, settings: FioSettings, subject: Subject, usual: int
+    plan: MeasurementPlan, settings: FioSettings, subject: program.Subject, usual: int
 ) -> None:
     """Raises PlanError for jobs beyond the end of the subject, which fio would enlarge."""
     room = subject.size * 9 // 10 if subject.is_directory else subject.size
     job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
-    end = reach(job, wanted, subject.size, usual, in_directory=inside)
+    end = fiojob.reach(job, wanted, subject.size, usual, in_directory=inside)
     if end > room:
         raise PlanError(
             f"the job file of {plan.name!r} needs {-(-end // MIB)} MiB, and the disk has "

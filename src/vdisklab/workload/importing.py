@@ -14,12 +14,9 @@ from typing import NoReturn
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
-from vdisklab.workload.bonnie import HEADING, is_csv_line, parse_bonnie_text, parse_csv
-from vdisklab.workload.dd import ENDS, parse_line, samples_of
+from vdisklab.workload import bonnie, dd, fio_report, sysbench
 from vdisklab.workload.diskspd import parse_crystaldiskmark, parse_diskspd
-from vdisklab.workload.fio_report import FioJob, outcome_of, read_report
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
-from vdisklab.workload.sysbench import parse_text
 
 # A hostile file may have names of a megabyte.
 _LONGEST_NAME = 200
@@ -133,7 +130,7 @@ def _fio(text: str) -> tuple[Report, ...]:
             f"the report is from {before[1]}; only fio 3 and newer are supported",
             hint="fio 2 reports other units: measure again with a newer fio",
         )
-    report = read_report(text)
+    report = fio_report.read_report(text)
     _require_alone(
         "fio", [form.name for form in _FORMATS if form.is_lines and form.is_it(report.around)]
     )
@@ -146,12 +143,12 @@ def _fio(text: str) -> tuple[Report, ...]:
     )
 
 
-def _fio_job(job: FioJob, jobs: Sequence[FioJob]) -> NamedResult:
+def _fio_job(job: fio_report.FioJob, jobs: Sequence[fio_report.FioJob]) -> NamedResult:
     if sum(other.jobname == job.jobname for other in jobs) > 1:
         raise WorkloadError(
             "fio's report has several jobs of the same name", hint="run fio with --group_reporting"
         )
-    return NamedResult(job.jobname, outcome_of([job]))
+    return NamedResult(job.jobname, fio_report.outcome_of([job]))
 
 
 def _sysbench(text: str) -> tuple[Report, ...]:
@@ -187,13 +184,13 @@ def _sysbench_run(text: str) -> NamedResult:
             "r/w": "rw"}.get(mode[2])  # fmt: skip
     if what is None:
         raise WorkloadError(f"unknown sysbench test {mode[0][6:66]!r}")
-    return NamedResult(f"sysbench-{kind}{what}", parse_text(text))
+    return NamedResult(f"sysbench-{kind}{what}", sysbench.parse_text(text))
 
 
 def _bonnie(text: str) -> tuple[Report, ...]:
     """The CSV if there is one: the text above it is rounded."""
-    if any(map(is_csv_line, text.splitlines())):
-        lines = parse_csv(text)
+    if any(map(bonnie.is_csv_line, text.splitlines())):
+        lines = bonnie.parse_csv(text)
         if not all(line.samples for line in lines):
             raise WorkloadError("every test of bonnie++ was too short to be measured")
         return tuple(
@@ -201,14 +198,14 @@ def _bonnie(text: str) -> tuple[Report, ...]:
                    (NamedResult("bonnie", ProgramResult(line.samples, None, None)),))
             for line in lines
         )  # fmt: skip
-    return parse_bonnie_text(text)
+    return bonnie.parse_bonnie_text(text)
 
 
 def _dd(text: str) -> tuple[Report, ...]:
     """dd does not print the direction, so it stays unknown."""
     _require_one(text.count(" records out"), "results of dd")
-    copied = parse_line(text)
-    outcome = ProgramResult(tuple(samples_of(Direction.NONE, copied)), None, copied.seconds)
+    copied = dd.parse_line(text)
+    outcome = ProgramResult(tuple(dd.samples_of(Direction.NONE, copied)), None, copied.seconds)
     return (Report("dd", None, None, (NamedResult("dd", outcome),)),)
 
 
@@ -232,12 +229,12 @@ _FORMATS = (
     _Format(
         "bonnie++ CSV and text",
         lambda text: any(
-            HEADING.fullmatch(line) or is_csv_line(line) for line in text.splitlines()
+            bonnie.HEADING.fullmatch(line) or bonnie.is_csv_line(line) for line in text.splitlines()
         ),
         _bonnie,
         is_lines=True,
     ),
-    _Format("dd", lambda text: any(end in text for end in ENDS), _dd, is_lines=True),
+    _Format("dd", lambda text: any(end in text for end in dd.ENDS), _dd, is_lines=True),
 )
 
 

@@ -9,25 +9,19 @@ from importlib import resources
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, MeasurementPlan
 from vdisklab.results.model import Direction
-from vdisklab.workload.bonnie import Bonnie
-from vdisklab.workload.dd import Dd
-from vdisklab.workload.diskspd import Diskspd
-from vdisklab.workload.fio import Fio
-from vdisklab.workload.program import Workload
-from vdisklab.workload.sqlite import Sqlite
-from vdisklab.workload.sysbench import Sysbench
+from vdisklab.workload import bonnie, dd, diskspd, fio, program, sqlite, sysbench
 from vdisklab.workload.systems import PROGRAM as INSTALL
 from vdisklab.workload.systems import Boot, Install
 
 BONNIE = "bonnie++"
 SYSBENCH = "sysbench"
 
-WORKLOADS: Mapping[str, Workload] = {
-    "fio": Fio(),
-    "dd": Dd(),
-    SYSBENCH: Sysbench(),
-    BONNIE: Bonnie(),
-    "sqlite": Sqlite(),
+WORKLOADS: Mapping[str, program.Workload] = {
+    "fio": fio.Fio(),
+    "dd": dd.Dd(),
+    SYSBENCH: sysbench.Sysbench(),
+    BONNIE: bonnie.Bonnie(),
+    "sqlite": sqlite.Sqlite(),
     INSTALL: Install(),
     BOOT: Boot(),
 }
@@ -37,7 +31,7 @@ MICRO_GUEST_ONLY = frozenset({BOOT, INSTALL})
 """Programs that need the system of the micro guest, or programs in it."""
 
 
-def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> Workload:
+def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> program.Workload:
     """The program of a measurement; DISKSPD for fio in a Windows guest.
 
     Raises PlanError for an unknown program, and for one that does not run on Windows.
@@ -55,7 +49,7 @@ def workload_for(plan: MeasurementPlan, *, in_windows: bool = False) -> Workload
             hint="choose a profile of fio measurements, such as quick or crystaldiskmark, or leave "
             "out --diskspd for a Linux guest",
         )
-    return Diskspd()
+    return diskspd.Diskspd()
 
 
 def builtin_profiles() -> tuple[str, ...]:

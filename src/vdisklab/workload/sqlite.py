@@ -13,18 +13,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
-from vdisklab.workload.program import (
-    Output,
-    ProgramResult,
-    Script,
-    Settings,
-    SideCommand,
-    Subject,
-    Timing,
-    Workload,
-    read_settings,
-    require_room,
-)
+from vdisklab.workload import program
 
 _TIMEOUT = 2 * 3600.0
 _NOW = "printf('%.3f', (julianday('now') - 2440587.5) * 86400)"
@@ -33,7 +22,7 @@ _MOMENT = re.compile(r"^(begin|end)\|([0-9]{1,12}\.[0-9]{3})\|([0-9]{1,12})$", r
 _TIMER = re.compile(r"^Run Time: real ([0-9]{1,9}\.[0-9]{1,9}) ", re.MULTILINE)
 
 
-class SqliteSettings(Settings):
+class SqliteSettings(program.Settings):
     """Settings of a SQLite measurement: its journal mode and its transactions, of one row each."""
 
     journal: Literal["wal", "delete", "truncate", "persist"]
@@ -41,40 +30,42 @@ class SqliteSettings(Settings):
     row_bytes: Annotated[int, Field(ge=1, le=65_536)] = 100
 
 
-class Sqlite(Workload):
+class Sqlite(program.Workload):
     """The sqlite3 shell."""
 
     needs_directory = True
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """One INSERT per transaction with synchronous=FULL: SQLite syncs at each commit."""
-        settings = read_settings(plan, SqliteSettings)
+        settings = program.read_settings(plan, SqliteSettings)
         count = max(1, round(settings.transactions * timing.scale))
-        require_room(plan, 4 * count * (settings.row_bytes + 4096) + 16 * MIB, subject.size)
+        program.require_room(plan, 4 * count * (settings.row_bytes + 4096) + 16 * MIB, subject.size)
         file = f"{subject.path}/{plan.name}.db"
         make = (
             f"PRAGMA journal_mode={settings.journal};\n"
             "CREATE TABLE entry (key INTEGER PRIMARY KEY, value BLOB);\n"
         )
         command = ("sqlite3", "-batch", file)
-        remove = SideCommand(
+        remove = program.SideCommand(
             ("rm", "-f", file, f"{file}-wal", f"{file}-shm", f"{file}-journal"), 60
         )
-        return Script(
+        return program.Script(
             command,
             0.0,
             _TIMEOUT,
             stdin=_statements(settings, count),
-            prepare=(SideCommand(command, 60, make),),
+            prepare=(program.SideCommand(command, 60, make),),
             conclude=(remove,),
         )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """Transactions per second, and the latencies that sqlite3's timer shows.
 
         The timer has a resolution of 1 ms: a percentile below it has no sample.
         """
-        settings = read_settings(plan, SqliteSettings)
+        settings = program.read_settings(plan, SqliteSettings)
         _confirm(settings, output)
         moments = {
             name: (float(at), int(rows)) for name, at, rows in _MOMENT.findall(output.stdout)
@@ -95,7 +86,7 @@ class Sqlite(Workload):
             Sample("latency_mean", Direction.WRITE, seconds / rows),
             *_percentiles(durations),
         ]
-        return ProgramResult(tuple(samples), None, seconds)
+        return program.ProgramResult(tuple(samples), None, seconds)
 
 
 def _statements(settings: SqliteSettings, count: int) -> str:
@@ -113,7 +104,7 @@ def _statements(settings: SqliteSettings, count: int) -> str:
     )
 
 
-def _confirm(settings: SqliteSettings, output: Output) -> None:
+def _confirm(settings: SqliteSettings, output: program.Output) -> None:
     lines = output.stdout.splitlines()
     if not lines or lines[0] != settings.journal or "synchronous|2" not in lines:
         raise WorkloadError(

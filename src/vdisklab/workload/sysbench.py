@@ -14,20 +14,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload.bandwidth_series import worst_second
-from vdisklab.workload.program import (
-    Output,
-    ProgramResult,
-    Script,
-    Settings,
-    SideCommand,
-    Subject,
-    Timing,
-    Workload,
-    in_directory,
-    read_settings,
-    require_room,
-)
+from vdisklab.workload import bandwidth_series, program
 
 _SLACK_SECONDS = 300.0
 _PREPARE_SECONDS = 4 * 3600.0
@@ -63,7 +50,7 @@ _HISTOGRAM = re.compile(r"^ +([0-9]{1,12}\.[0-9]{3}) \|\** +([0-9]{1,19})$", re.
 _PERCENTILES = {"latency_p50": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
 
-class SysbenchSettings(Settings):
+class SysbenchSettings(program.Settings):
     """Settings of a sysbench measurement, named like its options, with sysbench's defaults.
 
     `size` is the total of all files; the default is half of the disk.
@@ -80,17 +67,19 @@ class SysbenchSettings(Settings):
     fsync_end: bool = True
 
 
-class Sysbench(Workload):
+class Sysbench(program.Workload):
     """sysbench fileio."""
 
     needs_directory = True
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """Creates the files first; all fsync options are spelled out, as they decide the result."""
-        settings = read_settings(plan, SysbenchSettings)
+        settings = program.read_settings(plan, SysbenchSettings)
         total = subject.size // 2 if settings.size is None else parse_size(settings.size)
         total = max(MIB, round(total * timing.scale) // MIB * MIB)
-        require_room(plan, total, subject.size * 9 // 10)
+        program.require_room(plan, total, subject.size * 9 // 10)
         arguments = (
             f"--file-num={settings.files}", f"--file-total-size={total}",
             f"--file-block-size={parse_size(settings.block_size)}",
@@ -101,22 +90,22 @@ class Sysbench(Workload):
             f"--threads={settings.threads}", f"--time={max(1, round(timing.runtime))}",
             "--events=0", "--report-interval=1", "--percentile=99", "--histogram=on",
         )  # fmt: skip
-        sysbench = in_directory(subject.path, ("sysbench", "fileio", *arguments))
-        return Script(
+        sysbench = program.in_directory(subject.path, ("sysbench", "fileio", *arguments))
+        return program.Script(
             (*sysbench, *options, "run"),
             timing.runtime,
             timing.runtime + _SLACK_SECONDS,
-            prepare=(SideCommand((*sysbench, "prepare"), _PREPARE_SECONDS),),
-            conclude=(SideCommand((*sysbench, "cleanup"), 600),),
+            prepare=(program.SideCommand((*sysbench, "prepare"), _PREPARE_SECONDS),),
+            conclude=(program.SideCommand((*sysbench, "cleanup"), 600),),
         )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """The summary, and bandwidth over time from sysbench's report of each second."""
         del plan
         outcome = parse_text(output.stdout)
         series = _series(output.stdout, {sample.direction for sample in outcome.samples})
-        worst = tuple(worst_second(side) for side in series)
-        return ProgramResult(
+        worst = tuple(bandwidth_series.worst_second(side) for side in series)
+        return program.ProgramResult(
             (*outcome.samples, *worst), outcome.counted, outcome.measured_seconds, series
         )
 
@@ -134,7 +123,7 @@ def _switch(value: bool) -> str:
     return "on" if value else "off"
 
 
-def parse_text(text: str) -> ProgramResult:
+def parse_text(text: str) -> program.ProgramResult:
     """The summary of sysbench 0.4 to 1.1. Raises WorkloadError for another text."""
     seconds: float | None
     if "Operations performed:" in text:
@@ -145,7 +134,7 @@ def parse_text(text: str) -> ProgramResult:
         samples, seconds, counted = _new(text), _number(_TIME, text, "total time"), None
     if not samples:
         raise WorkloadError("sysbench did not complete a single request")
-    return ProgramResult((*samples, *_latency(text, samples)), counted, seconds)
+    return program.ProgramResult((*samples, *_latency(text, samples)), counted, seconds)
 
 
 def _new(text: str) -> list[Sample]:

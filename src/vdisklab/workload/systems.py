@@ -13,18 +13,7 @@ from vdisklab.plan.guest import SYSTEMS, System
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.results.model import Direction, Sample
 from vdisklab.units import MIB
-from vdisklab.workload.program import (
-    Output,
-    ProgramResult,
-    Script,
-    Settings,
-    Subject,
-    Timing,
-    Workload,
-    read_settings,
-    require_memory,
-    require_room,
-)
+from vdisklab.workload import program
 
 PROGRAM = "dpkg"
 
@@ -45,13 +34,13 @@ def _known(name: str) -> str:
     return name
 
 
-class InstallSettings(Settings):
+class InstallSettings(program.Settings):
     """Settings of an installation: which system (`vdisklab.plan.guest`)."""
 
     system: Annotated[str, AfterValidator(_known)]
 
 
-class Install(Workload):
+class Install(program.Workload):
     """dpkg, with the packages' own scripts, in a chroot."""
 
     needs_directory = True
@@ -61,7 +50,9 @@ class Install(Workload):
     # files. The packages would also be in the page cache.
     needs_fresh_guest = True
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """Runs a script from standard input; the target and the packages are its arguments."""
         del timing  # an installation has no duration to choose, and cannot be scaled
         system = system_of(plan)
@@ -70,18 +61,18 @@ class Install(Workload):
                 f"measurement {plan.name!r} installs an operating system, which needs root",
                 hint="run vdisklab as root, or leave the host's path out: --baseline none",
             )
-        require_room(plan, system.room, subject.size, or_less="")
-        require_memory(plan, system.memory, subject.memory)
+        program.require_room(plan, system.room, subject.size, or_less="")
+        program.require_memory(plan, system.memory, subject.memory)
         log = f"{subject.scratch}/{plan.name}{subject.mark}.dpkg.log"
         packages = subject.packages.get(system.name, system.serial)
         shell = ("sh", "-s", "--", subject.path, packages, log)
         command = (*_ALONE, *shell) if packages.startswith("/") else shell
         script = resources.files("vdisklab.workload") / "scripts" / "install.sh"
-        return Script(
+        return program.Script(
             command, 0.0, _TIMEOUT, stdin=script.read_text(), collect=(log,), observe=_OBSERVED
         )
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """The duration; growth and flushes of the image are counted outside."""
         del plan
         facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
@@ -90,12 +81,12 @@ class Install(Workload):
             last = (output.stderr.strip() or output.stdout.strip() or "nothing").splitlines()[-1]
             raise WorkloadError(f"the installation did not finish; its last line was: {last[:200]}")
         seconds = facts["total_hundredths"] / 100
-        return ProgramResult((Sample("duration", Direction.WRITE, seconds),), None, seconds)
+        return program.ProgramResult((Sample("duration", Direction.WRITE, seconds),), None, seconds)
 
 
 def system_of(plan: MeasurementPlan) -> System:
     """The system that a measurement installs. Raises PlanError for an unknown one."""
-    return SYSTEMS[read_settings(plan, InstallSettings).system]
+    return SYSTEMS[program.read_settings(plan, InstallSettings).system]
 
 
 def systems_of(profile: Profile) -> tuple[System, ...]:
@@ -114,27 +105,29 @@ _EXPECTED = 6.0
 _BOOT_TIMEOUT = 300.0
 
 
-class BootSettings(Settings):
+class BootSettings(program.Settings):
     """A boot has no settings: it always boots the micro guest's own system."""
 
 
-class Boot(Workload):
+class Boot(program.Workload):
     """QEMU with the system on the measured disk."""
 
-    def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
+    def script(
+        self, plan: MeasurementPlan, subject: program.Subject, timing: program.Timing
+    ) -> program.Script:
         """Checks that the disk and memory are large enough; no program runs in the guest."""
         del timing
-        read_settings(plan, BootSettings)
+        program.read_settings(plan, BootSettings)
         if plan.filesystem is not None:
             raise PlanError(
                 f"measurement {plan.name!r}: a boot measurement has no file system of its own",
                 hint="leave out filesystem",
             )
-        require_room(plan, ROOM, subject.size, or_less="")
-        require_memory(plan, MEMORY, subject.memory)
-        return Script(("qemu-system-x86_64",), _EXPECTED, _BOOT_TIMEOUT)
+        program.require_room(plan, ROOM, subject.size, or_less="")
+        program.require_memory(plan, MEMORY, subject.memory)
+        return program.Script(("qemu-system-x86_64",), _EXPECTED, _BOOT_TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
         """Always raises WorkloadError: there is no output."""
         del output
         raise WorkloadError(f"measurement {plan.name!r} boots a guest and has no output")

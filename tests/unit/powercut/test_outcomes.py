@@ -15,8 +15,8 @@ from vdisklab.powercut.outcomes import (
     Expectation,
     FutureVersionError,
     JudgedState,
-    summarise,
-    wrong_sectors,
+    RunVerdict,
+    judge_sectors,
 )
 from vdisklab.powercut.questions import _as_float
 from vdisklab.powercut.sectors import NoVersion
@@ -56,25 +56,28 @@ def test_a_filled_image_must_hold_its_filling() -> None:
 @pytest.mark.parametrize(
     ("found", "outcome", "sector"),
     [
-        ([2, 2, 3, 3, 3, 3], None, 0),
-        ([4, 2, 3, 3, 3, 3], None, 0),  # an unacknowledged write may be there, even in part
+        ([2, 2, 3, 3, 3, 3], StateOutcome.KEPT, 0),
+        # an unacknowledged write may be there, even in part
+        (
+            [4, 2, 3, 3, 3, 3],
+            StateOutcome.KEPT,
+            0,
+        ),
         ([2, 2, 3, 2, 3, 3], StateOutcome.LOST, 3),
         ([2, 2, 3, 3, 3, NoVersion.EMPTY], StateOutcome.LOST, 5),
         ([2, NoVersion.TORN, 3, 2, 3, 3], StateOutcome.TORN, 1),
         ([0, NoVersion.TORN, NoVersion.GARBAGE, 2, 3, 3], StateOutcome.GARBAGE, 2),
     ],
 )
-def test_each_fault_is_named(found: list[int], outcome: StateOutcome | None, sector: int) -> None:
-    fault = wrong_sectors(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
-    assert (fault and fault.outcome) == outcome
-    if fault is not None:
-        assert fault.sector == sector
-        assert f"sector {sector} must hold" in str(fault)
+def test_each_fault_is_named(found: list[int], outcome: StateOutcome, sector: int) -> None:
+    judged, detail = judge_sectors(EXPECTATION.sectors, np.array(found), EXPECTATION.at(20))
+    assert judged is outcome
+    assert (f"sector {sector} must hold version" in detail) is outcome.is_loss
 
 
 def test_a_version_from_the_future_is_our_bug() -> None:
     with pytest.raises(FutureVersionError, match="sector 0 holds version 4, which had not"):
-        wrong_sectors(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
+        judge_sectors(EXPECTATION.sectors, np.array([4, 2, 3, 3, 3, 3]), EXPECTATION.at(15))
 
 
 def test_verdicts_claim_no_more_than_was_seen() -> None:
@@ -82,23 +85,23 @@ def test_verdicts_claim_no_more_than_was_seen() -> None:
         JudgedState("0-0", StateOutcome.KEPT),
         JudgedState("1-0", StateOutcome.LOST, "gone"),
     )
-    whole = summarise([kept] * 8, possible=8, exhaustive=True, acknowledged=4)
+    whole = RunVerdict([kept] * 8, possible=8, exhaustive=True, acknowledged=4)
     assert whole.survives is True
     assert whole.loss_bound is None
     assert "no power cut loses acknowledged writes: all 8 states" in whole.claim
-    sample = summarise([kept] * 300, possible=10**20, exhaustive=False, acknowledged=4)
+    sample = RunVerdict([kept] * 300, possible=10**20, exhaustive=False, acknowledged=4)
     assert sample.loss_bound == pytest.approx(0.01)
     assert "none of 300 power cuts of 100000000000000000000" in sample.claim
     assert "1.00%" in sample.claim
-    broken = summarise([kept, lost, kept, lost], possible=4, exhaustive=True, acknowledged=4)
+    broken = RunVerdict([kept, lost, kept, lost], possible=4, exhaustive=True, acknowledged=4)
     assert broken.survives is False
     assert broken.counterexample == lost
     assert "2 of 4 power cuts lose acknowledged writes" in broken.claim
-    killed = summarise(
+    killed = RunVerdict(
         [lost], FailureModel.QEMU_KILLED, possible=1, exhaustive=True, acknowledged=1
     )
     assert "1 of 1 kills of QEMU lose acknowledged writes" in killed.claim
-    nothing = summarise([kept], possible=1, exhaustive=True, acknowledged=0)
+    nothing = RunVerdict([kept], possible=1, exhaustive=True, acknowledged=0)
     assert nothing.survives is None
     assert "no write was acknowledged as durable" in nothing.claim
 

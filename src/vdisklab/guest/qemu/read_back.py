@@ -12,21 +12,7 @@ from typing import Any
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu.block_nodes import (
-    CONTROLLER_PROPERTIES,
-    DAEMON,
-    Disk,
-    iothread_settings,
-    throttle_limits,
-)
-from vdisklab.guest.qemu.daemons import StorageDaemon, VirtiofsDaemon
-from vdisklab.guest.qemu.probe import (
-    BlockLayer,
-    inserted_node,
-    iothreads,
-    named_node,
-    running_version,
-)
+from vdisklab.guest.qemu import block_nodes, daemons, probe
 from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.results.model import Check
@@ -42,10 +28,10 @@ class QemuTraces:
 
 def read_process(machine: Machine) -> QemuTraces:
     """Counts io_uring descriptors and event loops (the main loop and each iothread)."""
-    return QemuTraces(_count_rings(machine.pid), 1 + len(iothreads(machine)))
+    return QemuTraces(_count_rings(machine.pid), 1 + len(probe.iothreads(machine)))
 
 
-def read_daemon(daemon: StorageDaemon, disk: Disk | None = None) -> QemuTraces:
+def read_daemon(daemon: daemons.StorageDaemon, disk: block_nodes.Disk | None = None) -> QemuTraces:
     """Like `read_process`, for a daemon: it has one loop more, the iothread of the disk that it
     serves.
     """
@@ -57,13 +43,13 @@ def read_daemon(daemon: StorageDaemon, disk: Disk | None = None) -> QemuTraces:
 class ServingDaemon:
     """The daemon that serves a disk, and its traces before it opened the disk."""
 
-    daemon: StorageDaemon
+    daemon: daemons.StorageDaemon
     at_start: QemuTraces
 
 
 def check_state(
     machine: Machine,
-    disk: Disk,
+    disk: block_nodes.Disk,
     guest_disk: GuestDisk,
     at_start: QemuTraces,
     serving: ServingDaemon | None = None,
@@ -75,7 +61,7 @@ def check_state(
     `at_start` are QEMU's traces before its first disk was plugged. All disks of a guest must use
     the same aio mode: QEMU never closes an aio context, so later modes cannot be distinguished.
     """
-    version = running_version(machine)
+    version = probe.running_version(machine)
     checks = [
         Check("qemu.version", machine.config.version, version),
         Check("guest.size", str(disk.size), guest_disk.facts.get("size_bytes", "unknown")),
@@ -92,7 +78,7 @@ def check_state(
             checks.append(Check("qemu.aio", attachment.aio, seen))
         if attachment.iothread or attachment.iothreads is not None:
             checks += _check_threads(machine, disk)
-        if throttle_limits(attachment):
+        if block_nodes.throttle_limits(attachment):
             checks.append(_check_throttle(machine, disk))
     if attachment.queues is not None:
         queues = str(attachment.queues)
@@ -108,9 +94,11 @@ def check_state(
     return tuple(checks)
 
 
-def check_share(machine: Machine, disk: Disk, daemon: VirtiofsDaemon | None) -> Iterator[Check]:
+def check_share(
+    machine: Machine, disk: block_nodes.Disk, daemon: daemons.VirtiofsDaemon | None
+) -> Iterator[Check]:
     """The directory's device in QEMU, and the daemon's options; its mount is read in the guest."""
-    yield Check("qemu.version", machine.config.version, running_version(machine))
+    yield Check("qemu.version", machine.config.version, probe.running_version(machine))
     tag = "tag" if daemon else "mount_tag"
     device = disk.names.device
     yield Check(f"qemu.{tag}", disk.serial, str(_property(machine, device, tag)))
@@ -120,15 +108,15 @@ def check_share(machine: Machine, disk: Disk, daemon: VirtiofsDaemon | None) -> 
         yield Check("virtiofsd.cache", str(disk.attachment.option("cache")), daemon.option("cache"))
 
 
-def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
+def _check_served(serving: ServingDaemon, disk: block_nodes.Disk) -> Iterator[Check]:
     """The image as the daemon opened it. The daemon has no query of iothreads, so their objects are
     read.
 
     The write cache is the export's; the guest's kernel shows it (`guest.write_cache`).
     """
     daemon, names, attachment = serving.daemon, disk.names, disk.attachment
-    node = named_node(daemon, names.node)
-    yield Check(f"{DAEMON}.version", None, running_version(daemon))
+    node = probe.named_node(daemon, names.node)
+    yield Check(f"{block_nodes.DAEMON}.version", None, probe.running_version(daemon))
     yield Check("qemu.format", disk.driver, node.drv)
     yield Check("qemu.cache.direct", _word(disk.cache.direct), _word(node.cache.direct))
     yield Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(node.cache.no_flush))
@@ -140,7 +128,7 @@ def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
         yield Check("qemu.aio", attachment.aio, seen)
     (export,) = daemon.query("query-block-exports")
     yield Check("qemu.export", "vhost-user-blk", str(export.get("type")))
-    settings = iothread_settings(attachment)
+    settings = block_nodes.iothread_settings(attachment)
     if attachment.iothread:
         threads = daemon.monitor.execute("qom-list", {"path": "/objects"})
         thread = next((item["name"] for item in threads if item["name"] == names.iothread), "none")
@@ -150,7 +138,7 @@ def _check_served(serving: ServingDaemon, disk: Disk) -> Iterator[Check]:
         yield Check(
             f"qemu.iothread.{name}", str(value), str(daemon.monitor.execute("qom-get", where))
         )
-    if throttle_limits(attachment):
+    if block_nodes.throttle_limits(attachment):
         yield _check_throttle(daemon, disk)
 
 
@@ -163,14 +151,14 @@ def _check_fact(
     return (Check(name, requested, guest_disk.facts.get(fact, "unknown")),)
 
 
-def _expected_write_cache(disk: Disk) -> str:
+def _expected_write_cache(disk: block_nodes.Disk) -> str:
     announced = disk.attachment.announces_write_cache(disk.cache)
     return "write back" if announced else "write through"
 
 
-def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
+def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
     names = disk.names
-    inserted = inserted_node(machine, names.device)
+    inserted = probe.inserted_node(machine, names.device)
     cache = inserted.cache
     return (
         *_check_node(machine, disk, inserted.drv),
@@ -184,25 +172,25 @@ def _check_block(machine: Machine, disk: Disk) -> tuple[Check, ...]:
     )
 
 
-def _check_node(machine: Machine, disk: Disk, device_driver: str) -> tuple[Check, ...]:
+def _check_node(machine: Machine, disk: block_nodes.Disk, device_driver: str) -> tuple[Check, ...]:
     """Checks the format's driver, and the detection of zeros if the path sets it.
 
     The device of a throttled disk uses the filter, so QEMU must list the node below by its name.
     """
     attachment = disk.attachment
-    if not throttle_limits(attachment) and attachment.detect_zeroes == "off":
+    if not block_nodes.throttle_limits(attachment) and attachment.detect_zeroes == "off":
         return (Check("qemu.format", disk.driver, device_driver),)
-    node = named_node(machine, disk.names.node)
+    node = probe.named_node(machine, disk.names.node)
     detecting = Check("qemu.detect_zeroes", attachment.detect_zeroes, node.detect_zeroes)
     return (Check("qemu.format", disk.driver, node.drv), detecting)
 
 
-def _check_throttle(machine: BlockLayer, disk: Disk) -> Check:
+def _check_throttle(machine: probe.BlockLayer, disk: block_nodes.Disk) -> Check:
     """The limits of the throttle group; QEMU lists many, and 0 means unlimited."""
     group = disk.names.throttle
     limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
     seen = {name: number for name, number in limits.items() if name.endswith("-total") and number}
-    requested = throttle_limits(disk.attachment)
+    requested = block_nodes.throttle_limits(disk.attachment)
     return Check("qemu.throttle", _spell(requested), _spell(seen))
 
 
@@ -214,7 +202,7 @@ def _word(value: bool) -> str:
     return "on" if value else "off"
 
 
-def _check_direct(pid: int, disk: Disk) -> Check:
+def _check_direct(pid: int, disk: block_nodes.Disk) -> Check:
     """O_DIRECT in the flags of all files of the image that QEMU holds open (proc(5), fdinfo)."""
     files = (disk.filename or "", *disk.parts.files)
     words = {_word(bool(flags & os.O_DIRECT)) for file in files for flags in _open_flags(pid, file)}
@@ -297,10 +285,10 @@ def _gone(pid: int, error: OSError) -> GuestError:
     )
 
 
-def _check_threads(machine: Machine, disk: Disk) -> tuple[Check, ...]:
+def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
     """Checks the device's thread, or its queues' threads, and the settings of each."""
     names, attachment = disk.names, disk.attachment
-    own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
+    own = [thread for thread in probe.iothreads(machine) if thread.id.startswith(names.iothread)]
     checks = []
     if attachment.iothread:
         seen = _property(machine, _controller(disk), "iothread")
@@ -310,7 +298,7 @@ def _check_threads(machine: Machine, disk: Disk) -> tuple[Check, ...]:
         used = {str(entry.get("iothread", "")).rpartition("/")[2] for entry in mapping or ()}
         threads = sorted(thread.id for thread in own if thread.id in used)
         checks.append(Check("qemu.iothreads", str(attachment.iothreads), str(len(threads))))
-    settings = iothread_settings(attachment)
+    settings = block_nodes.iothread_settings(attachment)
     if settings:
         seen_settings = {
             _spell({name: thread.settings[name] for name in settings}) for thread in own
@@ -325,10 +313,12 @@ _RING_PACKED = 34
 """VIRTIO_F_RING_PACKED, a bit of virtio's features (virtio 1.1, section 6)."""
 
 
-def _check_ring(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
+def _check_ring(
+    machine: Machine, disk: block_nodes.Disk, guest_disk: GuestDisk
+) -> tuple[Check, ...]:
     """The virtqueues: their size in QEMU, and packed rings as the guest's driver accepted them."""
     attachment = disk.attachment
-    properties = CONTROLLER_PROPERTIES.get(attachment.bus, {})
+    properties = block_nodes.CONTROLLER_PROPERTIES.get(attachment.bus, {})
     checks: list[Check] = []
     size = attachment.option("queue_size")
     if size is not None:
@@ -341,7 +331,7 @@ def _check_ring(machine: Machine, disk: Disk, guest_disk: GuestDisk) -> tuple[Ch
     return tuple(checks)
 
 
-def _controller(disk: Disk) -> str:
+def _controller(disk: block_nodes.Disk) -> str:
     names = disk.names
     return names.controller if disk.attachment.bus is Bus.SCSI else names.device
 
