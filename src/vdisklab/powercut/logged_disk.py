@@ -110,25 +110,8 @@ def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
 
     Raises HostError as `logged_file` does.
     """
-    _require_fuse()
-    mountpoint = site.directory / f"{name}.disk"
-    content = site.directory / f"{name}.content"
-    marker = f"{site.directory.name}-{name}"
-    argv = (
-        sys.executable, "-m", "vdisklab.powercut.disk_server", f"--marker={marker}",
-        f"--size={size}", f"--rate={rate:g}", os.fspath(mountpoint), os.fspath(content),
-    )  # fmt: skip
-    with (
-        site.tracked(Kind.FILE, content),
-        site.tracked(Kind.FILE, mountpoint),
-        site.tracked(Kind.PROCESS, f"--marker={marker}"),
-    ):
-        mountpoint.touch()
-        # Once unmounted it is killed: unlike a logged disk it has nothing left to write.
-        with site.tracked(Kind.MOUNT, mountpoint), _started(argv):
-            with site.tracked(Kind.LOOP, mountpoint):
-                yield Path(attach_loop(mountpoint, direct_io=True))
-            site.host.run("umount", mountpoint)
+    with _served_file(site, name, size, f"--rate={rate:g}") as file, site.tracked(Kind.LOOP, file):
+        yield Path(attach_loop(file, direct_io=True))
 
 
 @contextmanager
@@ -141,35 +124,38 @@ def logged_file(
     kept; otherwise it is removed with the file. Raises HostError without FUSE or when the server
     does not start.
     """
-    _require_fuse()
-    mountpoint = site.directory / f"{name}.disk"
-    content = site.directory / f"{name}.content"
     log = log or site.directory / f"{name}.log"
-    temporary = log.parent == site.directory
-    marker = f"{site.directory.name}-{name}"
+    options = (f"--dropped-flushes={lies.dropped_flushes}", f"--seed={lies.seed}")
     with (
-        site.tracked(Kind.FILE, content),
-        site.tracked(Kind.FILE, mountpoint),
-        site.tracked(Kind.FILE, log) if temporary else nullcontext(),
-        site.tracked(Kind.PROCESS, f"--marker={marker}"),
+        site.tracked(Kind.FILE, log) if log.parent == site.directory else nullcontext(),
+        _served_file(site, name, size, *options, log=log) as file,
     ):
-        mountpoint.touch()
-        argv = (
-            sys.executable, "-m", "vdisklab.powercut.disk_server",
-            f"--marker={marker}", f"--size={size}",
-            f"--dropped-flushes={lies.dropped_flushes}", f"--seed={lies.seed}",
-            *map(os.fspath, (mountpoint, content, log)),
-        )  # fmt: skip
-        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
-            yield LoggedDisk(mountpoint, log, size)
-            # The server ends with its mount; `_server` waits for that.
-            site.host.run("umount", mountpoint)
+        yield LoggedDisk(file, log, size)
 
 
-def _require_fuse() -> None:
+@contextmanager
+def _served_file(
+    site: Site, name: str, size: int, *options: str, log: Path | None = None
+) -> Iterator[Path]:
     refused = try_device("fuse")
     if refused is not None:
         raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
+    mountpoint, content = site.directory / f"{name}.disk", site.directory / f"{name}.content"
+    marker = f"{site.directory.name}-{name}"
+    argv = (
+        sys.executable, "-m", "vdisklab.powercut.disk_server", f"--marker={marker}",
+        f"--size={size}", *options, *map(os.fspath, filter(None, (mountpoint, content, log))),
+    )  # fmt: skip
+    with (
+        site.tracked(Kind.FILE, content),
+        site.tracked(Kind.FILE, mountpoint),
+        site.tracked(Kind.PROCESS, f"--marker={marker}"),
+    ):
+        mountpoint.touch()
+        with site.tracked(Kind.MOUNT, mountpoint), _server(argv, marker):
+            yield mountpoint
+            # The server ends with its mount; `_server` waits for that.
+            site.host.run("umount", mountpoint)
 
 
 def _direct_io(site: Site, loop: Path) -> dict[str, str]:
@@ -179,13 +165,6 @@ def _direct_io(site: Site, loop: Path) -> dict[str, str]:
 @contextmanager
 def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
     """The running server. It ends when its file is unmounted; otherwise it is killed."""
-    with _started(argv) as process, _required_health(process, marker):
-        yield
-
-
-@contextmanager
-def _started(argv: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
-    """A server that has mounted its file; it is killed at the end."""
     process = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -197,7 +176,8 @@ def _started(argv: tuple[str, ...]) -> Iterator[subprocess.Popen[bytes]]:
     )
     try:
         _await_ready(process)
-        yield process
+        with _required_health(process, marker):
+            yield
     finally:
         process.kill()
         process.communicate()
