@@ -40,8 +40,8 @@ from vdisklab.guest.image.kernel import find_kernel
 from vdisklab.guest.machine import start_machine
 from vdisklab.guest.qemu.command_line import BootFiles, GuestConfig
 from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import QEMU
 from vdisklab.host.ledger import open_ledger
-from vdisklab.host.programs import QEMU
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 

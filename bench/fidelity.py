@@ -49,10 +49,9 @@ from typing import Any
 
 from hand_guest import COMMAND_LINE, DISK, DISK_ARGUMENTS, DRIVE, HandGuest, hand_guest, make_initrd
 from machine import machine_facts, print_result
-from vdisklab.campaign.attachment import AttachedDisk, attached
+from vdisklab.campaign.attachment import AttachedDisk, GuestPlace, attached, with_files
 from vdisklab.campaign.context import CampaignContext, open_campaign
 from vdisklab.campaign.measured_evidence import set_page_cache, writing_back
-from vdisklab.campaign.place import GuestPlace, with_files
 from vdisklab.campaign.watches import TimeSeries, Watch
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.factory import GuestContext

@@ -18,7 +18,7 @@ from vdisklab.plan.plan_file import parse_plan_file
 from vdisklab.plan.profile import parse_profile
 from vdisklab.plan.settings import Request, check, command_words
 from vdisklab.powercut.crash_states import parse_crash_state
-from vdisklab.results.address import parse_address, without_password
+from vdisklab.results.database import parse_address, without_password
 from vdisklab.units import parse_duration, parse_size
 from vdisklab.workload.fiojob import job_profile, job_seconds, makers, reach
 from vdisklab.workload.registry import builtin_profile_text, builtin_profiles

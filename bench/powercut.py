@@ -41,9 +41,8 @@ from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.path.segments import LayerKind
 from vdisklab.powercut.client import Load, Trace
-from vdisklab.powercut.crash_states import CrashState, Epoch, Sampling, epochs_between
+from vdisklab.powercut.crash_states import CrashState, Epoch, Expectation, Sampling, epochs_between
 from vdisklab.powercut.image_reader import read_image
-from vdisklab.powercut.outcomes import Expectation
 from vdisklab.powercut.recordings import RunSpec, open_recording
 from vdisklab.powercut.recovery import mount_options
 from vdisklab.powercut.sectors import Numbers

@@ -21,9 +21,8 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.client import Load, trace_to_json
 from vdisklab.powercut.controls import CONTROLS, Control, ControlError, run_controls
-from vdisklab.powercut.crash_states import CrashState, Sampling
+from vdisklab.powercut.crash_states import CrashState, FutureVersionError, Sampling
 from vdisklab.powercut.disk_server import Lies
-from vdisklab.powercut.outcomes import FutureVersionError
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session

@@ -26,14 +26,13 @@ from vdisklab.host.syscalls import sync_filesystem
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.powercut import questions
 from vdisklab.powercut.client import ClientDisk, Load
-from vdisklab.powercut.crash_states import CrashState, Sampling
+from vdisklab.powercut.crash_states import CrashState, JudgedState, Sampling
 from vdisklab.powercut.examiner import open_examiner
 from vdisklab.powercut.guest_clients import (
     DueTransactions,
     GuestFileSystem,
     guest_file_system,
 )
-from vdisklab.powercut.outcomes import JudgedState
 from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
 from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.recovery import KernelFilesystem

@@ -199,7 +199,7 @@ def test_every_directory_is_a_package() -> None:
         ("workload/x.py", "from vdisklab.host.command import Host", False),
         ("powercut/x.py", "from vdisklab.storage.site import Site", True),
         ("powercut/x.py", "from vdisklab.campaign.measure_cell import Bench", False),
-        ("campaign/x.py", "from vdisklab.powercut.outcomes import Verdict", False),
+        ("campaign/x.py", "from vdisklab.powercut.crash_states import Verdict", False),
         ("powercut/x.py", "from vdisklab.results.store import Store", False),
         ("guest/x.py", "from vdisklab.results.model import Sample", True),
         ("guest/x.py", "from vdisklab.results import database", False),

@@ -43,8 +43,7 @@ from vdisklab.powercut.logged_disk import rated_disk
 from vdisklab.progress import Note, Progress
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.storage.room import guests_that_fit, require_memory_for_all
-from vdisklab.storage.site import open_site
+from vdisklab.storage.site import guests_that_fit, open_site, require_memory_for_all
 from vdisklab.units import MIB, format_bytes
 
 _MOST_FAILURES = 2

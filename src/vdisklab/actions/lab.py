@@ -14,9 +14,8 @@ from vdisklab.actions.measure import store_with_retry
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host
-from vdisklab.host.facts import collect_facts
+from vdisklab.host.facts import QEMU, collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
-from vdisklab.host.programs import QEMU
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
 from vdisklab.lab.lab_machine import (

@@ -23,7 +23,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.settings import NO_BASELINE, Request, command_words, given, merge
 from vdisklab.progress import Note, Progress
-from vdisklab.results.address import without_password
+from vdisklab.results.database import without_password
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.units import counted

@@ -22,8 +22,9 @@ from vdisklab.guest.qemu.probe import (
     probe_qemu,
 )
 from vdisklab.host.blockdevice import device_of, medium_of
-from vdisklab.host.command import Host
+from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
 from vdisklab.host.facts import (
+    QEMU,
     SYSTEM,
     available_memory,
     is_emulated,
@@ -34,7 +35,6 @@ from vdisklab.host.facts import (
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
-from vdisklab.host.programs import PROGRAMS, QEMU, install_hint, layer_programs
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
 from vdisklab.progress import Progress

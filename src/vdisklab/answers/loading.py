@@ -25,7 +25,7 @@ from vdisklab.path.durability import (
 )
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
-from vdisklab.results.address import default_url
+from vdisklab.results.database import default_url
 from vdisklab.results.model import Campaign, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store

@@ -32,7 +32,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
-from vdisklab.storage.room import memory_of_guests
+from vdisklab.storage.site import memory_of_guests
 from vdisklab.workload.systems import systems_of
 
 

@@ -26,8 +26,14 @@ from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
 from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check, Measurement, RanUnder
-from vdisklab.storage import room
-from vdisklab.storage.site import Site, open_site
+from vdisklab.storage.site import (
+    Site,
+    open_site,
+    require_guest_memory,
+    require_memory,
+    require_memory_for_all,
+    require_room,
+)
 from vdisklab.workload.program import program_of
 from vdisklab.workload.systems import systems_of
 
@@ -97,12 +103,12 @@ def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[C
 
 def require_space(plan: CampaignPlan) -> None:
     """Raises HostError when the work directory or the memory is too small for a campaign."""
-    room.require_room(plan.directory, room_needed(plan), "the campaign")
-    room.require_memory(memory_needed(plan), available_memory(), "the campaign")
+    require_room(plan.directory, room_needed(plan), "the campaign")
+    require_memory(memory_needed(plan), available_memory(), "the campaign")
     if guest_buses(plan):
-        room.require_guest_memory(plan.guest.memory_bytes, memory_bytes())
+        require_guest_memory(plan.guest.memory_bytes, memory_bytes())
         guests = most_guests(plan, 1) if plan.searches_guests else most_guests(plan)
-        room.require_memory_for_all(plan.guest.memory_bytes, guests, available_memory())
+        require_memory_for_all(plan.guest.memory_bytes, guests, available_memory())
 
 
 def kind_of_guest(path: DiskPath) -> tuple[str, str, str | None]:

@@ -18,9 +18,8 @@ from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.systems import read_diskspd
-from vdisklab.host.command import Host
+from vdisklab.host.command import Host, install_hint
 from vdisklab.host.ledger import Kind
-from vdisklab.host.programs import install_hint
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, Firmware, GuestPlan, UserGuest

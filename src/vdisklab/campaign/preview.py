@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign import context, estimate, place
-from vdisklab.campaign.attachment import disk_for
+from vdisklab.campaign import context, estimate
+from vdisklab.campaign.attachment import disk_for, host_subject
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.guest.factory import binary_of
@@ -96,7 +96,7 @@ def preview_cell(
     host_commands = tuple(map(shlex.join, commands))
     image = images[0]
     if isinstance(image, ImageFile) and cell.path.on_host:
-        subject = place.host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
+        subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
         subject = replace(subject, mark=f"-{RUN}", packages=context.host_places(files.packages))
         return CellCommands(host_commands, None, (), _measurements(plan, cell.path, subject))
     boots, attachment = plan.profile.boots, cell.path.attachment

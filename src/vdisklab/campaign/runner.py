@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from vdisklab.campaign.boots import measure_boots
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.estimate import run_seconds
-from vdisklab.campaign.measure_cell import measure_cell
+from vdisklab.campaign.measure_cell import measure_boots, measure_cell
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, schedule
 from vdisklab.errors import (

@@ -11,12 +11,11 @@ from vdisklab.errors import DirtyHostError, HostError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import DAEMON, VIRTIOFSD
 from vdisklab.guest.qemu.daemons import find_virtiofsd
 from vdisklab.guest.qemu.probe import IOTHREADS_SINCE, QemuFeatures, image_formats, probe_qemu
-from vdisklab.host.command import Host
-from vdisklab.host.facts import missing_right
+from vdisklab.host.command import Host, install_hint
+from vdisklab.host.facts import QEMU, missing_right
 from vdisklab.host.ledger import Ledger
 from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.pagecache import try_io_uring
-from vdisklab.host.programs import QEMU, install_hint
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
 from vdisklab.path.rules import impossible

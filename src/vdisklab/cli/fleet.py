@@ -39,7 +39,7 @@ from vdisklab.errors import (
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT, WHOLE, Limits, several
-from vdisklab.results.address import parse_address, without_password
+from vdisklab.results.database import parse_address, without_password
 from vdisklab.units import counted
 from vdisklab.views.fleet import doctor_tables, status_tables
 

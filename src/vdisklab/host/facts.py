@@ -12,11 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vdisklab.errors import HostError
-from vdisklab.host.programs import QEMU
 from vdisklab.results.model import OWN_FACTS, ZFS_FUSE, Check, HostFacts
 
 if TYPE_CHECKING:
     from vdisklab.host.command import Host  # which has deadlines, and so asks for facts
+
+QEMU = "qemu-system-x86_64"
+"""The installed QEMU's name. Guests are x86-64, whatever else QEMU could emulate."""
 
 SYSTEM = Path("/")
 """The directory with /proc, /sys and /etc; tests use other directories."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import vdisklab
 from vdisklab.errors import GuestError, HostError
-from vdisklab.host import command, ledger, mounts, programs, waiting
+from vdisklab.host import command, facts, ledger, mounts, waiting
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.plan import plan_file, run_request, settings
 from vdisklab.plan.guest import Accelerator
@@ -96,7 +96,7 @@ def lab_argv(config: LabConfig, files: LabFiles, name: str, monitor: int | None)
         cpu = "max,-la57,-erms,-fsrm"
         append += " mitigations=off norandmaps tsc=reliable no_timer_check"
     return (
-        programs.QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
+        facts.QEMU, "-name", f"guest={name},debug-threads=on", "-nodefaults", "-display", "none",
         "-machine", f"q35,accel={config.accelerator}", "-cpu", cpu, "-smp", str(config.cpus),
         "-m", f"{config.memory_bytes // MIB}M", "-nic", "none", "-no-reboot",
         "-device", "virtio-rng-pci",
@@ -198,7 +198,7 @@ def boot_lab_kernel(
     cpu = "host" if accelerator is Accelerator.KVM else "max"
     try:
         host.run(
-            programs.QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
+            facts.QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
             "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
             timeout=seconds * waiting.patience(),

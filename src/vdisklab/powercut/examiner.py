@@ -28,7 +28,19 @@ from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import CacheMode
 from vdisklab.powercut.client import FIRST_VERSION, NO_FILESYSTEM, SHARED, Trace
-from vdisklab.powercut.crash_states import TEAR_BYTES, CrashState, Epoch, epoch_of, epochs_between
+from vdisklab.powercut.crash_states import (
+    KEPT,
+    TEAR_BYTES,
+    CrashState,
+    DueVersions,
+    Epoch,
+    Expectation,
+    JudgedState,
+    RecoveredState,
+    epoch_of,
+    epochs_between,
+    judge_sectors,
+)
 from vdisklab.powercut.guest_clients import (
     DATABASE,
     GuestFileSystem,
@@ -43,14 +55,6 @@ from vdisklab.powercut.image_reader import (
     read_image,
 )
 from vdisklab.powercut.nbd import NbdDisk, RestartingDaemon, read_through
-from vdisklab.powercut.outcomes import (
-    KEPT,
-    DueVersions,
-    Expectation,
-    JudgedState,
-    RecoveredState,
-    judge_sectors,
-)
 from vdisklab.powercut.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recovery import Recovery, open_recovery

@@ -38,7 +38,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
 from vdisklab.host.waiting import patience
 from vdisklab.powercut.client import Trace
-from vdisklab.powercut.outcomes import FutureVersionError
+from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.recovery import unmount_state
 from vdisklab.powercut.sectors import Bytes, Extent, make_records
 from vdisklab.powercut.vocabulary import ClientKind, StateOutcome

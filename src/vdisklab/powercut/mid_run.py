@@ -28,9 +28,9 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.rules import Impossible
 from vdisklab.path.segments import ImageFormat
 from vdisklab.powercut.client import ClientDisk, ReadableDisk
+from vdisklab.powercut.crash_states import DueVersions, JudgedState, judge_sectors
 from vdisklab.powercut.image_reader import read_image
 from vdisklab.powercut.nbd import NbdDisk, nbd_disk, read_through
-from vdisklab.powercut.outcomes import DueVersions, JudgedState, judge_sectors
 from vdisklab.powercut.sectors import Bytes, Extent, Numbers, read_versions
 from vdisklab.units import SECTOR
 

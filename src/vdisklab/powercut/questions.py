@@ -31,10 +31,9 @@ from vdisklab.powercut.client import (
 )
 from vdisklab.powercut.client_guests import boot_sector_disk
 from vdisklab.powercut.controls import ControlError
-from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.crash_states import FutureVersionError, Sampling
 from vdisklab.powercut.logged_disk import LoggedBy
 from vdisklab.powercut.mid_run import MidRunOperation
-from vdisklab.powercut.outcomes import FutureVersionError
 from vdisklab.powercut.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting

@@ -27,6 +27,8 @@ from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
 from vdisklab.powercut.crash_states import (
     CrashState,
+    JudgedState,
+    RunVerdict,
     Sampling,
     Selection,
     epochs_between,
@@ -42,7 +44,6 @@ from vdisklab.powercut.mid_run import (
     resettable_nbd,
 )
 from vdisklab.powercut.nbd import RestartingDaemon, nbd_disk, restarting_daemon
-from vdisklab.powercut.outcomes import JudgedState, RunVerdict
 from vdisklab.powercut.rebuild import reporting_full_memory, require_memory
 from vdisklab.powercut.recordings import (
     Access,

@@ -31,10 +31,9 @@ from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.host.syscalls import keep_freed_memory
 from vdisklab.host.waiting import longer_deadlines, patience, seconds_without_cpu
-from vdisklab.powercut.crash_states import CrashState
+from vdisklab.powercut.crash_states import CrashState, FutureVersionError, JudgedState
 from vdisklab.powercut.examiner import Examiner, open_examiner
 from vdisklab.powercut.nbd import restarting_daemon
-from vdisklab.powercut.outcomes import FutureVersionError, JudgedState
 from vdisklab.powercut.rebuild import MemoryFullError, reporting_full_memory
 from vdisklab.powercut.recordings import Recording, open_recording
 from vdisklab.powercut.recovery import ALONE

@@ -14,8 +14,14 @@ from vdisklab.analysis.observations import Observations
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results import damage, power_cut, queries, rows, schema
-from vdisklab.results.address import default_url, parse_address
-from vdisklab.results.database import PATIENCE_SECONDS, Database, as_unstorable, open_database
+from vdisklab.results.database import (
+    PATIENCE_SECONDS,
+    Database,
+    as_unstorable,
+    default_url,
+    open_database,
+    parse_address,
+)
 from vdisklab.results.model import (
     METRICS,
     Campaign,

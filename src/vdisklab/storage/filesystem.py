@@ -13,8 +13,7 @@ from vdisklab.host.facts import available_memory
 from vdisklab.host.mounts import Mount, mount_at
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.room import require_memory
-from vdisklab.storage.site import Site
+from vdisklab.storage.site import Site, require_memory
 from vdisklab.storage.targets import Device, Directory
 
 

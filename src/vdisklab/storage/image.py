@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.errors import CommandError, HostError
-from vdisklab.host import ledger, pagecache, programs
+from vdisklab.host import command, ledger, pagecache
 from vdisklab.host.command import Host
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
@@ -264,7 +264,7 @@ def _copy_plain(
 ) -> ImageFile:
     """A raw image made without qemu-img, for hosts that lack it, such as cloud servers."""
     if isinstance(target, Device) or source is None:
-        raise programs.not_installed("qemu-img")
+        raise command.not_installed("qemu-img")
     try:
         site.run_marked("cp", source, path, timeout=_CREATE_TIMEOUT)
     except CommandError as error:

@@ -12,9 +12,9 @@ from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage import device, io_limits, luks, lvm, md, room, undo, zfs
+from vdisklab.storage import device, io_limits, luks, lvm, md, undo, zfs
 from vdisklab.storage.filesystem import filesystem, tmpfs
-from vdisklab.storage.site import Site
+from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.zram import ZRAM, zram
 
@@ -82,7 +82,7 @@ def _bottom(
         return built.enter_context(IN_MEMORY[layers[0].kind](site, own, size, layers[0]))
     if allocate:
         what = f"the stack {'/'.join(map(str, layers))}"
-        site.check(lambda: room.require_room(site.directory, size * disks, what))
+        site.check(lambda: require_room(site.directory, size * disks, what))
     slices = [
         built.enter_context(device.loop_device(site, slice_name, size, allocate=allocate))
         for slice_name in ([name] if disks == 1 else [f"{name}.{n}" for n in range(disks)])

@@ -13,8 +13,8 @@ from pathlib import Path
 from vdisklab.errors import CommandError, DirtyHostError, HostError
 from vdisklab.host import command, facts, ledger, waiting
 from vdisklab.path.disk_path import Layer
-from vdisklab.storage import room, targets, undo
-from vdisklab.storage.site import Site
+from vdisklab.storage import targets, undo
+from vdisklab.storage.site import Site, require_memory
 
 ZRAM_CONTROL = Path("/sys/class/zram-control")
 ZRAM_BLOCK = Path("/sys/block")
@@ -37,7 +37,7 @@ def zram(site: Site, _name: str, size: int, layer: Layer) -> Iterator[targets.De
             "this kernel has no zram devices, or its module is not loaded",
             hint="modprobe zram num_devices=0",
         )
-    site.check(lambda: room.require_memory(size, facts.available_memory(), "this stack"))
+    site.check(lambda: require_memory(size, facts.available_memory(), "this stack"))
     exact = (-(-size // _PAGE) + secrets.randbelow(4096)) * _PAGE
     earlier = site.observe(lambda: " ".join(sorted(zram_devices())), planned="")
     with site.tracked(ZRAM, str(exact), earlier=earlier):

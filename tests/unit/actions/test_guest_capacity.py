@@ -40,7 +40,7 @@ from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
 from vdisklab.results.model import Campaign, GuestGroup, HostLoad, Member, RanUnder, Run
 from vdisklab.results.store import Store, open_store
-from vdisklab.storage.room import memory_of_guests
+from vdisklab.storage.site import memory_of_guests
 from vdisklab.views.density import tables
 
 LIMIT = parse_criterion("latency_p99<=5ms")

@@ -25,9 +25,9 @@ from vdisklab.cli.shell.main import main
 from vdisklab.documents import document
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import KvmTrial
-from vdisklab.host.command import Completed, Host, PathArg
+from vdisklab.host.command import Completed, Host, PathArg, layer_programs
+from vdisklab.host.facts import QEMU
 from vdisklab.host.mounts import free_bytes
-from vdisklab.host.programs import QEMU, layer_programs
 from vdisklab.path.segments import LayerKind
 from vdisklab.progress import silent
 from vdisklab.units import format_bytes

@@ -14,7 +14,7 @@ from vdisklab.campaign.host_stacks import stacks_of
 from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import HostError
 from vdisklab.path.segments import PageCache
-from vdisklab.storage.room import require_guest_memory, require_memory
+from vdisklab.storage.site import require_guest_memory, require_memory
 from vdisklab.units import GIB, MIB
 
 from .plans import a_plan

@@ -17,7 +17,7 @@ import pytest
 
 from tests.unit.guest.fake_agent import WINDOWS, FakeAgent, Said, agent_of
 from vdisklab.actions.clean import remove_leftovers
-from vdisklab.campaign.place import (
+from vdisklab.campaign.attachment import (
     GuestPlace,
     HostPlace,
     Workspace,
@@ -163,7 +163,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.unit.campaign.test_place import DISK
-from vdisklab.campaign.place import HostPlace
+from vdisklab.campaign.attachment import HostPlace
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.storage.site import open_site

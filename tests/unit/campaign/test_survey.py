@@ -10,9 +10,8 @@ import pytest
 from tests.unit.guest.qemu_monitor import monitor_answers
 from vdisklab.campaign.survey import survey
 from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.command import LocalHost
+from vdisklab.host.command import LocalHost, install_hint
 from vdisklab.host.ledger import open_ledger, pending
-from vdisklab.host.programs import install_hint
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, QemuLimits, infeasible

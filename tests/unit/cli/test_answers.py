@@ -24,7 +24,7 @@ from vdisklab.cli.table import table
 from vdisklab.documents import schemas
 from vdisklab.errors import DatabaseError, PlanError, VdisklabError
 from vdisklab.host.ledger import state_directory
-from vdisklab.results.address import default_url
+from vdisklab.results.database import default_url
 from vdisklab.results.model import Failure, FailureKind
 
 SCHEMAS = schemas(documents())

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.host.files import write
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
-from vdisklab.host.facts import available_memory, collect_facts, virtualised
-from vdisklab.host.programs import QEMU
+from vdisklab.host.facts import QEMU, available_memory, collect_facts, virtualised
 from vdisklab.units import GIB, MIB
 
 CPUINFO = """processor\t: 0

@@ -8,8 +8,7 @@ import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.guest.image.content import PROGRAMS as GUEST_PROGRAMS
-from vdisklab.host.command import LocalHost, require_programs
-from vdisklab.host.programs import PROGRAMS, install_hint
+from vdisklab.host.command import PROGRAMS, LocalHost, install_hint, require_programs
 from vdisklab.lab.lab_image import PACKAGES as LAB_PACKAGES
 
 

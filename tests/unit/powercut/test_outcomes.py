@@ -11,7 +11,7 @@ import pytest
 from tests.unit.powercut.test_client import TRACE
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut.client import Write
-from vdisklab.powercut.outcomes import (
+from vdisklab.powercut.crash_states import (
     Expectation,
     FutureVersionError,
     JudgedState,

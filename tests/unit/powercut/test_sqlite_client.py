@@ -16,6 +16,7 @@ import pytest
 from vdisklab.errors import GuestError
 from vdisklab.guest.machine import Machine
 from vdisklab.powercut.client import FIRST_VERSION, Trace, Write
+from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.guest_clients import (
     DATABASE,
     DueTransactions,
@@ -27,7 +28,6 @@ from vdisklab.powercut.guest_clients import (
     payload,
     transaction,
 )
-from vdisklab.powercut.outcomes import FutureVersionError
 from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 
 FIRST = FIRST_VERSION

@@ -18,8 +18,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
 from vdisklab.host.waiting import patience
 from vdisklab.powercut import workers
-from vdisklab.powercut.crash_states import CrashState
-from vdisklab.powercut.outcomes import JudgedState
+from vdisklab.powercut.crash_states import CrashState, JudgedState
 from vdisklab.powercut.vocabulary import StateOutcome
 from vdisklab.powercut.workers import (
     HangError,

@@ -6,7 +6,7 @@ import pytest
 
 from vdisklab.actions.missing_claims import run_command
 from vdisklab.plan.settings import Request
-from vdisklab.results.address import without_password
+from vdisklab.results.database import without_password
 
 
 @pytest.mark.parametrize(

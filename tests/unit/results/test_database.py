@@ -17,7 +17,7 @@ import pytest
 from vdisklab.actions.corrections import delete_stored, find_stored
 from vdisklab.errors import DamagedError, DatabaseBusyError, DatabaseError, extra_hint
 from vdisklab.results import schema
-from vdisklab.results.address import parse_address
+from vdisklab.results.database import parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import Store, open_store
 

@@ -19,9 +19,8 @@ from alembic.script import ScriptDirectory
 
 from vdisklab.errors import DatabaseError
 from vdisklab.results import migrations, schema
-from vdisklab.results.address import parse_address
 from vdisklab.results.damage import storage_class
-from vdisklab.results.database import Database, open_database
+from vdisklab.results.database import Database, open_database, parse_address
 from vdisklab.results.model import Direction, Sample
 from vdisklab.results.store import open_store
 

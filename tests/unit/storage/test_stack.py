@@ -11,7 +11,8 @@ from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.mounts import Mount
 from vdisklab.path.backing import size_for
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.storage import filesystem, room
+from vdisklab.storage import filesystem
+from vdisklab.storage import site as site_module
 from vdisklab.storage.filesystem import mkfs_command, mount_command
 from vdisklab.storage.image_commands import create_command, fill_command
 from vdisklab.storage.site import open_site
@@ -109,7 +110,7 @@ def test_tmpfs_needs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_stack_larger_than_the_free_space_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "free_bytes", lambda directory: 100 * MIB)
+    monkeypatch.setattr(site_module, "free_bytes", lambda directory: 100 * MIB)
     host = ScriptedHost()
     with (
         open_ledger(tmp_path / "state") as ledger,

@@ -63,7 +63,7 @@ class Named:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
         if self.db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
-            from vdisklab.results.address import without_password  # noqa: PLC0415
+            from vdisklab.results.database import without_password  # noqa: PLC0415
 
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])

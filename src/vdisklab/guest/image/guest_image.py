@@ -32,6 +32,7 @@ from typing import Any
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.content import (
     PROGRAMS,
+    FileTree,
     GuestContent,
     InstalledProgram,
     Program,
@@ -39,8 +40,8 @@ from vdisklab.guest.image.content import (
     guest_content,
     guest_scripts,
     version,
+    write_root,
 )
-from vdisklab.guest.image.filetree import FileTree, write_root
 from vdisklab.guest.image.kernel import Kernel
 from vdisklab.host.command import Host
 

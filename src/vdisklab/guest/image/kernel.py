@@ -25,8 +25,7 @@ from pathlib import Path
 from vdisklab.errors import HostError
 from vdisklab.guest.image.cache import building, keep, locked
 from vdisklab.guest.image.debian_packages import depends_on, unpack_package
-from vdisklab.host.command import Host
-from vdisklab.host.programs import not_installed
+from vdisklab.host.command import Host, not_installed
 from vdisklab.path.segments import Bus
 
 

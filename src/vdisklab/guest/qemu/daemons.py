@@ -29,9 +29,8 @@ from vdisklab.guest.qemu.block_nodes import (
     virtiofsd_arguments,
 )
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
-from vdisklab.host.command import Host
+from vdisklab.host.command import Host, not_installed
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.host.programs import not_installed
 from vdisklab.host.waiting import patience
 
 _ANSWER_SECONDS = 30.0

@@ -24,7 +24,7 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.command import Host
-from vdisklab.host.programs import QEMU
+from vdisklab.host.facts import QEMU
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import IoCounters
 from vdisklab.validation import first_problem
