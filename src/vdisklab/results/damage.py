@@ -46,14 +46,14 @@ class UnsoundError(ValueError):
 def require_sound(connection: sa.Connection, tables: Iterable[sa.Table]) -> None:
     """Raises UnsoundError if answers would leave out a row of these tables, or count it wrongly.
 
-    On 5,000 cells in three rounds (1.4 million rows, 100 MB) this takes a second of CPU time, on 20
+    On 10,000 cells in three rounds (3 million rows, 200 MB) this takes 1.8 s of CPU time, on 20
     cells a few milliseconds.
     """
     tables = tuple(tables)
     for table in tables if connection.dialect.name == "sqlite" else ():
-        words = connection.exec_driver_sql(f"PRAGMA quick_check({table.name})").scalars().all()
-        if words != ["ok"]:
-            raise UnsoundError(" ".join(str(words[0]).split()))
+        problem = _unsound_file(connection, table) or _broken_rule(connection, table)
+        if problem is not None:
+            raise UnsoundError(problem)
     # Each query is read to its end: a generator that waits in a traceback would lock the database.
     if any(list(found) for found in (
         _wrong_metrics(connection) if schema.metric in tables else (),
@@ -61,6 +61,25 @@ def require_sound(connection: sa.Connection, tables: Iterable[sa.Table]) -> None
         _dangling(connection, tables),
     )):  # fmt: skip
         raise UnsoundError("its rows contradict each other")
+
+
+def _unsound_file(connection: sa.Connection, table: sa.Table) -> str | None:
+    """What SQLite finds wrong with the pages of a table and the types of its values."""
+    # Not the rules: SQLite tests each of them in three times the time that one query takes.
+    connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+    try:
+        words = connection.exec_driver_sql(f"PRAGMA quick_check({table.name})").scalars().all()
+    finally:
+        connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
+    return None if words == ["ok"] else " ".join(str(words[0]).split())
+
+
+def _broken_rule(connection: sa.Connection, table: sa.Table) -> str | None:
+    """Says so if a row breaks a rule of its table, in a file that may only be read, too."""
+    broken = " OR ".join(f"NOT ({rule.condition})" for rule in _rules(connection, table))
+    query = f"SELECT 1 FROM {table.name} WHERE {broken or 'false'} LIMIT 1"
+    found = connection.exec_driver_sql(query).first()
+    return None if found is None else f"a row of the table {table.name} breaks its rules"
 
 
 @dataclass(frozen=True, slots=True)

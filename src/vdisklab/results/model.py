@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any
 
 from vdisklab.documents import HIDDEN
@@ -355,6 +356,7 @@ class RanUnder(StrEnum):
     TCG = "tcg"
 
     @classmethod
+    @cache
     def of(cls, accelerator: str, *, emulated: bool) -> RanUnder:
         """For an accelerator, and whether the host itself is emulated; TCG is slow in any host."""
         return cls.EMULATED_HOST if emulated and accelerator == cls.KVM else cls(accelerator)

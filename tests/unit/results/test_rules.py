@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from vdisklab.results import schema
-from vdisklab.results.damage import storage_class
-from vdisklab.results.store import Store
+from vdisklab.results.damage import require_sound, storage_class
+from vdisklab.results.store import Store, open_store
 
+from .damaging import unchecked
+from .programs import output_of
 from .values import BROKEN, a_campaign, a_power_cut, a_run
 
 WORDS = ("metric.better", "run.page_cache", "run.origin", "run.accelerator", "run.failure_kind",
@@ -90,3 +93,40 @@ def test_each_rule_says_what_its_column_is(filled: Store) -> None:
         assert is_
         assert column in columns
         assert expected
+
+
+def test_a_file_that_may_only_be_read_is_held_to_its_rules(open_directory: Path) -> None:
+    """SQLite itself leaves out the rules of such a file."""
+    file = open_directory / "results.sqlite"
+    with open_store(str(file)) as store:
+        store.add_campaign(campaign := a_campaign())
+        store.add_run(a_run(campaign))
+    with unchecked(file) as connection:
+        connection.execute("UPDATE sample SET value = -1")
+    program = """
+        import os, sys
+        from vdisklab.errors import DatabaseError
+        from vdisklab.results.store import open_store
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        try:
+            with open_store(sys.argv[1], create=False) as store:
+                store.observations([campaign.id for campaign in store.campaigns()])
+        except DatabaseError as error:
+            print(error)
+    """
+    file.chmod(0o444)
+    open_directory.chmod(0o555)
+    try:
+        (printed,) = output_of(program, str(file))
+    finally:
+        open_directory.chmod(0o755)
+    assert printed.endswith("value is -1.0 instead of a number from 0")
+
+
+def test_a_connection_that_was_read_from_still_refuses(filled: Store) -> None:
+    """The rules are left out only while SQLite looks at the pages."""
+    with filled._database.reading() as connection:
+        require_sound(connection, schema.metadata.sorted_tables)
+        with pytest.raises(sa.exc.IntegrityError), connection.begin_nested():
+            connection.exec_driver_sql("UPDATE run SET position = -1")
