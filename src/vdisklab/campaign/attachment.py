@@ -31,9 +31,7 @@ from vdisklab.guest.hotplug import guest_queue_checks, served, shared, with_sche
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, read_back
 from vdisklab.guest.systems import Family, GuestSystem
-from vdisklab.host.facts import QEMU, host_queue_checks
-from vdisklab.host.ledger import Kind
-from vdisklab.host.pagecache import evict
+from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import FORMAT_OPTIONS
@@ -185,10 +183,10 @@ class HostPlace:
                 hint="put a file system into the path, as in lvm/ext4/host",
             )
         directory = self.target.path / f"files-{secrets.token_hex(4)}"
-        with self.site.tracked(Kind.DIRECTORY, directory):
+        with self.site.tracked(ledger.Kind.DIRECTORY, directory):
             directory.mkdir()
             subject = replace(self.disk, path=str(directory), is_device=False, is_directory=True)
-            yield Workspace(subject, lambda: evict(directory))
+            yield Workspace(subject, lambda: pagecache.evict(directory))
 
     def step(self, step: SideCommand) -> None:
         """As a program of the host."""
@@ -310,7 +308,7 @@ def _on_host(
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
             *storage_checks(cell.path, image),
-            *host_queue_checks(context.stacks.devices_for(cell.path)),
+            *facts.host_queue_checks(context.stacks.devices_for(cell.path)),
             *package_checks(context.packages),
         ),
     )
@@ -363,7 +361,7 @@ def _in_guest(
                 *checks,
                 *limits,
                 *guest_queue_checks(disk, guest_disk),
-                *host_queue_checks(devices),
+                *facts.host_queue_checks(devices),
                 *pooled.facts,
                 *package_checks(context.packages),
             ),
@@ -396,13 +394,13 @@ def _directory_in_guest(
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
             Counters(lambda: None, devices, machine.pid, share.path, pid),
-            DaemonWatch(QEMU, machine.pid, lambda: True, context.progress)
+            DaemonWatch(facts.QEMU, machine.pid, lambda: True, context.progress)
             if daemon is None
             else DaemonWatch(block_nodes.VIRTIOFSD, daemon.pid, daemon.alive, context.progress),
             (
                 *storage_checks(cell.path, share),
                 *read_back.check_share(machine, disk, daemon),
-                *host_queue_checks(devices),
+                *facts.host_queue_checks(devices),
                 *guest.facts,
                 *package_checks(context.packages),
             ),

@@ -18,10 +18,8 @@ from functools import cached_property
 from pathlib import Path
 
 from vdisklab.errors import HostError
-from vdisklab.host.command import Host
+from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.facts import SYSTEM, read_text
-from vdisklab.host.mounts import mount_of
-from vdisklab.host.syscalls import opened
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CHUNK = 4 << 20
@@ -57,7 +55,7 @@ def evict(*paths: Path) -> None:
 
 def _evict_one(path: Path) -> None:
     try:
-        with opened(path, os.O_RDONLY) as descriptor:
+        with syscalls.opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
             if stat.S_ISBLK(os.fstat(descriptor).st_mode):
                 fcntl.ioctl(descriptor, _BLKFLSBUF, 0)
@@ -72,7 +70,7 @@ def _evict_one(path: Path) -> None:
 def write_back(path: Path) -> None:
     """Writes back dirty pages, which stay in the page cache. Raises HostError."""
     try:
-        with opened(path, os.O_RDONLY) as descriptor:
+        with syscalls.opened(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
     except OSError as error:
         raise HostError(f"{path} cannot be written back: {error.strerror}") from error
@@ -98,7 +96,7 @@ def residency(path: Path) -> float:
     Uses cachestat(2), or mincore(2) on older kernels. Raises HostError.
     """
     try:
-        with opened(path, os.O_RDONLY) as descriptor:
+        with syscalls.opened(path, os.O_RDONLY) as descriptor:
             size = os.lseek(descriptor, 0, os.SEEK_END)
             pages = -(-size // _PAGE)
             if pages == 0:
@@ -220,7 +218,7 @@ def _cached_nevertheless(file: Path) -> str | None:
 
     So does tmpfs, which has no other storage; it counts as direct.
     """
-    mount = mount_of(file)
+    mount = mounts.mount_of(file)
     if mount is not None and mount.filesystem == "tmpfs":
         return None
     return "the data went through the page cache" if residency(file) > 0 else None
@@ -251,7 +249,7 @@ def try_io_uring() -> str | None:
     return reason.get(number, os.strerror(number))
 
 
-def mapper_target(host: Host, name: str) -> str | None:
+def mapper_target(host: command.Host, name: str) -> str | None:
     """A target of device-mapper with its version, `crypt v1.24.0`; None if this kernel lacks it."""
     if host.which("modprobe") is not None:
         host.run("modprobe", "--quiet", f"dm-{name}", allowed=range(256))

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from vdisklab.path.backing import backing_below
+from vdisklab.path import backing, durability, rules
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
-from vdisklab.path.durability import dropped_flushes
-from vdisklab.path.rules import impossible
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, LayerKind
 
 _OTHER_FORMAT = {ImageFormat.QCOW2: ImageFormat.RAW, ImageFormat.RAW: ImageFormat.QCOW2}
@@ -35,8 +33,8 @@ def adjacent_paths(
         other
         for other in dict.fromkeys(varied)
         if other != path
-        and impossible(other, backing_below(other)) is None
-        and not dropped_flushes(other)
+        and rules.impossible(other, backing.backing_below(other)) is None
+        and not durability.dropped_flushes(other)
     )
 
 

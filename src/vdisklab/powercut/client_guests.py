@@ -25,11 +25,8 @@ from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments, mount_command
 from vdisklab.guest.qemu.probe import inserted_node
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state
-from vdisklab.host.command import Host
-from vdisklab.host.facts import is_emulated
+from vdisklab.host import command, facts, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.host.syscalls import sync_filesystem
-from vdisklab.host.waiting import patience
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client import ClientDisk, Load
@@ -60,7 +57,7 @@ _EXPECTED = {
 
 def observed_accelerator(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
-    ran_under = RanUnder.of(accelerator, emulated=is_emulated())
+    ran_under = RanUnder.of(accelerator, emulated=facts.is_emulated())
     return {"guest.accelerator": ran_under.value}
 
 
@@ -97,7 +94,7 @@ class Guests:
     Daemons that serve disks to them write their errors into `directory`.
     """
 
-    host: Host
+    host: command.Host
     pool: GuestPool
     accelerator: Accelerator
     ledger: Ledger
@@ -135,7 +132,7 @@ class Guests:
             name = f"vdisklab-{self.ledger.run_id}-{disk.serial}"
             with database_on(guest.machine, mounting, properties, name, load.kind) as client:
                 # A sync in the guest does not reach the host's file system through 9p.
-                sync_filesystem(Path(disk.directory))
+                syscalls.sync_filesystem(Path(disk.directory))
                 yield client
 
     @contextmanager
@@ -306,7 +303,7 @@ class BootSectorDisk:
 
 
 def _receive_byte(line: socket.socket, seconds: float, sender: str) -> bytes:
-    seconds *= patience()
+    seconds *= waiting.patience()
     readable, _, _ = select.select([line], [], [], seconds)
     if not readable:
         raise GuestError(f"{sender} did not answer within {seconds:.0f} s")

@@ -18,14 +18,10 @@ from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
+from vdisklab.powercut import crash_states, mid_run, nbd, recordings, vocabulary
 from vdisklab.powercut.client import DEFAULT_WRITES, Load
-from vdisklab.powercut.crash_states import Sampling
 from vdisklab.powercut.disk_server import HONEST, Lies
-from vdisklab.powercut.mid_run import MidRunOperation
-from vdisklab.powercut.nbd import NbdDisk, nbd_disk
-from vdisklab.powercut.recordings import Access, RunSpec, without_switch
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
-from vdisklab.powercut.vocabulary import ClientKind
 from vdisklab.progress import Progress, Step
 from vdisklab.results.power_cut import ControlResult
 
@@ -49,7 +45,7 @@ class Control:
     """
 
     name: str
-    spec: RunSpec
+    spec: recordings.RunSpec
     must_lose: bool
     drops_syncs: bool = False
     killed: bool = False
@@ -60,14 +56,14 @@ class Control:
     model: FailureModel = FailureModel.POWER
 
 
-def _spec(path: str, lies: Lies = HONEST, writes: int = DEFAULT_WRITES) -> RunSpec:
-    load = Load(ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
-    return RunSpec(parse_path(path), load, lies=lies)
+def _spec(path: str, lies: Lies = HONEST, writes: int = DEFAULT_WRITES) -> recordings.RunSpec:
+    load = Load(vocabulary.ClientKind.FLUSHES, writes=writes, max_sectors=_SECTORS_PER_WRITE)
+    return recordings.RunSpec(parse_path(path), load, lies=lies)
 
 
-def _unflushed(path: str, *, host_survives: bool = False) -> RunSpec:
-    load = Load(ClientKind.NEVER, writes=40, max_sectors=_SECTORS_PER_WRITE)
-    return RunSpec(parse_path(path), load, host_survives=host_survives)
+def _unflushed(path: str, *, host_survives: bool = False) -> recordings.RunSpec:
+    load = Load(vocabulary.ClientKind.NEVER, writes=40, max_sectors=_SECTORS_PER_WRITE)
+    return recordings.RunSpec(parse_path(path), load, host_survives=host_survives)
 
 
 def _crashes(model: FailureModel, name: str) -> tuple[Control, Control]:
@@ -146,15 +142,15 @@ CONTROLS: Sequence[Control] = (
 )
 
 
-def _operation_controls(operation: MidRunOperation) -> Iterator[Control]:
+def _operation_controls(operation: mid_run.MidRunOperation) -> Iterator[Control]:
     """A sound disk during an operation, and a judge that looks at the image before it."""
     path = {
-        MidRunOperation.SNAPSHOT: "ext4/qcow2/none",
-        MidRunOperation.COMMIT: "ext4/qcow2:backing=1/none",
+        mid_run.MidRunOperation.SNAPSHOT: "ext4/qcow2/none",
+        mid_run.MidRunOperation.COMMIT: "ext4/qcow2:backing=1/none",
     }.get(operation, "ext4/raw/none")
     spec = replace(_spec(path, writes=24), during=operation)
     yield Control(f"a {operation}, a flushing client", spec, must_lose=False, states=40)
-    resized = operation is MidRunOperation.RESIZE
+    resized = operation is mid_run.MidRunOperation.RESIZE
     yield Control(
         f"a {operation}, and {'only the old size' if resized else 'the image before it'} is read",
         spec,
@@ -188,7 +184,7 @@ GUEST_CONTROLS: Sequence[Control] = (
 
 def controls_of(
     models: Collection[FailureModel],
-    operations: Collection[MidRunOperation] = (),
+    operations: Collection[mid_run.MidRunOperation] = (),
     *,
     in_guest: bool = False,
 ) -> Sequence[Control]:
@@ -199,7 +195,7 @@ def controls_of(
         *of_resets,
         *(
             control
-            for operation in MidRunOperation
+            for operation in mid_run.MidRunOperation
             if operation in operations
             for control in _operation_controls(operation)
         ),
@@ -240,13 +236,13 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
     with forgetful_syncs(_DROPPED_OF) as dropped:
 
         @contextmanager
-        def access(disk: Disk) -> Iterator[NbdDisk]:
+        def access(disk: Disk) -> Iterator[nbd.NbdDisk]:
             with (
                 start_storage_daemon(
                     session.site.ledger, session.site.directory,
                     f"{session.daemon.address}-forgetful", before=dropped.before,
                 ) as daemon,
-                nbd_disk(daemon, disk) as opened,
+                nbd.nbd_disk(daemon, disk) as opened,
             ):  # fmt: skip
                 yield opened
 
@@ -266,12 +262,12 @@ def _reset(session: PowerCutSession, control: Control) -> ControlResult:
 
 
 def _examine(
-    session: PowerCutSession, control: Control, access: Access | None = None
+    session: PowerCutSession, control: Control, access: recordings.Access | None = None
 ) -> ControlResult:
     recording = session.record(control.spec, access)
     if control.forgets_switch:
-        recording = without_switch(recording)
-    sampling = Sampling(states=control.states, exhaustive_up_to=4)
+        recording = recordings.without_switch(recording)
+    sampling = crash_states.Sampling(states=control.states, exhaustive_up_to=4)
     try:
         verdict = session.examine(
             recording, sampling, control.model, post_recovery_states=0
@@ -282,14 +278,14 @@ def _examine(
 
 
 @contextmanager
-def _killed_disk(session: PowerCutSession, disk: Disk) -> Iterator[NbdDisk]:
+def _killed_disk(session: PowerCutSession, disk: Disk) -> Iterator[nbd.NbdDisk]:
     """The disk of a daemon that is killed after the run's last answer, with its image open."""
     name = f"{session.daemon.address}-killed"
     process: subprocess.Popen[bytes] | None = None
     try:
         with (
             start_storage_daemon(session.site.ledger, session.site.directory, name) as daemon,
-            nbd_disk(daemon, disk) as opened,
+            nbd.nbd_disk(daemon, disk) as opened,
         ):
             yield opened
             process = daemon.process

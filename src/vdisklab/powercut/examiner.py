@@ -27,6 +27,7 @@ from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import attach_loop, detach_loop
 from vdisklab.path.disk_path import Attachment
 from vdisklab.path.segments import CacheMode
+from vdisklab.powercut import image_reader, nbd, rebuild, write_log
 from vdisklab.powercut.client import FIRST_VERSION, NO_FILESYSTEM, SHARED, Trace
 from vdisklab.powercut.crash_states import (
     KEPT,
@@ -48,19 +49,10 @@ from vdisklab.powercut.guest_clients import (
     guest_file_system,
     judge_database,
 )
-from vdisklab.powercut.image_reader import (
-    PARSED_FORMATS,
-    BadImageError,
-    ImageSectors,
-    read_image,
-)
-from vdisklab.powercut.nbd import NbdDisk, RestartingDaemon, read_through
-from vdisklab.powercut.rebuild import Rebuilder, open_rebuilder
 from vdisklab.powercut.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recovery import Recovery, open_recovery
 from vdisklab.powercut.sectors import Bytes, NoVersion, Numbers, read_versions
 from vdisklab.powercut.vocabulary import StateOutcome
-from vdisklab.powercut.write_log import read_log
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import SECTOR
@@ -94,9 +86,9 @@ class Examiner:
     trace: Trace
     epochs: Sequence[Epoch]
     expectation: Expectation
-    rebuilder: Rebuilder
+    rebuilder: rebuild.Rebuilder
     recovery: Recovery
-    daemon: RestartingDaemon | None
+    daemon: nbd.RestartingDaemon | None
     recording: Path
     guest: GuestFileSystem | None = None
 
@@ -165,7 +157,7 @@ class Examiner:
             sectors = self._read(image, parts, self.trace.size_at(position))
         except VdisklabError:  # one that QEMU did not answer in time is an OSError, too
             raise
-        except (OSError, BadImageError) as error:
+        except (OSError, image_reader.BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")
             return JudgedState(
@@ -192,7 +184,7 @@ class Examiner:
             str(cut), outcome, detail, sectors.leaked, repaired, written_after, times.seconds
         )
 
-    def _read(self, image: Path, parts: ImageParts, size: int) -> ImageSectors:
+    def _read(self, image: Path, parts: ImageParts, size: int) -> image_reader.ImageSectors:
         """The sectors to judge: read directly if the format is known, otherwise by QEMU.
 
         Those beyond `size`, which the guest does not know, hold nothing.
@@ -207,10 +199,12 @@ class Examiner:
         beyond = np.zeros((len(numbers) - len(known)) * SECTOR, np.uint8)
         return replace(sectors, content=np.concatenate((sectors.content, beyond)))
 
-    def _read_known(self, image: Path, parts: ImageParts, numbers: Numbers) -> ImageSectors:
-        checked = ImageSectors(np.zeros(0, np.uint8))
-        if self.trace.image_format in PARSED_FORMATS:
-            checked = read_image(
+    def _read_known(
+        self, image: Path, parts: ImageParts, numbers: Numbers
+    ) -> image_reader.ImageSectors:
+        checked = image_reader.ImageSectors(np.zeros(0, np.uint8))
+        if self.trace.image_format in image_reader.PARSED_FORMATS:
+            checked = image_reader.read_image(
                 image,
                 self.trace.image_format,
                 numbers[:0] if self.trace.encrypted else numbers,
@@ -226,7 +220,7 @@ class Examiner:
         os.stat(image)  # noqa: PTH116 - a missing file is the state's fault, not QEMU's
         self.recovery.allow_writes()
         content = self.daemon.with_disk(
-            self._writable(image, parts), lambda disk: read_through(disk, numbers)
+            self._writable(image, parts), lambda disk: nbd.read_through(disk, numbers)
         )
         return replace(checked, content=content)
 
@@ -240,13 +234,15 @@ class Examiner:
         return judge_database(file, FIRST_VERSION, due_transactions(self.trace, position))
 
     def _judge_database(
-        self, guest: GuestFileSystem, sectors: ImageSectors, position: int
+        self, guest: GuestFileSystem, sectors: image_reader.ImageSectors, position: int
     ) -> RecoveredState:
         if sectors.problems:
             return StateOutcome.DAMAGED, "; ".join(sectors.problems)
         return guest.judge(sectors.content, FIRST_VERSION, due_transactions(self.trace, position))
 
-    def _compare(self, sectors: ImageSectors, due: DueVersions, due_size: int) -> RecoveredState:
+    def _compare(
+        self, sectors: image_reader.ImageSectors, due: DueVersions, due_size: int
+    ) -> RecoveredState:
         versions = self._versions(sectors.content, self.expectation.sectors)
         judged = judge_sectors(self.expectation.sectors, versions, due)
         if judged != KEPT:
@@ -266,7 +262,7 @@ class Examiner:
         return versions
 
     def _write_after_recovery(
-        self, daemon: RestartingDaemon, image: Disk, due: DueVersions, size: int | None
+        self, daemon: nbd.RestartingDaemon, image: Disk, due: DueVersions, size: int | None
     ) -> RecoveredState:
         """Writes to the image through QEMU, then reads all old and new sectors back.
 
@@ -283,7 +279,7 @@ class Examiner:
             problem = daemon.with_disk(
                 image, lambda disk: _write_and_compare(disk, size, oldest, self._versions)
             )
-        except BadImageError as error:
+        except image_reader.BadImageError as error:
             problem = str(error)
         return KEPT if problem is None else (StateOutcome.CORRUPT_LATER, problem)
 
@@ -312,7 +308,7 @@ def _refused_writes(error: OSError) -> str:
 
 
 def _write_and_compare(
-    disk: NbdDisk,
+    disk: nbd.NbdDisk,
     size: int,
     due: dict[int, int],
     read: Callable[[Bytes, Numbers], Numbers],
@@ -331,7 +327,7 @@ def _write_and_compare(
         new |= dict.fromkeys(range(first, first + _LATER_SECTORS), version)
     disk.sync()
     numbers = np.array(sorted(due | new), dtype=np.int64)
-    versions = read(read_through(disk, numbers), numbers)
+    versions = read(nbd.read_through(disk, numbers), numbers)
     lost = [
         (number, version)
         for number, version in zip(numbers.tolist(), versions.tolist(), strict=True)
@@ -350,7 +346,7 @@ def _write_and_compare(
 
 @contextmanager
 def open_examiner(
-    site: Site, recording: Recording, daemon: RestartingDaemon | None, *, sharers: int = 1
+    site: Site, recording: Recording, daemon: nbd.RestartingDaemon | None, *, sharers: int = 1
 ) -> Iterator[Examiner]:
     """An examiner of a recording, with its files in the site's directory, which is in memory.
 
@@ -358,7 +354,7 @@ def open_examiner(
     do not belong together.
     """
     trace = recording.trace
-    log = read_log(recording.log)
+    log = write_log.read_log(recording.log)
     epochs = epochs_between(log.entries, trace.begin, trace.end, trace.stops)
     if trace.writes and max(w.first + w.count for w in trace.writes) * SECTOR > trace.last_size:
         raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
@@ -367,7 +363,7 @@ def open_examiner(
     on_guests_disk = trace.client.is_database and trace.image_format != SHARED
     with (
         guest_file_system(site) if on_guests_disk else nullcontext() as guest,
-        open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
+        rebuild.open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
         site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,
     ):

@@ -34,9 +34,7 @@ from vdisklab.errors import GuestError
 from vdisklab.guest.hotplug import virtio_serial
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import mount_command
-from vdisklab.host.ledger import Kind
-from vdisklab.host.syscalls import attach_loop, detach_loop, mount, write_whole
-from vdisklab.host.waiting import patience
+from vdisklab.host import ledger, syscalls, waiting
 from vdisklab.powercut.client import Trace
 from vdisklab.powercut.crash_states import FutureVersionError
 from vdisklab.powercut.recovery import unmount_state
@@ -89,7 +87,7 @@ class GuestProgram:
 
         Raises GuestError after `seconds` without any.
         """
-        self.line.settimeout(seconds * patience())
+        self.line.settimeout(seconds * waiting.patience())
         try:
             data = self.line.recv(most)
         except TimeoutError:
@@ -453,13 +451,13 @@ class GuestFileSystem:
         """The outcome of the database on a guest's disk with that content."""
         descriptor = os.open(self.file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
-            write_whole(descriptor, [content.tobytes()], 0)
+            syscalls.write_whole(descriptor, [content.tobytes()], 0)
         finally:
             os.close(descriptor)
-        device = attach_loop(self.file)
+        device = syscalls.attach_loop(self.file)
         try:
             try:
-                mount(device, self.mountpoint, _FILESYSTEM)
+                syscalls.mount(device, self.mountpoint, _FILESYSTEM)
             except OSError as error:
                 return StateOutcome.UNMOUNTABLE, f"the guest's file system: {error.strerror}"
             try:
@@ -467,7 +465,7 @@ class GuestFileSystem:
             finally:
                 unmount_state(self.mountpoint)
         finally:
-            detach_loop(device)
+            syscalls.detach_loop(device)
 
 
 @contextmanager
@@ -475,9 +473,9 @@ def guest_file_system(site: Site) -> Iterator[GuestFileSystem]:
     """A file and a mount point in the site's directory, which is in memory."""
     file, mountpoint = site.directory / "guest.disk", site.directory / "guest"
     with (
-        site.tracked(Kind.DIRECTORY, mountpoint),
-        site.tracked(Kind.LOOP, file),
-        site.tracked(Kind.MOUNT, mountpoint),
+        site.tracked(ledger.Kind.DIRECTORY, mountpoint),
+        site.tracked(ledger.Kind.LOOP, file),
+        site.tracked(ledger.Kind.MOUNT, mountpoint),
     ):
         mountpoint.mkdir()
         file.touch()

@@ -20,16 +20,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from vdisklab.errors import DirtyHostError, HostError
-from vdisklab.host.command import Host, environment, require_programs
+from vdisklab.host import command, mounts, pagecache, syscalls, waiting
 from vdisklab.host.ledger import Kind
-from vdisklab.host.mounts import still_mounted
-from vdisklab.host.pagecache import mapper_target, try_device
-from vdisklab.host.syscalls import attach_loop
-from vdisklab.host.waiting import patience
-from vdisklab.powercut.client import Trace
+from vdisklab.powercut import client, rebuild, write_log
 from vdisklab.powercut.disk_server import FULL, HONEST, READY, Lies
-from vdisklab.powercut.rebuild import memory_full
-from vdisklab.powercut.write_log import Log, LogError, mark_text
 from vdisklab.results.power_cut import DISK_LOG
 from vdisklab.storage.device import read_direct_io, require_flushes
 from vdisklab.storage.site import Site
@@ -54,7 +48,7 @@ class LoggedBy(StrEnum):
 class MarkTail:
     """Positions as marks, numbered from 0."""
 
-    host: Host
+    host: command.Host
     device: str
     _next: int = 0
 
@@ -99,7 +93,7 @@ def logged_disk(
         logged_file(site, name, size, lies=lies, log=log) as below,
         site.tracked(Kind.LOOP, below.path),
     ):
-        device = Path(attach_loop(below.path, direct_io=direct_io))
+        device = Path(syscalls.attach_loop(below.path, direct_io=direct_io))
         require_flushes(device)
         yield replace(below, path=device, properties=_direct_io(site, device))
 
@@ -111,7 +105,7 @@ def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
     Raises HostError as `logged_file` does.
     """
     with _served_file(site, name, size, f"--rate={rate:g}") as file, site.tracked(Kind.LOOP, file):
-        yield Path(attach_loop(file, direct_io=True))
+        yield Path(syscalls.attach_loop(file, direct_io=True))
 
 
 @contextmanager
@@ -137,7 +131,7 @@ def logged_file(
 def _served_file(
     site: Site, name: str, size: int, *options: str, log: Path | None = None
 ) -> Iterator[Path]:
-    refused = try_device("fuse")
+    refused = pagecache.try_device("fuse")
     if refused is not None:
         raise HostError(f"/dev/fuse: {refused.strerror}", hint="modprobe fuse, or run as root")
     mountpoint, content = site.directory / f"{name}.disk", site.directory / f"{name}.content"
@@ -170,7 +164,7 @@ def _server(argv: tuple[str, ...], marker: str) -> Iterator[None]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=command.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         # Ctrl-C goes to the whole process group, but the disk must outlive its users.
         start_new_session=True,
     )
@@ -192,9 +186,9 @@ def _required_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[
     """
     try:
         yield
-        process.wait(_END_SECONDS * patience())
+        process.wait(_END_SECONDS * waiting.patience())
     except subprocess.TimeoutExpired as error:
-        raise still_mounted("the logged disk", marker) or HostError(
+        raise mounts.still_mounted("the logged disk", marker) or HostError(
             "the logged disk did not end when it was unmounted"
         ) from error
     except DirtyHostError:
@@ -224,7 +218,7 @@ def _require_memory_sufficed(
 ) -> None:
     """Raises MemoryFullError if the server reported it; ends the server to read its report."""
     if FULL in _error_output(process):
-        raise memory_full("the data written to the logged disk") from cause
+        raise rebuild.memory_full("the data written to the logged disk") from cause
 
 
 def _error_output(process: subprocess.Popen[bytes]) -> bytes:
@@ -234,12 +228,12 @@ def _error_output(process: subprocess.Popen[bytes]) -> bytes:
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None  # noqa: S101 - Popen was given a pipe
-    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS * patience())
+    readable, _, _ = select.select([process.stdout], [], [], _START_SECONDS * waiting.patience())
     line = process.stdout.readline() if readable else b""
     if line != READY:
         errors = _error_output(process)
         if FULL in errors:
-            raise memory_full("a logged disk")
+            raise rebuild.memory_full("a logged disk")
         last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it printed nothing"]
         raise HostError(f"the logged disk cannot be started: {last[0]}")
 
@@ -249,11 +243,11 @@ def dm_table(size: int, disk: str, log: str) -> str:
     return f"0 {size // 512} {TARGET} {disk} {log}"
 
 
-def require_log_writes(host: Host) -> str:
+def require_log_writes(host: command.Host) -> str:
     """The target with its version: `log-writes v1.1.0`. Raises HostError where device-mapper or the
     target is missing."""
-    require_programs(host, "dmsetup")
-    version = mapper_target(host, TARGET)
+    command.require_programs(host, "dmsetup")
+    version = pagecache.mapper_target(host, TARGET)
     if version is not None:
         return version
     raise HostError(
@@ -262,7 +256,7 @@ def require_log_writes(host: Host) -> str:
     )
 
 
-def _require_mapped(host: Host, device: str) -> None:
+def _require_mapped(host: command.Host, device: str) -> None:
     """Reads the table back. Raises HostError when the device has another target."""
     table = host.run("dmsetup", "table", device).stdout.split()
     if table[2:3] != [TARGET]:
@@ -282,7 +276,7 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[LoggedD
             with file.open("wb") as new:
                 new.truncate(length)
         with site.tracked(Kind.LOOP, content), site.tracked(Kind.LOOP, log):
-            disks = [attach_loop(file) for file in (content, log)]
+            disks = [syscalls.attach_loop(file) for file in (content, log)]
             for disk in disks:
                 require_flushes(Path(disk))
             with site.tracked(Kind.MAPPED, device):
@@ -293,23 +287,23 @@ def mapped_disk(site: Site, name: str, size: int, log: Path) -> Iterator[LoggedD
                 yield LoggedDisk(mapped, log, size, marks, properties)
 
 
-def mark_positions(log: Log) -> Mapping[int, int]:
+def mark_positions(log: write_log.Log) -> Mapping[int, int]:
     """The position of each of vdisklab's marks in the log, by the mark's number."""
     positions: dict[int, int] = {}
     for at, entry in enumerate(log.entries):
-        text = mark_text(log, entry)
+        text = write_log.mark_text(log, entry)
         if text is not None and text.startswith(_MARK) and text.removeprefix(_MARK).isdigit():
             positions[int(text.removeprefix(_MARK))] = at
     return positions
 
 
-def resolve_marks(trace: Trace, log: Log) -> Trace:
+def resolve_marks(trace: client.Trace, log: write_log.Log) -> client.Trace:
     """The trace with positions instead of marks. Raises LogError when a mark is missing."""
     positions = mark_positions(log)
 
     def position(mark: int) -> int:
         if mark not in positions:
-            raise LogError(f"the log {log.path} lacks the mark {_MARK}{mark}")
+            raise write_log.LogError(f"the log {log.path} lacks the mark {_MARK}{mark}")
         return positions[mark]
 
     return replace(

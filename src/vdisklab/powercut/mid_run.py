@@ -24,9 +24,7 @@ from vdisklab.guest.qemu.block_nodes import Disk, block_nodes, drive_node
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.waiting import wait_until
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path import disk_path, rules, segments
 from vdisklab.powercut.client import ClientDisk, ReadableDisk
 from vdisklab.powercut.crash_states import DueVersions, JudgedState, judge_sectors
 from vdisklab.powercut.image_reader import read_image
@@ -36,7 +34,7 @@ from vdisklab.units import SECTOR
 
 _JOB = "during"
 _JOB_SECONDS = 60.0
-RESIZED_FORMATS = (ImageFormat.RAW, ImageFormat.QCOW2)
+RESIZED_FORMATS = (segments.ImageFormat.RAW, segments.ImageFormat.QCOW2)
 """Formats whose size the judge reads."""
 
 
@@ -48,28 +46,28 @@ class MidRunOperation(StrEnum):
     MIRROR = "mirror"
     RESIZE = "resize"
 
-    def refusal(self, path: DiskPath) -> Impossible | None:
+    def refusal(self, path: disk_path.DiskPath) -> rules.Impossible | None:
         """Why a path's disk cannot be changed in this way, as what follows its name."""
         image = path.image
         if image is None:
             return None  # refused anyway
         if image.has_data_file or image.encrypted:
-            return Impossible(
+            return rules.Impossible(
                 f"is not judged during a {self}: the new image would need a data file or a key",
                 "leave out data_file and encrypt",
             )
-        if self is MidRunOperation.SNAPSHOT and image.format is not ImageFormat.QCOW2:
-            return Impossible(
+        if self is MidRunOperation.SNAPSHOT and image.format is not segments.ImageFormat.QCOW2:
+            return rules.Impossible(
                 "is not judged during a snapshot: only a chain of qcow2 images is read",
                 f"write qcow2 instead of {image.format}",
             )
         if self is MidRunOperation.RESIZE and image.format not in RESIZED_FORMATS:
-            return Impossible(
+            return rules.Impossible(
                 f"is not judged during a resize: the size of a {image.format} image is not read",
                 f"write {' or '.join(RESIZED_FORMATS)} instead",
             )
         if self is MidRunOperation.COMMIT and not image.backing:
-            return Impossible(
+            return rules.Impossible(
                 "has nothing to commit to: it is not an overlay", "add backing=1 to the format"
             )
         return None

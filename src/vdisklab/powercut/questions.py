@@ -19,9 +19,8 @@ from typing import Any
 
 from vdisklab.errors import DirtyHostError, PlanError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
-from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import FailureModel
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path import disk_path, durability, segments
+from vdisklab.powercut import controls, crash_states, logged_disk, mid_run, write_log
 from vdisklab.powercut.client import (
     DEFAULT_WRITES,
     ClientDisk,
@@ -30,14 +29,9 @@ from vdisklab.powercut.client import (
     unrequested_flushes,
 )
 from vdisklab.powercut.client_guests import boot_sector_disk
-from vdisklab.powercut.controls import ControlError
-from vdisklab.powercut.crash_states import FutureVersionError, Sampling
-from vdisklab.powercut.logged_disk import LoggedBy
-from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.recordings import IMAGE_BYTES, Access, Recording, RunSpec
 from vdisklab.powercut.session import Examination, PowerCutSession, repeated_while_held
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
-from vdisklab.powercut.write_log import read_log
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
@@ -45,7 +39,7 @@ from vdisklab.results.power_cut import DURING, MODEL, Counterexample, PowerCut
 _MOST_RECORDINGS = 3
 """Maximum number of recordings of a run, until no other program flushes the disk during one."""
 
-_FATAL = (DirtyHostError, FutureVersionError, ControlError)
+_FATAL = (DirtyHostError, crash_states.FutureVersionError, controls.ControlError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +56,10 @@ class QuestionSettings:
     seed: int = 1
     direct_io: bool = True
     post_recovery_states: int = 20
-    sampling: Sampling = field(default_factory=Sampling)
-    logged_by: LoggedBy = LoggedBy.FUSE
+    sampling: crash_states.Sampling = field(default_factory=crash_states.Sampling)
+    logged_by: logged_disk.LoggedBy = logged_disk.LoggedBy.FUSE
     driver: DriverSetting = DriverSetting.AS_FOUND
-    during: MidRunOperation | None = None
+    during: mid_run.MidRunOperation | None = None
 
     def as_stored(self) -> dict[str, Any]:
         """The settings under the keys that databases hold; fingerprints depend on them."""
@@ -88,16 +82,16 @@ class QuestionSettings:
 class Question:
     """The question whether a path keeps what this client takes for durable, under a model."""
 
-    path: DiskPath
+    path: disk_path.DiskPath
     client: ClientKind
     settings: QuestionSettings
     access: AccessKind = AccessKind.NBD
-    model: FailureModel = FailureModel.POWER
+    model: durability.FailureModel = durability.FailureModel.POWER
 
     @property
     def stored_settings(self) -> dict[str, Any]:
         """The settings as stored; verdicts from before there were models are of `power`."""
-        model = {} if self.model is FailureModel.POWER else {MODEL: self.model.value}
+        model = {} if self.model is durability.FailureModel.POWER else {MODEL: self.model.value}
         return {**self.settings.as_stored(), **model}
 
     @property
@@ -186,7 +180,7 @@ class _Answer:
         formats QEMU itself flushes to order metadata.
         """
         trace, verdict = self.examination.recording.trace, self.examination.verdict
-        raw = trace.image_format == ImageFormat.RAW
+        raw = trace.image_format == segments.ImageFormat.RAW
         return (
             raw
             and verdict.model.disk_reorders
@@ -311,7 +305,7 @@ def _examine_once(
     recording = session.record(spec, _access(session, question))
     answers: list[_Answer] = []
     try:
-        entries = read_log(recording.log).entries
+        entries = write_log.read_log(recording.log).entries
         flushes = count_flushes(recording.trace, entries)
         unrequested = unrequested_flushes(
             recording.trace, entries, writes_flush=question.writes_may_flush
@@ -341,7 +335,7 @@ def _examine_resets(
     examination = session.examine_resets(spec, states, resettable)
     recording = examination.recording
     try:
-        flushes = count_flushes(recording.trace, read_log(recording.log).entries)
+        flushes = count_flushes(recording.trace, write_log.read_log(recording.log).entries)
         lost = examination.verdict.counterexample is not None
         not_kept = _keep(recording, keep_in) if lost else None
         return _Answer(examination, flushes, 0, 1, not_kept)

@@ -14,25 +14,9 @@ from vdisklab.guest.qemu.block_nodes import Disk, ImageParts, format_options
 from vdisklab.guest.qemu.daemons import StorageDaemon
 from vdisklab.host.ledger import Kind
 from vdisklab.host.syscalls import freeze_and_thaw, opened, sync_filesystem, write_whole
-from vdisklab.path.backing import size_for
+from vdisklab.path import backing, durability, rules, segments
 from vdisklab.path.disk_path import DiskPath, Image, Layer
-from vdisklab.path.durability import FailureModel
-from vdisklab.path.rules import Impossible, not_judgeable
-from vdisklab.path.segments import ImageFormat, LayerKind
-from vdisklab.powercut.client import (
-    FILLED,
-    NO_FILESYSTEM,
-    SHARED,
-    ClientDisk,
-    Images,
-    ImageSwitch,
-    Load,
-    Trace,
-    run_client,
-    trace_from_json,
-    trace_to_json,
-)
-from vdisklab.powercut.disk_server import HONEST, Lies
+from vdisklab.powercut import client, disk_server, rebuild, recovery, sectors, write_log
 from vdisklab.powercut.logged_disk import (
     LoggedBy,
     LoggedDisk,
@@ -42,10 +26,6 @@ from vdisklab.powercut.logged_disk import (
     resolve_marks,
 )
 from vdisklab.powercut.mid_run import MidRunOperation, RunningOperation
-from vdisklab.powercut.rebuild import STATE_NAME, stored_ranges
-from vdisklab.powercut.recovery import POOL
-from vdisklab.powercut.sectors import make_sectors
-from vdisklab.powercut.write_log import open_tail, read_log
 from vdisklab.storage.filesystem import wanted_mount_options
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
@@ -62,7 +42,7 @@ _COPY_BYTES = MIB // 2
 """FUSE splits a longer write from memory that is not page-aligned within a sector."""
 _SOURCE_SECTORS = 2048
 
-Access = Callable[[Disk], AbstractContextManager[ClientDisk]]
+Access = Callable[[Disk], AbstractContextManager[client.ClientDisk]]
 """Opens the disk for a client: over NBD, in a guest, from a boot sector."""
 
 
@@ -71,7 +51,7 @@ class Recording:
     """A recorded run: a directory on this machine with the log and the trace."""
 
     directory: Path
-    trace: Trace
+    trace: client.Trace
 
     @property
     def log(self) -> Path:
@@ -81,7 +61,7 @@ class Recording:
     @property
     def beside(self) -> tuple[str, ...]:
         """Files that no log holds: images of the chain below without a file system, and a key."""
-        images = self.trace.backing if self.trace.filesystem == NO_FILESYSTEM else ()
+        images = self.trace.backing if self.trace.filesystem == client.NO_FILESYSTEM else ()
         return (*images, *((KEY_NAME,) if self.trace.encrypted else ()))
 
     def remove(self) -> None:
@@ -109,7 +89,7 @@ class Recording:
 def _copy_sparse(source: Path, target: Path, mode: str = "xb") -> None:
     with source.open("rb") as reading, target.open(mode) as writing:
         os.truncate(writing.fileno(), os.fstat(reading.fileno()).st_size)
-        for begin, end in stored_ranges(reading.fileno()):
+        for begin, end in rebuild.stored_ranges(reading.fileno()):
             for at in range(begin, end, _COPY_BYTES):
                 data = os.pread(reading.fileno(), min(_COPY_BYTES, end - at), at)
                 write_whole(writing.fileno(), [data], at)
@@ -125,7 +105,7 @@ def open_recording(directory: Path) -> Recording:
             hint="name a case as `vdisklab powercut` printed it; recordings of losses lie "
             "below powercut/ in the state directory",
         ) from error
-    return Recording(directory, trace_from_json(content))
+    return Recording(directory, client.trace_from_json(content))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +116,10 @@ class RunSpec:
     """
 
     path: DiskPath
-    load: Load
+    load: client.Load
     access: str = "nbd"
     size: int = IMAGE_BYTES
-    lies: Lies = HONEST
+    lies: disk_server.Lies = disk_server.HONEST
     direct_io: bool = True
     logged_by: LoggedBy = LoggedBy.FUSE
     host_survives: bool = False
@@ -165,14 +145,14 @@ def make_recording(
             None if spec.during is None else RunningOperation(spec.during, daemon, disk_spec)
         )
         with (
-            open_tail(log) if marks is None else nullcontext(marks) as tail,
+            write_log.open_tail(log) if marks is None else nullcontext(marks) as tail,
             access(disk_spec) as disk,
         ):
             begin = tail.position()
-            run = run_client(disk, tail, spec.load, spec.size // SECTOR, operation)
+            run = client.run_client(disk, tail, spec.load, spec.size // SECTOR, operation)
             end = tail.position()
             observed = {**stack.observed, **disk.observed}
-        trace = Trace(
+        trace = client.Trace(
             path=spec.path.canonical,
             client=spec.load.kind,
             access=spec.access,
@@ -194,8 +174,8 @@ def make_recording(
             switch=_switch(stack, operation, run.finished),
         )
     if marks is not None:
-        trace = resolve_marks(trace, read_log(log))
-    (directory / TRACE_NAME).write_text(trace_to_json(trace))
+        trace = resolve_marks(trace, write_log.read_log(log))
+    (directory / TRACE_NAME).write_text(client.trace_to_json(trace))
     return Recording(directory, trace)
 
 
@@ -204,18 +184,18 @@ def without_switch(recording: Recording) -> Recording:
     switch = recording.trace.switch
     late = None if switch is None else replace(switch, position=recording.trace.end)
     trace = replace(recording.trace, switch=late)
-    (recording.directory / TRACE_NAME).write_text(trace_to_json(trace))
+    (recording.directory / TRACE_NAME).write_text(client.trace_to_json(trace))
     return Recording(recording.directory, trace)
 
 
 def _switch(
     stack: _RecordedStack, operation: RunningOperation | None, finished: int | None
-) -> ImageSwitch | None:
+) -> client.ImageSwitch | None:
     if operation is None or finished is None:
         return None
     root = Path(stack.image_name).parent
     image, *below = (str(root / file.name) for file in operation.files_after)
-    return ImageSwitch(finished, Images(image, tuple(below)), operation.size_after)
+    return client.ImageSwitch(finished, client.Images(image, tuple(below)), operation.size_after)
 
 
 def _guest_disk(spec: RunSpec, image: ImageFile, name: str) -> Disk:
@@ -252,7 +232,7 @@ class _RecordedStack:
 
     @property
     def observed(self) -> dict[str, str]:
-        pool = {} if self.pool is None else {POOL: self.pool}
+        pool = {} if self.pool is None else {recovery.POOL: self.pool}
         return {**self.image.properties, **pool}
 
 
@@ -260,25 +240,25 @@ def require_judgeable(path: DiskPath) -> tuple[Layer, Image | None]:
     """The path's only file system and its image; None for a directory. Raises PlanError for other
     paths.
     """
-    refusal = not_judgeable(path)
+    refusal = rules.not_judgeable(path)
     if refusal is not None:
         raise PlanError(f"{path} {refusal.reason}", hint=refusal.instead)
     return path.layers[0], path.image
 
 
-def not_judgeable_under(model: FailureModel, path: DiskPath) -> Impossible | None:
+def not_judgeable_under(model: durability.FailureModel, path: DiskPath) -> rules.Impossible | None:
     """Why a path cannot be judged under a model, as what follows its name; None if it can."""
     if model.spares_the_host and path.image is not None and path.image.has_data_file:
-        return Impossible(
+        return rules.Impossible(
             f"cannot be judged under {model}: only one file is logged, and the data is in another",
             "leave out data_file",
         )
     if model.spares_the_host and path.shares_directory:
-        return Impossible(
+        return rules.Impossible(
             f"cannot be judged under {model}: only one file is logged, and it is a directory",
             f"leave out --model {model}",
         )
-    return not_judgeable(path)
+    return rules.not_judgeable(path)
 
 
 @contextmanager
@@ -286,14 +266,14 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
     """The path's host side with its image, all of it durable when the context opens."""
     layer, image = require_judgeable(spec.path)
     sizes = 3 if spec.during is MidRunOperation.RESIZE else 2
-    capacity = size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
+    capacity = backing.size_for(spec.path.layers, sizes * spec.size + 4 * MIB)
     with (
         _disk_to_record(site, spec, name, capacity, log) as disk,
         HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
         _make_durable(file, target.path)
-        pool = site.unique(f"{name}.mnt") if layer.kind is LayerKind.ZFS else None
+        pool = site.unique(f"{name}.mnt") if layer.kind is segments.LayerKind.ZFS else None
         if pool is None:
             freeze_and_thaw(target.path)
         else:
@@ -322,16 +302,16 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
     with _image(site, place, image, size=spec.size, name=name) as made:
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
             os.link(below, log.parent / below.name)
-        is_raw = image.format is ImageFormat.RAW
+        is_raw = image.format is segments.ImageFormat.RAW
         size = made.path.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
         with logged_file(site, name, size, lies=spec.lies, log=log) as file:
             _copy_sparse(made.path, file.path, "r+b")
             yield _RecordedStack(
                 file,
                 replace(made, path=file.path),
-                image_name=STATE_NAME,
+                image_name=rebuild.STATE_NAME,
                 filled=not image.is_thin,
-                filesystem=NO_FILESYSTEM,
+                filesystem=client.NO_FILESYSTEM,
             )
 
 
@@ -340,7 +320,7 @@ def _disk_to_record(
 ) -> AbstractContextManager[LoggedDisk]:
     if spec.logged_by is LoggedBy.FUSE:
         return logged_disk(site, name, size, lies=spec.lies, direct_io=spec.direct_io, log=log)
-    if spec.lies != HONEST:
+    if spec.lies != disk_server.HONEST:
         raise PlanError(
             f"{spec.logged_by} cannot drop flushes", hint="log the controls through FUSE"
         )
@@ -352,7 +332,7 @@ def _write_source(file: Path, size: int) -> None:
     with file.open("xb") as sink:
         for first in range(0, size // SECTOR, _SOURCE_SECTORS):
             count = min(_SOURCE_SECTORS, size // SECTOR - first)
-            sink.write(make_sectors(first, count, FILLED))
+            sink.write(sectors.make_sectors(first, count, client.FILLED))
 
 
 def _sync_pool(site: Site, pool: str) -> None:
@@ -373,7 +353,7 @@ def _data(site: Site, target: Target, image: Image | None, *, size: int) -> Iter
             yield made
         return
     with shared_directory(site, target, "disk") as shared:
-        yield ImageFile(shared, shared.path, SHARED, size, {}, ())
+        yield ImageFile(shared, shared.path, client.SHARED, size, {}, ())
 
 
 @contextmanager

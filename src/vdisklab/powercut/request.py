@@ -16,16 +16,10 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
+from vdisklab.powercut import crash_states, logged_disk, mid_run, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
-from vdisklab.powercut.crash_states import TEAR_BYTES, Sampling
-from vdisklab.powercut.logged_disk import LoggedBy
-from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import Question, QuestionSettings
-from vdisklab.powercut.recordings import (
-    not_judgeable_under,
-    require_judgeable,
-)
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 
 DEFAULT_STATES = 1000
@@ -86,15 +80,15 @@ class PowercutRequest(OptionRows):
         WHOLE,
         "The unit that a disk writes as a whole: 4096, or 512 with fsck as part of recovery; 0: "
         "no tearing.",
-        TEAR_BYTES,
+        crash_states.TEAR_BYTES,
         metavar="BYTES",
     )
     seed: int = option(WHOLE, "Seed for the places to write to and the sampled states.", 1)
-    logged_by: LoggedBy = option(
-        one_of(LoggedBy),
+    logged_by: logged_disk.LoggedBy = option(
+        one_of(logged_disk.LoggedBy),
         "What logs the disk: vdisklab's own server on any kernel with FUSE, or device-mapper's "
         "log-writes where the kernel has it.",
-        LoggedBy.FUSE,
+        logged_disk.LoggedBy.FUSE,
     )
     models: tuple[FailureModel, ...] = option(
         several(FailureModel, FailureModel),
@@ -104,8 +98,8 @@ class PowercutRequest(OptionRows):
         flag="--model",
         shown=FailureModel.POWER.value,
     )
-    during: tuple[MidRunOperation, ...] = option(
-        several(MidRunOperation, MidRunOperation),
+    during: tuple[mid_run.MidRunOperation, ...] = option(
+        several(mid_run.MidRunOperation, mid_run.MidRunOperation),
         "Do this to the disk in the middle of each run, as QEMU's monitor does it: a snapshot, a "
         "commit of the overlay, a mirror to another file, or a resize to twice its size; can be "
         "repeated.",
@@ -123,7 +117,7 @@ class PowercutRequest(OptionRows):
     db: str | None = like("db")
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> crash_states.Sampling:
         """Which states to judge. Raises PlanError for options that contradict each other."""
         if self.states is not None and self.exhaustive:
             raise PlanError("--states and --exhaustive exclude each other", hint="give one of them")
@@ -132,8 +126,8 @@ class PowercutRequest(OptionRows):
                 f"--tear {self.tear} is not a multiple of 512", hint="write 4096, 512 or 0"
             )
         if self.exhaustive:
-            return Sampling(None, EXHAUSTIVE_CHANGES, self.tear, self.seed)
-        return Sampling(self.states or DEFAULT_STATES, tear=self.tear, seed=self.seed)
+            return crash_states.Sampling(None, EXHAUSTIVE_CHANGES, self.tear, self.seed)
+        return crash_states.Sampling(self.states or DEFAULT_STATES, tear=self.tear, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +167,7 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
                 )
             )
             continue
-        refusals = {model: not_judgeable_under(model, path) for model in models}
+        refusals = {model: recordings.not_judgeable_under(model, path) for model in models}
         judgeable = [model for model, refused in refusals.items() if refused is None]
         dropped += [
             Dropped(path.canonical, refused.reason, refused.instead)
@@ -219,7 +213,7 @@ def _matrix(request: PowercutRequest) -> Matrix:
     matrix = expand_matrix(request.paths)
     matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), not_judgeable)
     for cell in matrix.cells:
-        require_judgeable(cell.path)
+        recordings.require_judgeable(cell.path)
     return matrix
 
 
@@ -275,9 +269,9 @@ def _require_logged_operation(request: PowercutRequest) -> None:
             "logged",
             hint=f"leave out --model {alone[0]}",
         )
-    if request.logged_by is not LoggedBy.FUSE:
+    if request.logged_by is not logged_disk.LoggedBy.FUSE:
         raise PlanError(
-            f"--during needs the positions of --logged-by {LoggedBy.FUSE}",
+            f"--during needs the positions of --logged-by {logged_disk.LoggedBy.FUSE}",
             hint=f"leave out --logged-by {request.logged_by}",
         )
 

@@ -16,35 +16,14 @@ from typing import TypeVar
 from vdisklab.errors import HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import StorageDaemon
-from vdisklab.host.command import Host
-from vdisklab.host.facts import available_memory, missing_right
+from vdisklab.host import command, facts, mounts, syscalls
 from vdisklab.host.ledger import Ledger
-from vdisklab.host.mounts import is_held_elsewhere
-from vdisklab.host.syscalls import attach_loop
 from vdisklab.path.durability import FailureModel
 from vdisklab.plan.guest import Accelerator
+from vdisklab.powercut import crash_states, mid_run, nbd, rebuild, write_log
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
-from vdisklab.powercut.crash_states import (
-    CrashState,
-    JudgedState,
-    RunVerdict,
-    Sampling,
-    Selection,
-    epochs_between,
-    parse_crash_state,
-    select_prefixes,
-    select_states_of_epochs,
-)
 from vdisklab.powercut.examiner import open_examiner
-from vdisklab.powercut.mid_run import (
-    ResettableAccess,
-    ResettableDisk,
-    reset_disk,
-    resettable_nbd,
-)
-from vdisklab.powercut.nbd import RestartingDaemon, nbd_disk, restarting_daemon
-from vdisklab.powercut.rebuild import reporting_full_memory, require_memory
 from vdisklab.powercut.recordings import (
     Access,
     Recording,
@@ -59,7 +38,6 @@ from vdisklab.powercut.workers import (
     WorkerPool,
     open_pool,
 )
-from vdisklab.powercut.write_log import read_log
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site
@@ -81,7 +59,7 @@ class Examination:
     """A recording, and the verdict on its states."""
 
     recording: Recording
-    verdict: RunVerdict
+    verdict: crash_states.RunVerdict
 
 
 @dataclass(slots=True)
@@ -93,7 +71,7 @@ class PowerCutSession:
     """
 
     site: Site
-    block_layer: RestartingDaemon
+    block_layer: nbd.RestartingDaemon
     pool: WorkerPool
     guests: Guests | None = None
     boot_sectors_under: Accelerator = Accelerator.TCG
@@ -106,15 +84,15 @@ class PowerCutSession:
 
     def over_nbd(self, disk: Disk) -> AbstractContextManager[ClientDisk]:
         """A disk served by QEMU's block layer, without a guest."""
-        return nbd_disk(self.daemon, disk)
+        return nbd.nbd_disk(self.daemon, disk)
 
-    def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[ResettableDisk]:
+    def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[mid_run.ResettableDisk]:
         """The same, for a client whose connection breaks off."""
-        return resettable_nbd(self.daemon, disk)
+        return mid_run.resettable_nbd(self.daemon, disk)
 
     def resettable_guest(
         self, load: Load, driver: DriverSetting = DriverSetting.AS_FOUND
-    ) -> ResettableAccess:
+    ) -> mid_run.ResettableAccess:
         """The same in a guest that is really reset. `guests` must be set."""
         guests = self.guests
         assert guests is not None  # noqa: S101 - opened for questions that need a guest
@@ -125,16 +103,16 @@ class PowerCutSession:
 
         Raises MemoryFullError.
         """
-        require_memory(self.site.directory, _ROOM_PER_RECORDING, _RECORDING)
+        rebuild.require_memory(self.site.directory, _ROOM_PER_RECORDING, _RECORDING)
         self._recordings += 1
         directory = self.site.directory / f"run{self._recordings}"
-        with reporting_full_memory(_RECORDING):
+        with rebuild.reporting_full_memory(_RECORDING):
             return make_recording(self.site, spec, access or self.over_nbd, directory, self.daemon)
 
     def examine(
         self,
         recording: Recording,
-        sampling: Sampling,
+        sampling: crash_states.Sampling,
         model: FailureModel = FailureModel.POWER,
         *,
         post_recovery_states: int,
@@ -145,7 +123,7 @@ class PowerCutSession:
         """
         selection = select_states(recording, sampling, model)
         jobs = make_jobs(selection.cuts, post_recovery_states)
-        verdict = RunVerdict(
+        verdict = crash_states.RunVerdict(
             tuple(self.pool.judge(recording, jobs)), model, possible=selection.possible,
             exhaustive=selection.exhaustive, acknowledged=recording.trace.acknowledged,
         )  # fmt: skip
@@ -155,7 +133,7 @@ class PowerCutSession:
         self,
         spec: RunSpec,
         most: int | None,
-        resettable: ResettableAccess | None = None,
+        resettable: mid_run.ResettableAccess | None = None,
         *,
         past_qemu: bool = False,
     ) -> Examination:
@@ -164,16 +142,16 @@ class PowerCutSession:
         It runs over NBD unless `resettable` is given. The caller removes the recording. The verdict
         is exhaustive if the guest was reset after every single answer.
         """
-        load, states = spec.load, list[JudgedState]()
+        load, states = spec.load, list[crash_states.JudgedState]()
         flushes = load.writes // load.flush_every if load.kind is ClientKind.FLUSHES else 0
         every = -(-(load.writes + flushes) // (most or sys.maxsize))
 
         def access(disk: Disk) -> AbstractContextManager[ClientDisk]:
             way = resettable or self.over_resettable_nbd
-            return reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
+            return mid_run.reset_disk(way, disk, states, every=every, past_qemu=past_qemu)
 
         recording = self.record(spec, access)
-        verdict = RunVerdict(
+        verdict = crash_states.RunVerdict(
             states, FailureModel.GUEST_RESET, possible=load.writes + flushes,
             exhaustive=every == load.depth == 1, acknowledged=recording.trace.acknowledged,
         )  # fmt: skip
@@ -190,25 +168,29 @@ def repeated_while_held(attempt: Callable[[], _Found]) -> tuple[_Found, int]:
         try:
             return attempt(), repeats
         except VdisklabError as error:
-            if not is_held_elsewhere(error):
+            if not mounts.is_held_elsewhere(error):
                 raise
     return attempt(), _MOST_REPEATS
 
 
 def select_states(
-    recording: Recording, sampling: Sampling, model: FailureModel = FailureModel.POWER
-) -> Selection:
+    recording: Recording, sampling: crash_states.Sampling, model: FailureModel = FailureModel.POWER
+) -> crash_states.Selection:
     """The states of a recording to judge under a model."""
-    entries = read_log(recording.log).entries
+    entries = write_log.read_log(recording.log).entries
     trace = recording.trace
     if not model.disk_reorders:
-        return select_prefixes(entries, trace.begin, trace.end, sampling, torn=model.tears)
-    return select_states_of_epochs(
-        epochs_between(entries, trace.begin, trace.end, trace.stops), entries, sampling
+        return crash_states.select_prefixes(
+            entries, trace.begin, trace.end, sampling, torn=model.tears
+        )
+    return crash_states.select_states_of_epochs(
+        crash_states.epochs_between(entries, trace.begin, trace.end, trace.stops), entries, sampling
     )
 
 
-def make_jobs(cuts: Sequence[CrashState], post_recovery_states: int) -> list[JudgingJob]:
+def make_jobs(
+    cuts: Sequence[crash_states.CrashState], post_recovery_states: int
+) -> list[JudgingJob]:
     """A job for each cut; `post_recovery_states` of them, evenly spread, with post-recovery
     writes."""
     every = max(1, len(cuts) // post_recovery_states) if post_recovery_states else 0
@@ -217,7 +199,7 @@ def make_jobs(cuts: Sequence[CrashState], post_recovery_states: int) -> list[Jud
 
 @contextmanager
 def open_session(
-    host: Host,
+    host: command.Host,
     ledger: Ledger,
     directory: Path,
     *,
@@ -230,7 +212,7 @@ def open_session(
     `state_seconds` is given up, without a verdict. Raises HostError when memory, rights or programs
     are missing.
     """
-    if (lacking := missing_right()) is not None:
+    if (lacking := facts.missing_right()) is not None:
         right, way = lacking
         raise HostError(f"mounting the states needs {right}", hint=way)
     size = _memory_bytes()
@@ -239,7 +221,7 @@ def open_session(
         memory = stack.enter_context(tmpfs(outer, "memory", size))
         site = stack.enter_context(open_site(host, ledger, memory.path))
         block_layer = stack.enter_context(
-            restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+            nbd.restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
         )
         block_layer.running()  # a missing QEMU is reported before the first control
         count = workers if workers is not None else os.cpu_count() or 1
@@ -249,7 +231,7 @@ def open_session(
 
 
 def _memory_bytes() -> int:
-    available = available_memory()
+    available = facts.available_memory()
     size = min(_MEMORY_BYTES, available // 2)
     if size < _LEAST_MEMORY:
         raise HostError(
@@ -259,7 +241,7 @@ def _memory_bytes() -> int:
     return size
 
 
-def split_case(case: str) -> tuple[str, CrashState]:
+def split_case(case: str) -> tuple[str, crash_states.CrashState]:
     """The verdict's id and the cut of a case such as `3f2a9c01/12-3f`. Raises PowercutError."""
     name, slash, cut = case.partition("/")
     if not slash or not name.isalnum():
@@ -267,12 +249,12 @@ def split_case(case: str) -> tuple[str, CrashState]:
             f"{case!r} is not a case",
             hint="copy it from the column `case`: 3f2a9c01/12-3f, or 3f2a9c01/@61",
         )
-    return name, parse_crash_state(cut)
+    return name, crash_states.parse_crash_state(cut)
 
 
 @contextmanager
 def replayed(
-    host: Host, ledger: Ledger, directory: Path, recordings: Path, case: str
+    host: command.Host, ledger: Ledger, directory: Path, recordings: Path, case: str
 ) -> Iterator[ReplayedState]:
     """Rebuilds and judges the state of a case, and keeps it mounted while the context is open.
 
@@ -284,12 +266,12 @@ def replayed(
         open_site(host, ledger, directory) as outer,
         tmpfs(outer, "memory", _REPLAY_MEMORY) as memory,
         open_site(host, ledger, memory.path) as site,
-        restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}") as daemon,
+        nbd.restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}") as daemon,
         open_examiner(site, recording, daemon) as examiner,
     ):
         judged, trace = examiner.judge(cut), recording.trace
         state = examiner.rebuilder.build(examiner.epoch(cut), cut)
-        device = attach_loop(state)  # the examiner has recorded it in the ledger
+        device = syscalls.attach_loop(state)  # the examiner has recorded it in the ledger
         replayed_state = ReplayedState(
             trace.path,
             trace.client.words,

@@ -26,17 +26,13 @@ from vdisklab.errors import (
     SilentGuestError,
     VdisklabError,
 )
-from vdisklab.host.command import LocalHost
+from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.ledger import leftovers, open_ledger
-from vdisklab.host.mounts import HeldElsewhereError, is_held_elsewhere
-from vdisklab.host.syscalls import keep_freed_memory
 from vdisklab.host.waiting import longer_deadlines, patience, seconds_without_cpu
+from vdisklab.powercut import nbd, rebuild, recovery
 from vdisklab.powercut.crash_states import CrashState, FutureVersionError, JudgedState
 from vdisklab.powercut.examiner import Examiner, open_examiner
-from vdisklab.powercut.nbd import restarting_daemon
-from vdisklab.powercut.rebuild import MemoryFullError, reporting_full_memory
 from vdisklab.powercut.recordings import Recording, open_recording
-from vdisklab.powercut.recovery import ALONE
 from vdisklab.storage.site import open_site
 from vdisklab.storage.stack import UNDO
 
@@ -124,15 +120,15 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
     for number in INTERRUPTS:  # the parent handles them and closes the pipe
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-    keep_freed_memory()
+    syscalls.keep_freed_memory()
     failure: VdisklabError
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger())
-            stack.enter_context(reporting_full_memory("another state of the disk"))
-            site = stack.enter_context(open_site(LocalHost(), ledger, memory))
+            stack.enter_context(rebuild.reporting_full_memory("another state of the disk"))
+            site = stack.enter_context(open_site(command.LocalHost(), ledger, memory))
             daemon = stack.enter_context(
-                restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
+                nbd.restarting_daemon(ledger, site.directory, f"vdisklab-{ledger.run_id}")
             )
             ready = _Ready(ledger.run_id)
             pipe.send(ready)
@@ -160,11 +156,11 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
 
 def _transferable(error: VdisklabError) -> VdisklabError:
     """The error as a type that can be pickled; FutureVersionError adds its own hint."""
-    if is_held_elsewhere(error):
-        return HeldElsewhereError(error.message, hint=error.hint)
+    if mounts.is_held_elsewhere(error):
+        return mounts.HeldElsewhereError(error.message, hint=error.hint)
     if isinstance(error, FutureVersionError):
         return FutureVersionError(error.message)
-    for kind in (DirtyHostError, MemoryFullError):
+    for kind in (DirtyHostError, rebuild.MemoryFullError):
         if isinstance(error, kind):
             return kind(error.message, hint=error.hint)
     return PowercutError(error.message, hint=error.hint)
@@ -318,7 +314,7 @@ class WorkerPool:
         UnansweredError or HangError for a state without an answer, which is no verdict.
         """
         self.start()
-        alone = recording.trace.filesystem in ALONE
+        alone = recording.trace.filesystem in recovery.ALONE
         used = self._workers[:1] if alone else list(self._workers)
         try:
             for worker in used:
@@ -390,7 +386,7 @@ class WorkerPool:
 
 def _take_down(run_id: str) -> None:
     """Removes a dead worker's leftovers, newest first, up to the first that cannot be removed."""
-    host = LocalHost()
+    host = command.LocalHost()
     with leftovers() as ledgers:
         for ledger in ledgers:
             if not run_id or ledger.path.stem != run_id:

@@ -461,7 +461,7 @@ class TestPageCache:
     def test_the_null_device_has_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         touched: list[Path] = []
         for name in ("warm", "evict"):
-            monkeypatch.setattr(f"vdisklab.campaign.measured_evidence.{name}", touched.append)
+            monkeypatch.setattr(f"vdisklab.host.pagecache.{name}", touched.append)
         for wanted in PageCache:
             set_page_cache(wanted, None)
         assert touched == []

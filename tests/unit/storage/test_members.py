@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import CommandError, HostError
+from vdisklab.host import blockdevice
 from vdisklab.host.ledger import Entry, Kind, open_ledger
 from vdisklab.path.disk_path import Layer, parse_path
-from vdisklab.storage import lvm, md, undo, zfs
+from vdisklab.storage import lvm, md, undo
 from vdisklab.storage.lvm import GROUP, LOGICAL_VOLUME, group_command, pool_command, volume_command
 from vdisklab.storage.md import ARRAY, create_command, parse_export
 from vdisklab.storage.site import Site, open_site
@@ -166,10 +167,8 @@ class Programs(ScriptedHost):
 
 @pytest.fixture
 def _devices_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    for layer in (lvm, md, zfs):
-        monkeypatch.setattr(layer, "recorded_devices", lambda text: DEVICES)
-    for module in (lvm, md, zfs):
-        monkeypatch.setattr(module, "record_devices", lambda paths: "[]")
+    monkeypatch.setattr(blockdevice, "recorded_devices", lambda text: DEVICES)
+    monkeypatch.setattr(blockdevice, "record_devices", lambda paths: "[]")
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def copied(tmp_path: Path) -> Path:
         "    LayerKind.LUKS: HostLayer(",
         "    LayerKind.DM: HostLayer(dm.mapped, (dm.TOY,)),\n    LayerKind.LUKS: HostLayer(",
     )
-    added(stack, "from vdisklab.storage import lvm,", "from vdisklab.storage import dm, lvm,")
+    added(stack, "luks, lvm,", "dm, luks, lvm,")
     return tmp_path
 
 
