@@ -14,7 +14,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.exchange import is_export, read_export
 from vdisklab.results.model import Direction
-from vdisklab.workload import bandwidth_series
+from vdisklab.workload import program
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Output
 from vdisklab.workload.registry import WORKLOADS
@@ -64,10 +64,8 @@ def result_parsers(scratch: Path) -> Iterable[Parser]:
 
 
 def _log(text: str) -> object:
-    run = bandwidth_series.LoggedRun(
-        0.1, 5.0, {Direction.READ: 1 << 20, Direction.WRITE: 1 << 20}, 0.2
-    )
-    return bandwidth_series.lines_of_log(text), bandwidth_series.read_log(text, run)
+    run = program.LoggedRun(0.1, 5.0, {Direction.READ: 1 << 20, Direction.WRITE: 1 << 20}, 0.2)
+    return program.lines_of_log(text), program.read_log(text, run)
 
 
 _PLANS = {

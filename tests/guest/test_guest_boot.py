@@ -17,7 +17,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.lab.lab_machine import boot_lab_kernel
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator
-from vdisklab.workload.bandwidth_series import lines_of_log
+from vdisklab.workload.program import lines_of_log
 
 pytestmark = pytest.mark.guest
 

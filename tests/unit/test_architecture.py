@@ -154,6 +154,19 @@ def test_no_class_has_the_name_of_another() -> None:
     assert [name for name, count in Counter(classes).items() if count > 1] == []
 
 
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_gives_a_name_twice(path: Path) -> None:
+    """The second one would count for what was written with the first one, too."""
+    given = Counter(
+        target.id
+        for node in tree_of(path).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    )
+    assert [name for name, count in given.items() if count > 1] == []
+
+
 def test_the_unit_tests_have_the_rooms_of_the_source() -> None:
     tests = Path(__file__).parent
     rooms = {path.parent.relative_to(SOURCE) for path in MODULES if "migrations" not in path.parts}

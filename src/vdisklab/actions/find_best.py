@@ -24,8 +24,8 @@ from vdisklab.answers.race import (
     known_before,
     require_metric,
 )
-from vdisklab.campaign.estimate import boot_seconds, run_seconds
 from vdisklab.campaign.runner import Choose, TimeLimit
+from vdisklab.campaign.schedule import boot_seconds, run_seconds
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell
 from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability

@@ -15,9 +15,8 @@ from typing import Protocol
 from vdisklab.actions.planning import make_plan
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import CampaignContext, open_campaign
-from vdisklab.campaign.estimate import campaign_seconds, plan_warnings
 from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
-from vdisklab.campaign.schedule import schedule
+from vdisklab.campaign.schedule import campaign_seconds, plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, HostError
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost

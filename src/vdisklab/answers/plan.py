@@ -8,18 +8,19 @@ from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
-from vdisklab.campaign.estimate import (
+from vdisklab.campaign.guests import boot_from, system_to_boot
+from vdisklab.campaign.host_stacks import takes_turns
+from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
+from vdisklab.campaign.schedule import (
     build_seconds,
     builds,
     campaign_seconds,
     plan_warnings,
     room_needed,
+    round_order,
     run_seconds,
+    schedule,
 )
-from vdisklab.campaign.guests import boot_from, system_to_boot
-from vdisklab.campaign.host_stacks import takes_turns
-from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
-from vdisklab.campaign.schedule import round_order, schedule
 from vdisklab.documents import HIDDEN, Answer, Count
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator

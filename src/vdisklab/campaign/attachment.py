@@ -26,8 +26,13 @@ from vdisklab.errors import (
     VdisklabError,
     WorkloadError,
 )
-from vdisklab.guest.guest_filesystem import guest_filesystem
-from vdisklab.guest.hotplug import guest_queue_checks, served, shared, with_scheduler
+from vdisklab.guest.hotplug import (
+    guest_filesystem,
+    guest_queue_checks,
+    served,
+    shared,
+    with_scheduler,
+)
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, read_back
 from vdisklab.guest.systems import Family, GuestSystem

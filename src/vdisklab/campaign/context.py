@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign.estimate import memory_needed, planned_script, room_needed
 from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
 from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
+from vdisklab.campaign.schedule import memory_needed, planned_script, room_needed
 from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
-from vdisklab.guest.guest_filesystem import make_commands
+from vdisklab.guest.hotplug import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from vdisklab.campaign import context, estimate
+from vdisklab.campaign import context, schedule
 from vdisklab.campaign.attachment import disk_for, host_subject
 from vdisklab.campaign.guests import user_boot
 from vdisklab.campaign.host_stacks import guests_of, open_host_stacks
 from vdisklab.guest.factory import binary_of
-from vdisklab.guest.guest_filesystem import MOUNT_POINT, make_commands
+from vdisklab.guest.hotplug import MOUNT_POINT, make_commands
 from vdisklab.guest.image.guest_image import DiskSystem, write_disk
 from vdisklab.guest.qemu.block_nodes import daemon_commands, plug_commands, spell_arguments
 from vdisklab.guest.qemu.command_line import BootFiles, Channels, GuestConfig, UserBoot, build_argv
@@ -169,7 +169,7 @@ def _measurement_commands(
     in_windows = plan.guest.is_windows and not path.on_host
     loads = (measurement, measurement.neighbour) if grouped else (measurement,)
     for load in filter(None, loads):
-        script = estimate.script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
+        script = schedule.script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
         yield from (step.command for step in script.prepare)
         yield tuple(map(_as_planned, script.command)) if grouped else script.command
         yield from (step.command for step in script.conclude)

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from vdisklab.campaign.context import CampaignContext, CellResult
-from vdisklab.campaign.estimate import run_seconds
 from vdisklab.campaign.measure_cell import measure_boots, measure_cell
 from vdisklab.campaign.measured_evidence import StateError
-from vdisklab.campaign.schedule import Slot, round_order, schedule
+from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
 from vdisklab.errors import (
     DirtyHostError,
     GuestError,

@@ -1,15 +1,27 @@
-"""The order of a campaign: every cell once in each round, at random, and repeatable."""
+"""Estimates a campaign's time and space before it starts, and warns about its settings.
+
+The order of a campaign: every cell once in each round, at random, and repeatable.
+"""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from vdisklab.campaign.host_stacks import Stack, stack_of, takes_turns
+from vdisklab.campaign.host_stacks import Stack, guests_of, stack_of, stacks_of, takes_turns
+from vdisklab.errors import PlanError
+from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
+from vdisklab.plan.age import REWRITTEN
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan
+from vdisklab.units import GIB, MIB, format_bytes
+from vdisklab.workload import fio, open_load, registry
+from vdisklab.workload.bonnie import BonnieSettings, file_size
+from vdisklab.workload.program import Script, Subject, Timing, read_settings
 from vdisklab.workload.registry import workload_for
 
 
@@ -68,3 +80,214 @@ def attach_groups(plans: Sequence[MeasurementPlan]) -> AttachGroups:
         else:
             groups.append((workload_for(plan).needs_fresh_guest, (plan,)))
     return tuple(groups)
+
+
+# Seconds of overhead, measured in campaigns under TCG on two cores (bench/overhead.py).
+_PER_MEASUREMENT = 0.9
+_PER_RUN = 0.5
+_PER_BOOT = 4.0
+_PER_USER_BOOT = 60.0
+_PER_BUILD = 3.0
+_PER_GUEST = 1.0  # of a group, beyond the first, for each measurement
+_WRITE_RATE = 150 * MIB
+_REWRITE_RATE = 30 * MIB
+
+
+def run_seconds(plan: CampaignPlan) -> Callable[[Cell], float]:
+    """A function that estimates the seconds of one run of a cell."""
+    count = len(plan.profile.measurements)
+    measured = sum(map(partial(_expected, plan), plan.profile.measurements))
+    measured += (_PER_MEASUREMENT + plan.profile.usual.interval) * count + _PER_RUN
+    groups = attach_groups(plan.profile.measurements)
+
+    def seconds(cell: Cell) -> float:
+        boots = boot_seconds(plan) * _boots(plan, cell, groups)
+        refill = plan.size_bytes / (4 * GIB) if cell.page_cache is segments.PageCache.WARM else 0.0
+        image = cell.path.image
+        ageing = _rewrite_seconds(plan) if image is not None and image.is_made_anew else 0.0
+        others = _PER_GUEST * (guests_of(cell.path) - 1)
+        return measured + boots + (refill + others) * count + ageing
+
+    return seconds
+
+
+def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
+    """The number of guests that one run boots for itself; shared guests are counted per round."""
+    if cell.path.on_host or plan.profile.boots:
+        return 0
+    if not cell.path.attachment.bus.hot_pluggable:
+        return len(groups)
+    return sum(fresh for fresh, _ in groups)
+
+
+def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
+    """The run time of a program in seconds; 0 if it runs until its work is done."""
+    return planned_script(plan, measurement, in_windows=plan.guest.is_windows).expected
+
+
+def planned_script(
+    plan: CampaignPlan, measurement: MeasurementPlan, *, in_windows: bool = False
+) -> Script:
+    """The script of a measurement, for a planned disk.
+
+    Raises PlanError for settings that the program lacks.
+    """
+    subject = Subject(
+        "/dev/null",
+        plan.size_bytes,
+        is_device=measurement.filesystem is None,
+        is_directory=measurement.filesystem is not None,
+        memory=plan.guest.memory_bytes,
+    )
+    grouped = has_groups(plan)
+    if grouped and measurement.neighbour is not None:
+        planned_script(plan, measurement.neighbour)
+    return script_for(plan, measurement, subject, grouped=grouped, in_windows=in_windows)
+
+
+def script_for(
+    plan: CampaignPlan,
+    measurement: MeasurementPlan,
+    subject: Subject,
+    *,
+    grouped: bool,
+    in_windows: bool,
+) -> Script:
+    """The script of a measurement, for one guest or, if `grouped`, for each of several at once.
+
+    Raises PlanError for settings that the program lacks.
+    """
+    timing = Timing(plan.runtime, plan.ramp, plan.scale)
+    workload = registry.workload_for(measurement, in_windows=in_windows)
+    if not grouped:
+        return workload.script(measurement, subject, timing)
+    if not isinstance(workload, fio.Fio):
+        raise PlanError(
+            f"measurement {measurement.name!r} does not log its requests, so guests cannot run it "
+            "at once",
+            hint="choose a profile of fio measurements, or leave out --guests",
+        )
+    return workload.group_script(measurement, subject, timing, open_load.GroupStart(1.0, 1))
+
+
+def largest_group(plan: CampaignPlan) -> int:
+    """The most guests that are measured at once; 1 without groups."""
+    return max((guests_of(cell.path) for cell in plan.cells), default=1)
+
+
+def has_groups(plan: CampaignPlan) -> bool:
+    """True when guests are measured in groups; then so are all guests of the campaign."""
+    return any(
+        not cell.path.on_host and cell.path.attachment.guests is not None for cell in plan.cells
+    )
+
+
+def boot_seconds(plan: CampaignPlan) -> float:
+    """Seconds until a guest answers; for a user guest this is a rough guess."""
+    return _PER_BOOT if plan.guest.user is None else _PER_USER_BOOT
+
+
+def campaign_seconds(plan: CampaignPlan, slots: tuple[Slot, ...]) -> float:
+    """Seconds that the remaining runs are likely to take, with building and booting."""
+    if not slots:
+        return 0.0
+    rounds = len({slot.round for slot in slots})
+    seconds = run_seconds(plan)
+    measuring = sum(seconds(slot.cell) for slot in slots)
+    guests = rounds * max(1, len(plan.qemus)) * largest_group(plan)
+    return measuring + guests * boot_seconds(plan) + build_seconds(plan, slots)
+
+
+def room_needed(plan: CampaignPlan) -> int:
+    """Bytes that the campaign occupies in the work directory, without stacks on tmpfs."""
+    total = plan.size_bytes  # the random bytes that images are filled with
+    if any(cell.path.image and cell.path.image.compressed for cell in plan.cells):
+        total += plan.size_bytes  # the bytes that compress
+    for stack, capacity in stacks_of(plan).items():
+        layers = stack.layers
+        if plan.backing.on_devices(layers) or backing.in_memory(layers):
+            continue
+        total += stack_bytes(plan, layers, capacity) if layers else capacity
+    return total
+
+
+def memory_needed(plan: CampaignPlan) -> int:
+    """Bytes of memory that full stacks on tmpfs take, without the guests' memory."""
+    return sum(
+        stack_bytes(plan, stack.layers, capacity)
+        for stack, capacity in stacks_of(plan).items()
+        if backing.in_memory(stack.layers)
+    )
+
+
+def stack_bytes(plan: CampaignPlan, layers: tuple[disk_path.Layer, ...], capacity: int) -> int:
+    """Bytes that a stack occupies at the bottom, over all its disks."""
+    disks = plan.backing.disks_for(layers)
+    return disks * backing.size_for(layers, capacity, disks)
+
+
+def device_bytes_needed(plan: CampaignPlan) -> int:
+    """Bytes that each of the user's devices must have; 0 if none is used."""
+    sizes = [
+        backing.size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
+        for stack, capacity in stacks_of(plan).items()
+        if plan.backing.on_devices(stack.layers)
+    ]
+    return max(sizes, default=0)
+
+
+def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
+    """The number of times that a stack is built on the user's devices for these runs."""
+    if not plan.backing.devices:
+        return 0
+    used = [stack_of(plan, slot.cell.path) for slot in slots if slot.cell.path.has_storage]
+    on_devices = [stack for stack in used if plan.backing.on_devices(stack.layers)]
+    return sum(1 for _ in itertools.groupby(on_devices))
+
+
+def _rewrite_seconds(plan: CampaignPlan) -> float:
+    """Seconds of all passes of rewrites over one image."""
+    return plan.age.rewrites * plan.size_bytes * REWRITTEN / 100 / _REWRITE_RATE
+
+
+def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
+    """Seconds to build stacks and write images, including each rebuild on the user's devices."""
+    images = {cell.path.image for cell in plan.cells if cell.path.has_storage}
+    seconds = 2.0 * room_needed(plan) / _WRITE_RATE + len(images) * _rewrite_seconds(plan)
+    stacks = [
+        capacity
+        for stack, capacity in stacks_of(plan).items()
+        if plan.backing.on_devices(stack.layers)
+    ]
+    if not stacks:
+        return seconds
+    # each build fills one stack's images; the mean stack stands for all
+    return seconds + builds(plan, slots) * (_PER_BUILD + sum(stacks) / len(stacks) / _WRITE_RATE)
+
+
+def plan_warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:
+    """One sentence per warning; `host_memory` in bytes, 0 if unknown."""
+    return tuple(_held_by_the_host(plan, host_memory))
+
+
+def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:
+    """bonnie++ makes its file twice as large as the guest's memory, but the host caches it too."""
+    cached = [cell.path.canonical for cell in plan.cells if _uses_page_cache(cell)]
+    sizes = [
+        file_size(measurement, read_settings(measurement, BonnieSettings), plan.guest.memory_bytes)
+        for measurement in plan.profile.measurements
+        if measurement.program == registry.BONNIE
+    ]
+    if cached and sizes and min(sizes) < host_memory:
+        enough = -(-host_memory // (2 * GIB))
+        yield (
+            f"bonnie++'s file of {format_bytes(min(sizes))} fits into the host's page cache "
+            f"({format_bytes(host_memory)} of memory): reads may never reach the disk on "
+            f"{', '.join(dict.fromkeys(cached))}. Use --guest-memory {enough}G and a --size of "
+            f"more than {2 * enough}G, or measure paths that bypass it"
+        )
+
+
+def _uses_page_cache(cell: Cell) -> bool:
+    # bonnie++ on the host reads and writes files as any program does.
+    return cell.path.on_host or cell.page_cache is not segments.PageCache.BYPASSED

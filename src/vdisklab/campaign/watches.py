@@ -29,8 +29,7 @@ from vdisklab.host.counters import Activity, children_storage_bytes, tree_activi
 from vdisklab.host.mounts import mount_of
 from vdisklab.progress import Progress, Throughput
 from vdisklab.results.model import Direction, Sample, Series
-from vdisklab.workload.bandwidth_series import Moved, series_of
-from vdisklab.workload.program import ProgramResult
+from vdisklab.workload.program import Moved, ProgramResult, series_of
 
 SHORTEST_STALL = 0.5
 """Seconds; in a guest the counters are read no more often while a timed program runs."""

@@ -249,7 +249,7 @@ _SQLITE = "/usr/bin/sqlite3"
 _FILESYSTEM = "ext4"
 MOUNTPOINT = "/mnt"
 _PREPARE_SECONDS = 60.0
-_ANSWER_SECONDS = 60.0
+_COMMIT_SECONDS = 60.0
 _SHARED_MEMORY = (
     "WAL needs memory that processes share: in a directory choose virtiofs:cache=always, "
     "9p:cache=loose, or another --client"
@@ -331,7 +331,7 @@ class GuestDatabase:
 
     def _expect(self, answer: str, hint: str | None = None) -> None:
         while b"\n" not in self._received:
-            self._received += self.program.receive(4096, _ANSWER_SECONDS)
+            self._received += self.program.receive(4096, _COMMIT_SECONDS)
         line, _, rest = self._received.partition(b"\n")
         self._received = bytearray(rest)
         if line != answer.encode():

@@ -15,7 +15,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import parse_size
-from vdisklab.workload import bandwidth_series, program
+from vdisklab.workload import program
 
 _TIMEOUT = 4 * 3600.0
 
@@ -202,13 +202,13 @@ def _bandwidth_over_time(
     seconds = {at: size for size, at in shown[:-1] if at.is_integer()}
     ticks = [(0, 0.0), *((size, at) for at, size in seconds.items()), shown[-1]]
     moved = [
-        bandwidth_series.Moved(begin, end, size - before)
+        program.Moved(begin, end, size - before)
         for (before, begin), (size, end) in itertools.pairwise(ticks)
         if end > begin
     ]
-    series = bandwidth_series.series_of(direction, moved, copied.seconds)
+    series = program.series_of(direction, moved, copied.seconds)
     if series is None or len(moved) < 2:
         return (), ()
     stalls = [math.floor(piece.end - piece.begin - 1) for piece in moved]
     stall = Sample("longest_stall", direction, float(max(0, *stalls)))
-    return (series,), (bandwidth_series.worst_second(series), stall)
+    return (series,), (program.worst_second(series), stall)

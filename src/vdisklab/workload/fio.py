@@ -13,7 +13,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload import bandwidth_series, fio_report, fiojob, open_load, program
+from vdisklab.workload import fio_report, fiojob, open_load, program
 
 _OPEN_DIRECTIONS = ("randread", "randwrite")
 _EACH_REQUEST = (
@@ -227,13 +227,13 @@ class Fio(program.Workload):
         counted, seconds = outcome.counted, outcome.measured_seconds
         if counted is None or seconds is None:
             raise WorkloadError("fio's report does not tell reads from writes")
-        bandwidth_log = bandwidth_series.BandwidthLog((), ())
-        for text in output.files.values() or bandwidth_series.lines_of_log(output.stderr):
+        bandwidth_log = program.BandwidthLog((), ())
+        for text in output.files.values() or program.lines_of_log(output.stderr):
             totals = {Direction.READ: counted.read_bytes, Direction.WRITE: counted.write_bytes}
-            run = bandwidth_series.LoggedRun(
+            run = program.LoggedRun(
                 _window(output.stdout, plan), seconds, totals, fio_report.slowest_request(jobs)
             )
-            bandwidth_log = bandwidth_series.read_log(text, run)
+            bandwidth_log = program.read_log(text, run)
         return replace(
             outcome, samples=(*outcome.samples, *bandwidth_log.samples), series=bandwidth_log.series
         )

@@ -14,7 +14,7 @@ from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import Direction, IoCounters, Sample, Series
 from vdisklab.units import MIB, parse_size
-from vdisklab.workload import bandwidth_series, program
+from vdisklab.workload import program
 
 _SLACK_SECONDS = 300.0
 _PREPARE_SECONDS = 4 * 3600.0
@@ -104,7 +104,7 @@ class Sysbench(program.Workload):
         del plan
         outcome = parse_text(output.stdout)
         series = _series(output.stdout, {sample.direction for sample in outcome.samples})
-        worst = tuple(bandwidth_series.worst_second(side) for side in series)
+        worst = tuple(program.worst_second(side) for side in series)
         return program.ProgramResult(
             (*outcome.samples, *worst), outcome.counted, outcome.measured_seconds, series
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vdisklab.campaign.estimate import (
+from vdisklab.campaign.host_stacks import stacks_of
+from vdisklab.campaign.schedule import (
     campaign_seconds,
     memory_needed,
     room_needed,
     run_seconds,
+    schedule,
 )
-from vdisklab.campaign.host_stacks import stacks_of
-from vdisklab.campaign.schedule import schedule
 from vdisklab.errors import HostError
 from vdisklab.path.segments import PageCache
 from vdisklab.storage.site import require_guest_memory, require_memory

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.campaign.plans import a_plan
-from vdisklab.campaign.estimate import plan_warnings
+from vdisklab.campaign.schedule import plan_warnings
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.units import GIB

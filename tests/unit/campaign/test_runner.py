@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.estimate import run_seconds
 from vdisklab.campaign.runner import NO_LIMIT, TimeLimit, chosen_slots
-from vdisklab.campaign.schedule import Slot
+from vdisklab.campaign.schedule import Slot, run_seconds
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.campaign.estimate import builds, room_needed
 from vdisklab.campaign.host_stacks import image_key, stacks_of, takes_turns
-from vdisklab.campaign.schedule import round_order, schedule
+from vdisklab.campaign.schedule import builds, room_needed, round_order, schedule
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, size_for
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat

@@ -8,7 +8,7 @@ import pytest
 
 from vdisklab.errors import WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
-from vdisklab.guest.guest_filesystem import guest_filesystem
+from vdisklab.guest.hotplug import guest_filesystem
 from vdisklab.guest.machine import Machine
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.campaign.plans import PROFILE
-from vdisklab.campaign.estimate import campaign_seconds, room_needed, run_seconds
-from vdisklab.campaign.schedule import Slot
+from vdisklab.campaign.schedule import Slot, campaign_seconds, room_needed, run_seconds
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.plan.age import NEW, Age, not_aged, parse_age

@@ -15,11 +15,10 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB
-from vdisklab.workload.bandwidth_series import LoggedRun, read_log
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.fio_report import outcome_of, read_report
 from vdisklab.workload.fiojob import groups, job_profile, reach
-from vdisklab.workload.program import Output, Subject, Timing
+from vdisklab.workload.program import LoggedRun, Output, Subject, Timing, read_log
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 DISK = Subject("/dev/vdb", GIB, is_device=True)
