@@ -384,6 +384,6 @@ EXPLANATIONS = (
         "The configured run times, plus measured costs of a measurement, a run, a boot and a "
         "build: a forecast, not a measurement. Guests that exist at a time need their memory and "
         "about 96 MiB each for QEMU itself.",
-        "campaign/estimate.py",
+        "campaign/schedule.py",
     ),
 )
