@@ -33,7 +33,7 @@ from vdisklab.documents import Probability
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
-from vdisklab.results.host_choice import HostChoice
+from vdisklab.results.host_choice import chosen_hosts
 from vdisklab.results.model import Better, Campaign, HostFacts
 from vdisklab.results.store import Store
 
@@ -171,9 +171,7 @@ class HostsAnalysis(Analysis):
         facts = {
             name: facts_of(group[0].host, media.get(group[0].id)) for name, group in by_host.items()
         }
-        choice = HostChoice.parse(wanted, facts)
-        choice.require_names(facts)
-        named = frozenset(choice.chosen(facts))
+        named = frozenset(chosen_hosts(wanted, facts, with_results=True))
         joined, left_out = _joined(
             results,
             {name: group for name, group in by_host.items() if name in named},

@@ -26,7 +26,7 @@ from vdisklab.errors import (
 from vdisklab.fleet.host_campaign import check_here, measure_here, stop_here
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
 from vdisklab.fleet.quiet_settings import read_json, version_difference
-from vdisklab.results.host_choice import HostChoice
+from vdisklab.results.host_choice import chosen_hosts
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 180.0
@@ -150,7 +150,7 @@ def choose_members(there: Sequence[FleetMember], wanted: Sequence[str]) -> tuple
     """
     by_name = {member.name: member for member in there}
     known = {member.name: member.facts for member in there}
-    chosen = HostChoice.parse(wanted, known).chosen(known)
+    chosen = chosen_hosts(wanted, known)
     if not chosen:
         raise PlanError(
             "no worker is connected",

@@ -99,6 +99,14 @@ class _Segment(ABC):
         value = self.option(name)
         return "unset" if value is None else _WORDS[self.name][1][name].format(value)
 
+    def _number(self, name: str) -> int | None:
+        value = self.option(name)
+        return None if value is None else int(value)
+
+    def _text(self, name: str) -> str | None:
+        value = self.option(name)
+        return None if value is None else str(value)
+
     def __str__(self) -> str:
         schema = _WORDS[self.name][1]
         spelled = (f"{key}={schema[key].format(value)}" for key, value in self.options)
@@ -141,17 +149,17 @@ class Image(_Segment):
     @property
     def backing(self) -> int:
         """The number of overlays above the base image; 0 without a chain."""
-        return self._number("backing")
+        return self._number("backing") or 0
 
     @property
     def snapshots(self) -> int:
         """The number of internal snapshots."""
-        return self._number("snapshots")
+        return self._number("snapshots") or 0
 
     @property
     def bitmaps(self) -> int:
         """The number of persistent dirty bitmaps."""
-        return self._number("bitmaps")
+        return self._number("bitmaps") or 0
 
     @property
     def has_data_file(self) -> bool:
@@ -192,9 +200,6 @@ class Image(_Segment):
         """True when a measurement changes what is allocated, so each run needs a new image."""
         return self.is_thin or self.backing > 0 or self.snapshots > 0 or self.compressed
 
-    def _number(self, name: str) -> int:
-        return int(self.option(name) or 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Attachment(_Segment):
@@ -226,38 +231,32 @@ class Attachment(_Segment):
     @property
     def qemu(self) -> str | None:
         """The name of the QEMU to run, or None for the installed one."""
-        value = self.option("qemu")
-        return None if value is None else str(value)
+        return self._text("qemu")
 
     @property
     def queues(self) -> int | None:
         """The number of request queues, or None for QEMU's own choice."""
-        value = self.option("queues")
-        return None if value is None else int(value)
+        return self._number("queues")
 
     @property
     def iothreads(self) -> int | None:
         """The number of threads that share the queues, or None without such a mapping."""
-        value = self.option("iothreads")
-        return None if value is None else int(value)
+        return self._number("iothreads")
 
     @property
     def block_size(self) -> int | None:
         """Bytes of a logical and physical block, or None for QEMU's own choice."""
-        value = self.option("block_size")
-        return None if value is None else int(value)
+        return self._number("block_size")
 
     @property
     def discard_granularity(self) -> int | None:
         """Bytes that the guest should discard together, or None for QEMU's own choice."""
-        value = self.option("discard_granularity")
-        return None if value is None else int(value)
+        return self._number("discard_granularity")
 
     @property
     def guest_scheduler(self) -> str | None:
         """The I/O scheduler of the disk in the guest, or None for the guest's own choice."""
-        value = self.option("guest_scheduler")
-        return None if value is None else str(value)
+        return self._text("guest_scheduler")
 
     @property
     def guest_fs(self) -> str | None:
@@ -265,10 +264,7 @@ class Attachment(_Segment):
 
         A share has its own.
         """
-        if self.bus.shares_directory:
-            return self.bus.value
-        value = self.option("guest_fs")
-        return None if value is None else str(value)
+        return self.bus.value if self.bus.shares_directory else self._text("guest_fs")
 
     @property
     def guest_mount(self) -> tuple[str, ...]:
@@ -286,8 +282,7 @@ class Attachment(_Segment):
 
         None for one guest alone that is not measured as a group.
         """
-        value = self.option("guests")
-        return None if value is None else int(value)
+        return self._number("guests")
 
     @property
     def detect_zeroes(self) -> str:

@@ -458,11 +458,7 @@ FORMAT_OPTIONS: Mapping[ImageFormat, Schema] = {
         "refcount_cache": Size(512, 1 << 40, power_of_two=False),
         **_ENCRYPT,
     },
-    ImageFormat.VMDK: {},
-    ImageFormat.VDI: {},
-    ImageFormat.VHDX: {},
-    ImageFormat.QED: {},
-    ImageFormat.NULL: {},
+    **{form: {} for form in ImageFormat if form not in ("raw", "qcow2")},
 }
 
 MOST_GUESTS = 999
@@ -515,8 +511,6 @@ BUS_OPTIONS: Mapping[Bus, Schema] = {
     Bus.VIRTIO: {**_ANY_BUS, **_VIRTIO},
     Bus.SCSI: {**_ANY_BUS, **_VIRTIO},
     Bus.NVME: {**_ANY_BUS, "queues": Number(1, 64), **_BLOCK_SIZES},
-    Bus.IDE: _ANY_BUS,
-    Bus.SATA: _ANY_BUS,
-    Bus.USB: _ANY_BUS,
+    **dict.fromkeys((Bus.IDE, Bus.SATA, Bus.USB), _ANY_BUS),
     Bus.VHOSTUSER: {**_ANY_BUS, **{name: _VIRTIO[name] for name in _SERVED}},
 }

@@ -91,9 +91,11 @@ _CASE = r"([0-9]{1,18})-([0-9a-f]+)(?:-([0-9a-f]+)-([1-9][0-9]{0,17})-([0-9]{1,1
 
 def parse_crash_state(text: str) -> CrashState:
     """The cut spelled by `str(cut)`. Raises PowercutError for anything else."""
-    prefix = re.fullmatch(_PREFIX, text)
-    if prefix is not None:
-        return _prefix(*prefix.groups())
+    if (prefix := re.fullmatch(_PREFIX, text)) is not None:
+        position, unit, seed = prefix.groups()
+        if unit is None:
+            return CrashState(int(position), prefix=True)
+        return CrashState(int(position), torn=1, unit=int(unit), seed=int(seed), prefix=True)
     match = re.fullmatch(_CASE, text)
     if match is None:
         raise PowercutError(f"{text!r} is not a case", hint="copy it from the verdict's table")
@@ -101,12 +103,6 @@ def parse_crash_state(text: str) -> CrashState:
     if torn is None:
         return CrashState(int(epoch), int(kept, 16))
     return CrashState(int(epoch), int(kept, 16), int(torn, 16), int(unit), int(seed))
-
-
-def _prefix(position: str, unit: str | None, seed: str | None) -> CrashState:
-    if unit is None or seed is None:
-        return CrashState(int(position), prefix=True)
-    return CrashState(int(position), torn=1, unit=int(unit), seed=int(seed), prefix=True)
 
 
 def epoch_of(
@@ -194,7 +190,7 @@ def select_states_of_epochs(
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [CrashState(epoch.number, epoch.durable) for epoch in epochs]
     candidates: dict[CrashState, None] = {}
-    allowed = _count_possible(epochs)
+    allowed = sum(1 << epoch.losable.bit_count() for epoch in epochs)
     few = allowed <= (sampling.states or 0)
     exhaustive = True
     for epoch in epochs:
@@ -234,11 +230,6 @@ def select_prefixes(
     exhaustive = sampling.states is None or len(cuts) <= sampling.states
     chosen = cuts if exhaustive else rng.sample(cuts, sampling.states or 0)
     return Selection(tuple(sorted(chosen)), len(cuts), exhaustive)
-
-
-def _count_possible(epochs: Sequence[Epoch]) -> int:
-    """The number of states that the model allows: all subsets of all epochs, without tearing."""
-    return sum(1 << epoch.losable.bit_count() for epoch in epochs)
 
 
 def _every_subset(epoch: Epoch) -> Iterator[CrashState]:

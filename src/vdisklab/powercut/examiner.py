@@ -125,32 +125,28 @@ class Examiner:
     def _judge_device(
         self, device: str, cut: CrashState, times: StageTimes, *, write_after: bool
     ) -> JudgedState:
-        repaired = False
+        judged = JudgedState(str(cut), StateOutcome.UNMOUNTABLE, seconds=times.seconds)
         refusal = self.recovery.recover(device)
         if refusal is not None and cut.torn and cut.unit < TEAR_BYTES:
-            repaired = self.recovery.repair(device)
+            judged = replace(judged, repaired=self.recovery.repair(device))
             times.done("repair")
             refusal = self.recovery.recover(device)
         times.done("mount")
         if refusal is not None:
-            return JudgedState(
-                str(cut), StateOutcome.UNMOUNTABLE, refusal,
-                repaired=repaired, seconds=times.seconds,
-            )  # fmt: skip
+            return replace(judged, detail=refusal)
         try:
-            return self._judge_files(cut, times, write_after=write_after, repaired=repaired)
+            return self._judge_files(judged, self.epoch(cut).end, times, write_after=write_after)
         finally:
             self.recovery.release()
             times.done("unmount")
 
     def _judge_files(
-        self, cut: CrashState, times: StageTimes, *, write_after: bool, repaired: bool
+        self, judged: JudgedState, position: int, times: StageTimes, *, write_after: bool
     ) -> JudgedState:
-        position = self.epoch(cut).end
         if self.trace.image_format == SHARED:
             outcome, detail = self._judge_share(position)
             times.done("verify")
-            return JudgedState(str(cut), outcome, detail, repaired=repaired, seconds=times.seconds)
+            return replace(judged, outcome=outcome, detail=detail)
         parts = self._parts(position)
         image = self.recovery.files() / self.trace.images_at(position).image
         try:
@@ -160,10 +156,8 @@ class Examiner:
         except (OSError, image_reader.BadImageError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             times.done("read")
-            return JudgedState(
-                str(cut), StateOutcome.UNREADABLE, f"the image: {reason}",
-                repaired=repaired, seconds=times.seconds,
-            )  # fmt: skip
+            detail = f"the image: {reason}"
+            return replace(judged, outcome=StateOutcome.UNREADABLE, detail=detail)
         times.done("read")
         due = self.expectation.at(position)
         if self.guest is None:
@@ -172,17 +166,14 @@ class Examiner:
             outcome, detail = self._judge_database(self.guest, sectors, position)
         times.done("verify")
         writes = (write_after or sectors.dirty) and self.guest is None
-        written_after = False
         if writes and self.daemon is not None:
-            written_after = True
+            judged = replace(judged, written_after=True)
             if outcome is StateOutcome.KEPT:
                 outcome, detail = self._write_after_recovery(
                     self.daemon, self._writable(image, parts), due, sectors.size
                 )
                 times.done("later-writes")
-        return JudgedState(
-            str(cut), outcome, detail, sectors.leaked, repaired, written_after, times.seconds
-        )
+        return replace(judged, outcome=outcome, detail=detail, leaked=sectors.leaked)
 
     def _read(self, image: Path, parts: ImageParts, size: int) -> image_reader.ImageSectors:
         """The sectors to judge: read directly if the format is known, otherwise by QEMU.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from vdisklab.errors import PlanError
 
@@ -14,60 +13,42 @@ ALL_HOSTS = "all"
 _SHOWN = 6
 
 
-@dataclass(frozen=True, slots=True)
-class HostChoice:
-    """What `--hosts` says. A host is chosen by its name or `all`, and must meet all conditions."""
+def chosen_hosts(
+    texts: Sequence[str], known: Mapping[str, Mapping[str, str]], *, with_results: bool = False
+) -> tuple[str, ...]:
+    """The hosts that have one of the names, or any for `all`, and meet all conditions.
 
-    names: tuple[str, ...]
-    conditions: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def parse(cls, texts: Sequence[str], known: Mapping[str, Mapping[str, str]]) -> HostChoice:
-        """The choice; `known` has the facts of each host. The name of a host may have a `=`.
-
-        Raises PlanError for an empty name, and for a fact or value that no known host has.
-        """
-        if not all(text.strip() for text in texts):
+    `known` has the facts of each host. They are in the order in which they were given; a name that
+    is not known is among them, unless they must be `with_results`. A name may have a `=`. Raises
+    PlanError for an empty name, for a fact or value that no known host has, and if none is chosen.
+    """
+    if not all(text.strip() for text in texts):
+        raise PlanError("--hosts names no host", hint="write `all`, a host's name, or FACT=VALUE")
+    names = [text for text in texts if text in known or "=" not in text]
+    conditions = [text.partition("=")[::2] for text in texts if text not in names]
+    for fact, value in conditions:
+        _check_condition(known, fact, value)
+    named = [name for name in names if name != ALL_HOSTS]
+    for name in named if with_results else ():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
+            more = " …" if len(known) > _SHOWN else ""
             raise PlanError(
-                "--hosts names no host", hint="write `all`, a host's name, or FACT=VALUE"
+                f"no host {name!r} has results",
+                hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
             )
-        names = tuple(text for text in texts if text in known or "=" not in text)
-        pairs = (text.partition("=") for text in texts if text not in names)
-        choice = cls(names, tuple((fact, value) for fact, _, value in pairs))
-        for fact, value in choice.conditions:
-            _check_condition(known, fact, value)
-        return choice
-
-    def chosen(self, known: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-        """Names, in the order in which they were given; a name that is not known is among them.
-
-        Raises PlanError if no host is chosen.
-        """
-        named = [name for name in self.names if name != ALL_HOSTS]
-        everyone = not named or ALL_HOSTS in self.names
-        chosen = tuple(
-            name
-            for name in dict.fromkeys(known if everyone else named)
-            if all(known.get(name, {}).get(fact) == value for fact, value in self.conditions)
+    chosen = tuple(
+        name
+        for name in dict.fromkeys(named if named and ALL_HOSTS not in names else known)
+        if all(known.get(name, {}).get(fact) == value for fact, value in conditions)
+    )
+    if not chosen and known:
+        wanted = (*named, *(f"{fact}={value}" for fact, value in conditions))
+        raise PlanError(
+            f"no host meets all of: {', '.join(wanted)}",
+            hint="leave out a condition, or --hosts all",
         )
-        if not chosen and known:
-            wanted = (*named, *(f"{fact}={value}" for fact, value in self.conditions))
-            raise PlanError(
-                f"no host meets all of: {', '.join(wanted)}",
-                hint="leave out a condition, or --hosts all",
-            )
-        return chosen
-
-    def require_names(self, known: Mapping[str, Mapping[str, str]]) -> None:
-        """Raises PlanError for a name that no known host has."""
-        for name in self.names:
-            if name != ALL_HOSTS and name not in known:
-                near = difflib.get_close_matches(name, known, n=_SHOWN, cutoff=0.3) or sorted(known)
-                more = " …" if len(known) > _SHOWN else ""
-                raise PlanError(
-                    f"no host {name!r} has results",
-                    hint=f"hosts with results: {', '.join(near[:_SHOWN])}{more}",
-                )
+    return chosen
 
 
 def _check_condition(known: Mapping[str, Mapping[str, str]], fact: str, value: str) -> None:
