@@ -60,16 +60,8 @@ def open_command(layer: Layer, device: Path, mapped: str) -> tuple[str, ...]:
     discards = ("--allow-discards",) if layer.option("discard") else ()
     queues = ("--perf-no_read_workqueue", "--perf-no_write_workqueue")
     options = (*discards, *(() if layer.option("workqueues") else queues))
-    return (
-        "cryptsetup",
-        "open",
-        "--type",
-        "luks2",
-        *options,
-        *_STANDARD_INPUT,
-        str(device),
-        mapped,
-    )
+    where = (*_STANDARD_INPUT, str(device), mapped)
+    return ("cryptsetup", "open", "--type", "luks2", *options, *where)
 
 
 def parse_status(text: str) -> dict[str, str]:

@@ -34,9 +34,8 @@ def logical_volume(
     """
     group, members = site.unique(name), below.members
     site.check(lambda: _require_lvm(site.host, group))
-    devices = site.observe(lambda: blockdevice.record_devices(members), planned="")
     thin = layer.kind is LayerKind.LVMTHIN
-    with site.tracked(GROUP, group, devices=devices):
+    with site.tracked_on(members, GROUP, group):
         site.run_uninterrupted(*group_command(group, members))
         if thin:
             site.run_uninterrupted(*pool_command(group, members), timeout=300)
@@ -60,8 +59,7 @@ def _volume(
     site: Site, group: str, members: tuple[Path, ...], capacity: int, *, thin: bool,
     name: str = VOLUME,
 ) -> Iterator[Path]:  # fmt: skip
-    devices = site.observe(lambda: blockdevice.record_devices(members), planned="")
-    with site.tracked(LOGICAL_VOLUME, f"{group}/{name}", devices=devices):
+    with site.tracked_on(members, LOGICAL_VOLUME, f"{group}/{name}"):
         create = volume_command(group, members, capacity, thin=thin, name=name)
         site.run_uninterrupted(*create, timeout=300)
         yield site.node(Path("/dev") / group / name, _NODE_SECONDS)

@@ -30,8 +30,7 @@ def array(site: Site, below: Device, layer: Layer, name: str, _capacity: int) ->
     count = len(below.members)
     site.check(lambda: _require_level(site.host, level))
     site.check(lambda: _require_free(site.host, label))
-    devices = site.observe(lambda: blockdevice.record_devices(below.members), planned="")
-    with site.tracked(ARRAY, label, devices=devices):
+    with site.tracked_on(below.members, ARRAY, label):
         site.run_uninterrupted(*create_command(label, level, below.members), timeout=120)
         node = site.observe(lambda: _device_of(site.host, label), planned=Path("/dev/md") / label)
         properties = site.read_back(lambda: _read_back(site.host, node, level, count))
@@ -114,8 +113,7 @@ def arrays(host: command.Host) -> Iterator[tuple[Path, str]]:
 
 def array_name(export: str) -> str:
     """The array's name in the output of `mdadm --export`; empty if there is none."""
-    facts = dict(line.split("=", 1) for line in export.splitlines() if "=" in line)
-    return facts.get("MD_NAME", "").rpartition(":")[2]
+    return parse_export(export).get("MD_NAME", "").rpartition(":")[2]
 
 
 def stop_array(host: command.Host, entry: ledger.Entry) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ from vdisklab.errors import (
     HostError,
     VdisklabError,
 )
+from vdisklab.host import blockdevice
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
 from vdisklab.host.mounts import free_bytes
@@ -72,6 +73,13 @@ class Site:
             self._undo(entry, undo)
             raise
         self._undo(entry, undo)
+
+    def tracked_on(
+        self, members: Sequence[Path], kind: Removable, name: str
+    ) -> AbstractContextManager[Entry]:
+        """`tracked` for a thing that is removed from the devices that it lies on alone."""
+        devices = self.observe(lambda: blockdevice.record_devices(members), planned="")
+        return self.tracked(kind, name, devices=devices)
 
     @contextmanager
     def secret(self, file: Path) -> Iterator[None]:

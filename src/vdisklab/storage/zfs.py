@@ -38,8 +38,7 @@ def _new_pool(site: Site, below: Device, layer: Layer, name: str) -> Iterator[_P
     if layer.kind is LayerKind.ZVOL:
         site.check(_require_volumes)
     supported = known_properties(site.host, layer)
-    devices = site.observe(lambda: blockdevice.record_devices(below.members), planned="")
-    with site.tracked(POOL, pool, devices=devices):
+    with site.tracked_on(below.members, POOL, pool):
         create = pool_command(layer, pool, below.members, supported)
         site.run_uninterrupted(*create, timeout=120)
         yield pool, supported
