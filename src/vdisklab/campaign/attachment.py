@@ -14,28 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, host_places, package_checks
 from vdisklab.campaign.measured_evidence import Counters, StateError, WriteBack, guest_counters
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
-from vdisklab.errors import (
-    CommandTimeoutError,
-    GuestTimeoutError,
-    HostError,
-    PlanError,
-    TooSlowError,
-    VdisklabError,
-    WorkloadError,
-)
-from vdisklab.guest.hotplug import (
-    guest_filesystem,
-    guest_queue_checks,
-    served,
-    shared,
-    with_scheduler,
-)
+from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, read_back
-from vdisklab.guest.systems import Family, GuestSystem
 from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
@@ -95,13 +80,13 @@ def prepared(place: Place, script: Script) -> Iterator[None]:
         raise problem
 
 
-def _conclude(place: Place, script: Script) -> VdisklabError | None:
+def _conclude(place: Place, script: Script) -> errors.VdisklabError | None:
     """Runs every concluding step; returns the first error, if any."""
     first = None
     for step in script.conclude:
         try:
             place.step(step)
-        except VdisklabError as error:
+        except errors.VdisklabError as error:
             first = first or error
     return first
 
@@ -129,13 +114,13 @@ class GuestPlace:
         if filesystem is None:
             yield Workspace(self.disk, lambda: None)
             return
-        if self.machine.system.family is Family.WINDOWS:
-            raise PlanError(
+        if self.machine.system.family is systems.Family.WINDOWS:
+            raise errors.PlanError(
                 "files in a Windows guest are not measured",
                 hint="choose measurements that work on the disk itself",
             )
         kind, options = self.filesystem or filesystem, self.mount_options
-        with guest_filesystem(self.machine, self.disk.path, kind, options) as mounted:
+        with hotplug.guest_filesystem(self.machine, self.disk.path, kind, options) as mounted:
             subject = replace(
                 self.disk,
                 path=mounted.mount_point,
@@ -159,8 +144,8 @@ class GuestPlace:
                 watch=watch,
                 stdin=script.stdin,
             )
-        except GuestTimeoutError as error:
-            raise TooSlowError(error.message, hint=error.hint) from error
+        except errors.GuestTimeoutError as error:
+            raise errors.TooSlowError(error.message, hint=error.hint) from error
         return Output(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
@@ -183,7 +168,7 @@ class HostPlace:
             yield Workspace(self.disk, lambda: None)
             return
         if not isinstance(self.target, Directory):
-            raise HostError(
+            raise errors.HostError(
                 "this path ends on a block device, but the measurement needs a file system",
                 hint="put a file system into the path, as in lvm/ext4/host",
             )
@@ -205,8 +190,8 @@ class HostPlace:
             done = self.site.run_marked(
                 *script.command, timeout=script.timeout, stdin=script.stdin, watch=watch
             )
-        except CommandTimeoutError as error:
-            raise TooSlowError(error.message, hint=error.hint) from error
+        except errors.CommandTimeoutError as error:
+            raise errors.TooSlowError(error.message, hint=error.hint) from error
         return Output(done.stdout, done.stderr)
 
     def collect(self, name: str) -> str:
@@ -214,11 +199,11 @@ class HostPlace:
         file = Path(name)
         try:
             if file.stat().st_size > _LARGEST_FILE:
-                raise WorkloadError(f"{file.name} is larger than {_LARGEST_FILE >> 20} MiB")
+                raise errors.WorkloadError(f"{file.name} is larger than {_LARGEST_FILE >> 20} MiB")
             text = file.read_text(errors="replace")
             file.unlink()
         except OSError as error:
-            raise WorkloadError(f"{file.name} was not written: {error.strerror}") from error
+            raise errors.WorkloadError(f"{file.name} was not written: {error.strerror}") from error
         return text
 
 
@@ -226,7 +211,7 @@ def _require(site: Site, command: tuple[str, ...]) -> None:
     """Raises HostError if the program is missing: a shell would only report status 127."""
     program = program_of(command)
     if program != command[0] and site.host.which(program) is None:
-        raise HostError(
+        raise errors.HostError(
             f"{program} is not installed", hint="`vdisklab doctor` says which package has it"
         )
 
@@ -300,7 +285,7 @@ def _on_host(
     context: CampaignContext, cell: Cell, image: ImageFile | None, write_back: WriteBack
 ) -> AttachedDisk:
     if image is None:
-        raise HostError("there is nothing to measure on the host")
+        raise errors.HostError("there is nothing to measure on the host")
     plan, site = context.plan, context.stacks.site
     subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
     subject = replace(subject, packages=host_places(context.packages))
@@ -333,7 +318,7 @@ def _in_guest(
     disk = disk_for(cell.path, image, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     site = context.stacks.site
     with (
-        served(site.ledger, site.directory, disk) as serving,
+        hotplug.served(site.ledger, site.directory, disk) as serving,
         context.guests.plugged(disk, fresh=fresh, member=member) as (pooled, plugged_disk),
         ExitStack() as entered,
     ):
@@ -344,7 +329,7 @@ def _in_guest(
         limits = entered.enter_context(
             limited(site, opener, data or site.directory, limits_of(disk.attachment))
         )
-        guest_disk = with_scheduler(machine, disk, plugged_disk)
+        guest_disk = hotplug.with_scheduler(machine, disk, plugged_disk)
         bus = cell.path.attachment
         write_back.wait()  # of an earlier group's guest, whose writes may still move
         checks = read_back.check_state(machine, disk, guest_disk, pooled.at_start, serving)
@@ -365,7 +350,7 @@ def _in_guest(
                 *stored,
                 *checks,
                 *limits,
-                *guest_queue_checks(disk, guest_disk),
+                *hotplug.guest_queue_checks(disk, guest_disk),
                 *facts.host_queue_checks(devices),
                 *pooled.facts,
                 *package_checks(context.packages),
@@ -375,7 +360,7 @@ def _in_guest(
                 block_nodes.spell_arguments(machine.argv),
                 *block_nodes.plug_commands(disk),
             ),
-            in_windows=system.family is Family.WINDOWS,
+            in_windows=system.family is systems.Family.WINDOWS,
         )
 
 
@@ -387,7 +372,7 @@ def _directory_in_guest(
     plan, site, bus = context.plan, context.stacks.site, cell.path.attachment
     disk = disk_for(cell.path, share, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     with (
-        shared(site.host, site.ledger, site.directory, disk) as daemon,
+        hotplug.shared(site.host, site.ledger, site.directory, disk) as daemon,
         context.guests.dedicated_guest(bus.bus, disk) as guest,
     ):
         machine, system = guest.machine, guest.machine.system
@@ -410,12 +395,12 @@ def _directory_in_guest(
                 *package_checks(context.packages),
             ),
             (*block_nodes.daemon_commands(disk), block_nodes.spell_arguments(machine.argv)),
-            in_windows=system.family is Family.WINDOWS,
+            in_windows=system.family is systems.Family.WINDOWS,
         )
 
 
 def _guest_subject(
-    context: CampaignContext, system: GuestSystem, path: str, *, is_device: bool
+    context: CampaignContext, system: systems.GuestSystem, path: str, *, is_device: bool
 ) -> Subject:
     return Subject(
         path, context.plan.size_bytes, is_device, scratch=system.scratch,

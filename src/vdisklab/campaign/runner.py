@@ -10,19 +10,11 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from vdisklab import errors
 from vdisklab.campaign.context import CampaignContext, CellResult
 from vdisklab.campaign.measure_cell import measure_boots, measure_cell
 from vdisklab.campaign.measured_evidence import StateError
 from vdisklab.campaign.schedule import Slot, round_order, run_seconds, schedule
-from vdisklab.errors import (
-    DirtyHostError,
-    GuestError,
-    HostError,
-    PlanError,
-    TooSlowError,
-    VdisklabError,
-    WorkloadError,
-)
 from vdisklab.host.facts import is_emulated
 from vdisklab.host.waiting import Clock
 from vdisklab.path.cell import Cell
@@ -206,29 +198,29 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     measure = measure_boots if context.plan.profile.boots else measure_cell
     try:
         return measure(context, cell), None
-    except DirtyHostError:
+    except errors.DirtyHostError:
         raise
     except StateError as error:
         return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
-    except VdisklabError as error:
+    except errors.VdisklabError as error:
         return nothing, Failure(_kind(error), _sentence(error))
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
 
 
-def _kind(error: VdisklabError) -> FailureKind:
+def _kind(error: errors.VdisklabError) -> FailureKind:
     match error:
-        case TooSlowError():
+        case errors.TooSlowError():
             return FailureKind.TOO_SLOW
-        case GuestError():
+        case errors.GuestError():
             return FailureKind.GUEST
-        case WorkloadError() | PlanError():
+        case errors.WorkloadError() | errors.PlanError():
             return FailureKind.WORKLOAD
-        case HostError():
+        case errors.HostError():
             return FailureKind.STORAGE
         case _:
             return FailureKind.INTERNAL
 
 
-def _sentence(error: VdisklabError) -> str:
+def _sentence(error: errors.VdisklabError) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", ())])

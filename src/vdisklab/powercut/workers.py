@@ -16,16 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from vdisklab.errors import (
-    INTERRUPTS,
-    CommandTimeoutError,
-    DirtyHostError,
-    GuestTimeoutError,
-    HostError,
-    PowercutError,
-    SilentGuestError,
-    VdisklabError,
-)
+from vdisklab import errors
 from vdisklab.host import command, mounts, syscalls
 from vdisklab.host.ledger import leftovers, open_ledger
 from vdisklab.host.waiting import longer_deadlines, patience, seconds_without_cpu
@@ -47,10 +38,10 @@ _LONGER = 3.0
 """Factor of all deadlines when a state is judged again."""
 
 
-_TIMEOUTS = (CommandTimeoutError, GuestTimeoutError, SilentGuestError)
+_TIMEOUTS = (errors.CommandTimeoutError, errors.GuestTimeoutError, errors.SilentGuestError)
 
 
-class UnansweredError(PowercutError):
+class UnansweredError(errors.PowercutError):
     """A state was not judged in time, so its question has no verdict."""
 
     def __init__(self, cut: CrashState, reason: str) -> None:
@@ -61,7 +52,7 @@ class UnansweredError(PowercutError):
         )
 
 
-class HangError(DirtyHostError):
+class HangError(errors.DirtyHostError):
     """The kernel hangs on a state, so no further state can be judged before a reboot."""
 
     def __init__(self, cut: CrashState) -> None:
@@ -96,7 +87,7 @@ class _Closed:
 class _Failed:
     """From a worker: the exception that ends it."""
 
-    error: VdisklabError
+    error: errors.VdisklabError
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +108,11 @@ _Message = _Ready | _Closed | _Failed | _Done | _Again
 
 def _work(pipe: Connection, memory: Path, sharers: int) -> None:
     """The worker's process. It ends when the parent closes the pipe or has ended."""
-    for number in INTERRUPTS:  # the parent handles them and closes the pipe
+    for number in errors.INTERRUPTS:  # the parent handles them and closes the pipe
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, errors.INTERRUPTS)
     syscalls.keep_freed_memory()
-    failure: VdisklabError
+    failure: errors.VdisklabError
     try:
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger())
@@ -140,13 +131,13 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
                 pipe.send(_Closed())
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
-    except VdisklabError as error:
+    except errors.VdisklabError as error:
         failure = _transferable(error)
     except (
         OSError
     ) as error:  # an error of a system call on this host; errors of a state are verdicts
         place = f" ({error.filename})" if error.filename else ""
-        failure = PowercutError(
+        failure = errors.PowercutError(
             f"a state could not be built: {error.strerror}{place}",
             hint="look at dmesg, then run `vdisklab clean`",
         )
@@ -154,16 +145,16 @@ def _work(pipe: Connection, memory: Path, sharers: int) -> None:
         pipe.send(_Failed(failure))
 
 
-def _transferable(error: VdisklabError) -> VdisklabError:
+def _transferable(error: errors.VdisklabError) -> errors.VdisklabError:
     """The error as a type that can be pickled; FutureVersionError adds its own hint."""
     if mounts.is_held_elsewhere(error):
         return mounts.HeldElsewhereError(error.message, hint=error.hint)
     if isinstance(error, FutureVersionError):
         return FutureVersionError(error.message)
-    for kind in (DirtyHostError, rebuild.MemoryFullError):
+    for kind in (errors.DirtyHostError, rebuild.MemoryFullError):
         if isinstance(error, kind):
             return kind(error.message, hint=error.hint)
-    return PowercutError(error.message, hint=error.hint)
+    return errors.PowercutError(error.message, hint=error.hint)
 
 
 def _judge_all(pipe: Connection, examiner: Examiner, ready: _Ready) -> None:
@@ -230,14 +221,14 @@ class _Worker:
         try:
             self.pipe.send(message)
         except OSError as error:
-            raise PowercutError("a judging process ended unexpectedly") from error
+            raise errors.PowercutError("a judging process ended unexpectedly") from error
 
     def receive(self) -> _Message:
         """The next message. Raises the worker's exception, or PowercutError if it has ended."""
         try:
             message: _Message = self.pipe.recv()
         except (EOFError, OSError) as error:
-            raise PowercutError(
+            raise errors.PowercutError(
                 "a judging process ended unexpectedly",
                 hint="check in dmesg whether memory ran out; the same command continues",
             ) from error
@@ -248,7 +239,9 @@ class _Worker:
     def await_ready(self) -> None:
         """Waits until the worker is ready, and stores the name of its ledger."""
         if not self.pipe.poll(_START_SECONDS):
-            raise PowercutError(f"a judging process was not ready within {_START_SECONDS:.0f} s")
+            raise errors.PowercutError(
+                f"a judging process was not ready within {_START_SECONDS:.0f} s"
+            )
         message = self.receive()
         if isinstance(message, _Ready):
             self.run_id = message.run_id
@@ -294,7 +287,7 @@ class WorkerPool:
             arguments = (far, self.memory, self.count)
             process = context.Process(target=_work, args=arguments, daemon=False)
             with _blocked(
-                INTERRUPTS
+                errors.INTERRUPTS
             ):  # the worker inherits this until it ignores the signals itself
                 process.start()
             far.close()
@@ -363,7 +356,7 @@ class WorkerPool:
         The things that an ended worker created are removed, or stay in its ledger for `clean`.
         """
         for worker in used:
-            with suppress(PowercutError):
+            with suppress(errors.PowercutError):
                 worker.send(None)
         gone = [worker for worker in used if not worker.close_recording(self.seconds)]
         for worker in gone:
@@ -394,7 +387,7 @@ def _take_down(run_id: str) -> None:
             for entry in ledger.entries:
                 try:
                     UNDO[entry.kind](host, entry)
-                except (HostError, DirtyHostError, OSError):
+                except (errors.HostError, errors.DirtyHostError, OSError):
                     return
                 ledger.strike(entry)
             ledger.path.unlink()

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from vdisklab.errors import (
-    CommandError,
-    CommandTimeoutError,
-    DirtyHostError,
-    HostError,
-    VdisklabError,
-)
+from vdisklab import errors
 from vdisklab.host import blockdevice
 from vdisklab.host.command import Completed, Host, PathArg, require_programs
 from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Ledger
@@ -67,7 +61,7 @@ class Site:
         entry = self.ledger.add(named, name, **detail)
         try:
             yield entry
-        except DirtyHostError:
+        except errors.DirtyHostError:
             raise
         except BaseException:
             self._undo(entry, undo)
@@ -119,11 +113,11 @@ class Site:
         marked = ("env", self.mark, *argv)
         try:
             return self.host.run(*marked, timeout=timeout, stdin=stdin, watch=watch)
-        except CommandError as error:
-            raise CommandError(error.argv[2:], error.status, error.stderr) from error
-        except CommandTimeoutError as error:
+        except errors.CommandError as error:
+            raise errors.CommandError(error.argv[2:], error.status, error.stderr) from error
+        except errors.CommandTimeoutError as error:
             plain = error.message.replace(f"env {self.mark} ", "")
-            raise CommandTimeoutError(plain, hint=error.hint) from error
+            raise errors.CommandTimeoutError(plain, hint=error.hint) from error
 
     def run_uninterrupted(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program with signals blocked; see `Host.run`.
@@ -174,11 +168,11 @@ class Site:
         with interrupts_held():
             try:
                 undo(self.host, entry)
-            except DirtyHostError:
+            except errors.DirtyHostError:
                 raise
-            except (VdisklabError, OSError) as error:
+            except (errors.VdisklabError, OSError) as error:
                 reason = getattr(error, "strerror", None) or error
-                raise DirtyHostError(
+                raise errors.DirtyHostError(
                     f"the {entry.kind} {entry.name} cannot be removed: {reason}",
                     hint="run `vdisklab clean`",
                 ) from error
@@ -228,7 +222,7 @@ def open_site(host: Host, ledger: Ledger, work: Path) -> Iterator[Site]:
         try:
             directory.mkdir(mode=0o700)
         except OSError as error:
-            raise HostError(
+            raise errors.HostError(
                 f"the work directory {work} cannot be used: {error.strerror}",
                 hint="name another with --dir",
             ) from error
@@ -245,7 +239,7 @@ def require_room(directory: Path, needed: int, what: str) -> None:
     """Raises HostError when less than `needed` bytes are free in a directory."""
     free = free_bytes(directory)
     if needed > free:
-        raise HostError(
+        raise errors.HostError(
             f"{what} needs {format_bytes(needed)}, and {directory} has {format_bytes(free)} free",
             hint="choose a smaller --size, fewer paths, or another --dir",
         )
@@ -254,7 +248,7 @@ def require_room(directory: Path, needed: int, what: str) -> None:
 def require_memory(needed: int, available: int, what: str) -> None:
     """Raises HostError if `needed` bytes are more than `available`; 0 means unknown."""
     if 0 < available < needed:
-        raise HostError(
+        raise errors.HostError(
             f"{what} needs {format_bytes(needed)} of memory for tmpfs, but "
             f"{format_bytes(available)} is available",
             hint="choose a smaller --size, or fewer paths on tmpfs",
@@ -264,7 +258,7 @@ def require_memory(needed: int, available: int, what: str) -> None:
 def require_guest_memory(needed: int, total: int) -> None:
     """Raises HostError if a guest's memory is more than the host has; `total` 0 is unknown."""
     if 0 < total < needed:
-        raise HostError(
+        raise errors.HostError(
             f"a guest with {format_bytes(needed)} of memory does not fit into this host's "
             f"{format_bytes(total)}",
             hint="choose a smaller --guest-memory",
@@ -289,7 +283,7 @@ def require_memory_for_all(memory: int, guests: int, available: int) -> None:
     """Raises HostError if several guests do not fit into `available` bytes; 0 means unknown."""
     fitting = guests_that_fit(memory, available)
     if guests > 1 and available > 0 and fitting < guests:
-        raise HostError(
+        raise errors.HostError(
             f"{guests} guests with {format_bytes(memory)} of memory need "
             f"{format_bytes(memory_of_guests(memory, guests))} with their QEMUs, but "
             f"{format_bytes(available)} is available",
