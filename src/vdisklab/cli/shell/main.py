@@ -61,7 +61,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Measure every way of giving a KVM guest a disk, and learn which one to use."""
+    """Measure every way of giving a KVM guest a local disk, and learn which one to use."""
     del version
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(message)s")
