@@ -140,12 +140,14 @@ def _print_answers(
         _say(console, () if race is None else race_sentences(race))
         return
     metric = DEFAULT_METRIC if one.race is None else one.race.metric
-    answer = print_overview(analysis, output, console, metric, named)
+    decides = not request.here and metric == DEFAULT_METRIC
+    headed = not decides or output.form is not Format.TABLE
+    answer = print_overview(analysis, output, console, metric, named, headed=headed)
     if answer is None:
         return
     advised = None
     has_paths = isinstance(answer, RankAnswer) or answer.has_paths
-    if has_paths and not request.here and metric == DEFAULT_METRIC:
+    if has_paths and decides:
         needs = (DURABLE,) if one.race is None else one.race.needs
         advised = print_verdict(analysis, output.form, console, named, needs)
     if race is not None:

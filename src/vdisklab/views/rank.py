@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
@@ -55,8 +56,11 @@ BAR_WIDTH = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
-    """One row per cell, best first; cells without a rank come last."""
+def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedCell]]:
+    """One row per cell, best first; cells without a rank come last.
+
+    Unless `headed`, the verdict is left out.
+    """
     base, over_hosts = answer.baseline, answer.hosts is not None
     cached = any(row.from_page_cache for row in answer.cells)
     measured: tuple[Column[RankedCell], ...] = (
@@ -98,7 +102,7 @@ def tables(answer: RankAnswer) -> Iterator[Table[RankedCell]]:
         ),
         *(() if over_hosts else (_ROUNDS,)),
     )
-    yield _headed(answer, columns, answer.cells)
+    yield _headed(answer if headed else replace(answer, choice=None), columns, answer.cells)
 
 
 def brief_table(answer: RankAnswer) -> Table[RankedCell]:

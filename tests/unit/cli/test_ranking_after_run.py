@@ -48,8 +48,11 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     console = Console(file=io.StringIO(), width=200)
     with open_store(database.url) as store:
         analysis = Analysis.of(store, [CAMPAIGN.id])
+        print_overview(analysis, Output(Format.TABLE), console, headed=False)
+        table = capsys.readouterr().out
         answer = print_verdict(analysis, Format.TABLE, console)
         printed = capsys.readouterr().out
+        assert printed.splitlines()[0] not in table, "the verdict is said once, at the end"
         assert print_verdict(analysis, Format.JSON, console) == answer
         assert not capsys.readouterr().out
     assert answer is not None

@@ -124,10 +124,12 @@ def print_overview(
     messages: Console,
     metric: str = DEFAULT_METRIC,
     named: Named = NOTHING_NAMED,
+    *,
+    headed: bool = True,
 ) -> RankAnswer | TableAnswer | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
-    If nothing can be ranked, explains it on `messages` and returns None.
+    Unless `headed`, the table has no verdict, as that follows. If nothing can be ranked, explains it on `messages` and returns None.
     """
     try:
         answer = overview(analysis, metric)
@@ -137,7 +139,8 @@ def print_overview(
     if isinstance(answer, TableAnswer):
         print_tables(answer, output, named)
     else:
-        print_answer(answer, rank.tables(answer), output, named, verb="vdisklab rank")
+        tables = rank.tables(answer, headed=headed)
+        print_answer(answer, tables, output, named, verb="vdisklab rank")
     return answer
 
 
