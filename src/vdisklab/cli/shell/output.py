@@ -129,7 +129,8 @@ def print_overview(
 ) -> RankAnswer | TableAnswer | None:
     """Prints the answer of a campaign after measuring: its ranking, or all its numbers.
 
-    Unless `headed`, the table has no verdict, as that follows. If nothing can be ranked, explains it on `messages` and returns None.
+    Unless `headed`, the table has no verdict, as that follows. If nothing can be ranked, explains
+    it on `messages` and returns None.
     """
     try:
         answer = overview(analysis, metric)
