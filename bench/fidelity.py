@@ -67,7 +67,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.plan.settings import Request
 from vdisklab.progress import silent
-from vdisklab.workload.program import Output, Timing, Workload
+from vdisklab.workload.program import Outputs, Timing, Workload
 from vdisklab.workload.registry import workload_for
 
 PATH = "raw/writeback"
@@ -246,7 +246,7 @@ def by_vdisklab(
     return partial(parsed, workload, measurement, output)
 
 
-def parsed(workload: Workload, measurement: MeasurementPlan, output: Output) -> Report:
+def parsed(workload: Workload, measurement: MeasurementPlan, output: Outputs) -> Report:
     """The report that vdisklab's own parser reads; it must not differ from fio's."""
     samples = workload.parse(measurement, output).samples
     report = read_report(output.stdout)

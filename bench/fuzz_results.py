@@ -16,7 +16,7 @@ from vdisklab.results.exchange import is_export, read_export
 from vdisklab.results.model import Direction
 from vdisklab.workload import program
 from vdisklab.workload.importing import recognise
-from vdisklab.workload.program import Output
+from vdisklab.workload.program import Outputs
 from vdisklab.workload.registry import WORKLOADS
 
 
@@ -79,7 +79,7 @@ _PLANS = {
 def _output(text: str) -> object:
     for name, plan in _PLANS.items():
         with suppress(WorkloadError):
-            WORKLOADS[name].parse(plan, Output(text, text, {}))
+            WORKLOADS[name].parse(plan, Outputs(text, text, {}))
     return None
 
 

@@ -30,7 +30,7 @@ from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Share
-from vdisklab.workload.program import Output, Script, SideCommand, Subject, program_of
+from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
 
@@ -55,7 +55,7 @@ class Place(Protocol):
     def step(self, step: SideCommand) -> None:
         """Runs a preparing or concluding program to its end."""
 
-    def run(self, script: Script, watch: Watch) -> Output:
+    def run(self, script: Script, watch: Watch) -> Outputs:
         """Runs the measured program under a watch; its output files are not read yet."""
 
     def collect(self, name: str) -> str:
@@ -91,7 +91,7 @@ def _conclude(place: Place, script: Script) -> errors.VdisklabError | None:
     return first
 
 
-def with_files(place: Place, script: Script, output: Output) -> Output:
+def with_files(place: Place, script: Script, output: Outputs) -> Outputs:
     """A program's output, with the files that it wrote."""
     return replace(output, files={name: place.collect(name) for name in script.collect})
 
@@ -134,7 +134,7 @@ class GuestPlace:
         """Runs it through the guest agent."""
         self.machine.agent.run(step.command, timeout=step.timeout, stdin=step.stdin)
 
-    def run(self, script: Script, watch: Watch) -> Output:
+    def run(self, script: Script, watch: Watch) -> Outputs:
         """Through the guest agent."""
         try:
             ended = self.machine.agent.run(
@@ -146,7 +146,7 @@ class GuestPlace:
             )
         except errors.GuestTimeoutError as error:
             raise errors.TooSlowError(error.message, hint=error.hint) from error
-        return Output(ended.stdout, ended.stderr)
+        return Outputs(ended.stdout, ended.stderr)
 
     def collect(self, name: str) -> str:
         """Uses the guest agent. The file disappears with the guest's memory."""
@@ -183,7 +183,7 @@ class HostPlace:
         _require(self.site, step.command)
         self.site.run_marked(*step.command, timeout=step.timeout, stdin=step.stdin)
 
-    def run(self, script: Script, watch: Watch) -> Output:
+    def run(self, script: Script, watch: Watch) -> Outputs:
         """As a program of the host."""
         _require(self.site, script.command)
         try:
@@ -192,7 +192,7 @@ class HostPlace:
             )
         except errors.CommandTimeoutError as error:
             raise errors.TooSlowError(error.message, hint=error.hint) from error
-        return Output(done.stdout, done.stderr)
+        return Outputs(done.stdout, done.stderr)
 
     def collect(self, name: str) -> str:
         """Raises WorkloadError for a file that is missing or enormous."""

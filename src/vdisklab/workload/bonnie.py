@@ -113,7 +113,7 @@ class Bonnie(program.Workload):
         flags = (*(("-b",) if settings.fsync else ()), *(("-f",) if settings.fast else ()))
         return program.Script(("bonnie++", *options, *user, *flags), 0.0, _TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """The numbers of its one line, except for tests that were too short for bonnie++."""
         del plan
         lines = parse_csv(output.stdout)
@@ -247,7 +247,7 @@ def _rate(field: str, number: int, at: int) -> float | None:
     return float(field) or None
 
 
-HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Output|Create)-+ .*")
+HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Outputs|Create)-+ .*")
 _SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
 _NAMED = re.compile(r"(.*?)-Create--\s.*")
 _UNITS = re.compile(r"\s*(?:Machine|Name:Size).*/sec %CP.*")
@@ -273,7 +273,7 @@ def parse_bonnie_text(text: str) -> tuple[program.Report, ...]:
     tables = _read_tables(text)
     if not tables.version or not (tables.rows or tables.small):
         raise WorkloadError(
-            "bonnie++'s heading `Version … ------Sequential Output------` is missing"
+            "bonnie++'s heading `Version … ------Sequential Outputs------` is missing"
         )
     expected = len(tables.rows) if tables.has_small else 0
     if tables.rows and len(tables.small) != expected:

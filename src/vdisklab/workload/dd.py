@@ -89,7 +89,7 @@ class Dd(program.Workload):
             (*writing, *flags, "status=progress"), 0.0, _TIMEOUT, conclude=(remove,)
         )
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Bandwidth, operations per second, and bandwidth over time from dd's progress."""
         settings = program.read_settings(plan, DdSettings)
         direction = Direction(settings.direction)

@@ -22,7 +22,7 @@ from vdisklab.units import parse_size
 from vdisklab.workload.fio import FioSettings, read_fio_settings
 from vdisklab.workload.program import (
     NamedResult,
-    Output,
+    Outputs,
     ProgramResult,
     Report,
     Script,
@@ -72,7 +72,7 @@ class Diskspd(Workload):
         expected = float(seconds + warm_up)
         return Script(command, expected, expected + _SLACK_SECONDS)
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: Outputs) -> ProgramResult:
         """The numbers in its XML. Raises WorkloadError for anything else."""
         time_spans = parse_diskspd(output.stdout.lstrip("\ufeff \r\n")).results
         if len(time_spans) != 1:

@@ -216,7 +216,7 @@ class Fio(program.Workload):
         rate = read_fio_settings(plan).rate_iops
         return open_load.read_requests(logs, rate, timing.ramp + timing.runtime, start.seed)
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Samples of each direction in which operations were done, and bandwidth over time.
 
         Bandwidth and IOPS are fio's means over the run; latency and its percentiles are from

@@ -107,7 +107,7 @@ class Script:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Outputs:
     """The output of a program, and the files that its script collects."""
 
     stdout: str
@@ -154,7 +154,7 @@ class Workload(Protocol):
         memory is too small for them.
         """
 
-    def parse(self, plan: MeasurementPlan, output: Output) -> ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: Outputs) -> ProgramResult:
         """The numbers in its output. Raises WorkloadError for output of an unknown form."""
 
 

@@ -60,7 +60,7 @@ class Sqlite(program.Workload):
             conclude=(remove,),
         )
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Transactions per second, and the latencies that sqlite3's timer shows.
 
         The timer has a resolution of 1 ms: a percentile below it has no sample.
@@ -104,7 +104,7 @@ def _statements(settings: SqliteSettings, count: int) -> str:
     )
 
 
-def _confirm(settings: SqliteSettings, output: program.Output) -> None:
+def _confirm(settings: SqliteSettings, output: program.Outputs) -> None:
     lines = output.stdout.splitlines()
     if not lines or lines[0] != settings.journal or "synchronous|2" not in lines:
         raise WorkloadError(

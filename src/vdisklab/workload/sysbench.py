@@ -99,7 +99,7 @@ class Sysbench(program.Workload):
             conclude=(program.SideCommand((*sysbench, "cleanup"), 600),),
         )
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """The summary, and bandwidth over time from sysbench's report of each second."""
         del plan
         outcome = parse_text(output.stdout)

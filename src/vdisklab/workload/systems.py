@@ -72,7 +72,7 @@ class Install(program.Workload):
             command, 0.0, _TIMEOUT, stdin=script.read_text(), collect=(log,), observe=_OBSERVED
         )
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """The duration; growth and flushes of the image are counted outside."""
         del plan
         facts = {name: int(value) for name, value in _FACT.findall(output.stdout)}
@@ -127,7 +127,7 @@ class Boot(program.Workload):
         program.require_memory(plan, MEMORY, subject.memory)
         return program.Script(("qemu-system-x86_64",), _EXPECTED, _BOOT_TIMEOUT)
 
-    def parse(self, plan: MeasurementPlan, output: program.Output) -> program.ProgramResult:
+    def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
         """Always raises WorkloadError: there is no output."""
         del output
         raise WorkloadError(f"measurement {plan.name!r} boots a guest and has no output")

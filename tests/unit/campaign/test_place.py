@@ -37,7 +37,14 @@ from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.storage.undo import kill_process, processes_marked
-from vdisklab.workload.program import Output, Script, SideCommand, Subject, Timing, in_directory
+from vdisklab.workload.program import (
+    Outputs,
+    Script,
+    SideCommand,
+    Subject,
+    Timing,
+    in_directory,
+)
 from vdisklab.workload.registry import workload_for
 
 DISK = Subject("/dev/vdb", 1 << 30, is_device=True)
@@ -80,10 +87,10 @@ class Scripted:
         if step.command[0] == self.fails:
             raise WorkloadError("no space left")
 
-    def run(self, script: Script, watch: Watch) -> Output:
+    def run(self, script: Script, watch: Watch) -> Outputs:
         del watch
         self.asked.append(script.command[0])
-        return Output("said", "complained")
+        return Outputs("said", "complained")
 
     def collect(self, name: str) -> str:
         return f"content of {name}"
@@ -151,7 +158,7 @@ def test_a_directory_of_the_stack_stands_for_the_guests_file_system(site: Site) 
         space.empty_cache()
         script = Script(("sh", "-c", "cat; echo e >&2"), 0, 5, stdin="in")
         watch = Unwatched()
-        assert place.run(script, watch) == Output("in", "e\n")
+        assert place.run(script, watch) == Outputs("in", "e\n")
         assert watch.processes, "the program's number is told"
         assert place.collect(str(directory / "file")) == "x\n"
         with pytest.raises(WorkloadError, match="file was not written"):

@@ -10,7 +10,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting, parse_profile
 from vdisklab.results.model import Direction
 from vdisklab.workload.diskspd import Diskspd
-from vdisklab.workload.program import Output, Subject, Timing
+from vdisklab.workload.program import Outputs, Subject, Timing
 from vdisklab.workload.registry import builtin_profile_text, workload_for
 
 XML = (Path(__file__).parents[2] / "data" / "foreign" / "diskspd-2.0.xml").read_text()
@@ -66,13 +66,13 @@ def test_what_it_lacks_is_refused(settings: dict[str, Setting], what: str) -> No
 
 
 def test_its_answer() -> None:
-    outcome = Diskspd().parse(measurement(rw="randread", bs="4k"), Output("\ufeff" + XML))
+    outcome = Diskspd().parse(measurement(rw="randread", bs="4k"), Outputs("\ufeff" + XML))
     values = {(each.metric, each.direction): each.value for each in outcome.samples}
     assert values["iops", Direction.READ] == 1000.0
     assert outcome.measured_seconds == 2.0
     for damaged in ("", XML[: len(XML) // 2], "WARNING: cannot open #1"):
         with pytest.raises(WorkloadError):
-            Diskspd().parse(measurement(rw="randread", bs="4k"), Output(damaged))
+            Diskspd().parse(measurement(rw="randread", bs="4k"), Outputs(damaged))
 
 
 def test_which_profiles_a_windows_guest_can_run() -> None:

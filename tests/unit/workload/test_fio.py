@@ -14,7 +14,7 @@ from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.plan.profile import MeasurementPlan, Setting
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.workload.fio import Fio
-from vdisklab.workload.program import Output, ProgramResult, Subject, Timing
+from vdisklab.workload.program import Outputs, ProgramResult, Subject, Timing
 
 DATA = Path(__file__).parents[2] / "data" / "fio"
 WHOLE = (DATA / "read-lat-fio-3.33.json").read_text()
@@ -28,7 +28,7 @@ def measurement(**settings: Setting) -> MeasurementPlan:
 
 
 def parse(text: str) -> ProgramResult:
-    return Fio().parse(measurement(rw="read", bs="4k"), Output(text))
+    return Fio().parse(measurement(rw="read", bs="4k"), Outputs(text))
 
 
 def damaged(change: Any) -> str:  # noqa: ANN401 - a function that edits any JSON value

@@ -18,7 +18,7 @@ from vdisklab.units import GIB
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.fio_report import outcome_of, read_report
 from vdisklab.workload.fiojob import groups, job_profile, reach
-from vdisklab.workload.program import LoggedRun, Output, Subject, Timing, read_log
+from vdisklab.workload.program import LoggedRun, Outputs, Subject, Timing, read_log
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
 DISK = Subject("/dev/vdb", GIB, is_device=True)
@@ -77,7 +77,7 @@ class TestJobs:
 class TestAnswers:
     def test_three_jobs_and_their_series(self) -> None:
         log = recorded("fio-3.33-3jobs_bw.log")
-        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "", {"bw": log}))
+        outcome = Fio().parse(fio(), Outputs(recorded("fio-3.33-3jobs.json"), "", {"bw": log}))
         (series,) = outcome.series
         assert len(series.values) == 3
         assert outcome.counted is not None
@@ -91,19 +91,19 @@ class TestAnswers:
         report, log = recorded("fio-3.33-3jobs.json"), recorded("fio-3.33-3jobs_bw.log")
         first, *rest = log.splitlines()
         said = "\n".join(["fio: a note", first, "note: 5, 6", *rest, "500, 1, 0", "done"])
-        read_back = Fio().parse(fio(), Output(report, "", {"bw": log}))
-        assert Fio().parse(fio(), Output(report, said)) == read_back
+        read_back = Fio().parse(fio(), Outputs(report, "", {"bw": log}))
+        assert Fio().parse(fio(), Outputs(report, said)) == read_back
         assert read_back.series
 
     def test_without_a_log_there_is_no_series(self) -> None:
-        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-3jobs.json"), "fio: 1, 2\n"))
+        outcome = Fio().parse(fio(), Outputs(recorded("fio-3.33-3jobs.json"), "fio: 1, 2\n"))
         assert outcome.series == ()
         assert "worst_second" not in {sample.metric for sample in outcome.samples}
 
     def test_a_frozen_file_system_is_a_stall(self) -> None:
         # fsfreeze(8) held it for 1.8 s from the second one on
         log = recorded("fio-3.33-frozen_bw.log")
-        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-frozen.json"), "", {"bw": log}))
+        outcome = Fio().parse(fio(), Outputs(recorded("fio-3.33-frozen.json"), "", {"bw": log}))
         found = {sample.metric: sample.value for sample in outcome.samples}
         assert found["longest_stall"] == pytest.approx(1.8, abs=0.15)
         assert found["latency_max"] == pytest.approx(1.87, abs=0.01)
@@ -111,7 +111,7 @@ class TestAnswers:
 
     def test_both_directions(self) -> None:
         log = recorded("fio-3.33-randrw_bw.log")
-        outcome = Fio().parse(fio(), Output(recorded("fio-3.33-randrw.json"), "", {"bw": log}))
+        outcome = Fio().parse(fio(), Outputs(recorded("fio-3.33-randrw.json"), "", {"bw": log}))
         assert {series.direction for series in outcome.series} == {READ, WRITE}
         stalls = [sample for sample in outcome.samples if sample.metric == "longest_stall"]
         assert [stall.direction for stall in stalls] == [NONE]

@@ -122,7 +122,7 @@ def test_a_name_without_end_is_refused() -> None:
     "text",
     [
         recorded("sysbench-1.0.20-rndrd.txt") + "\n" * 1_000_000,
-        f"Version 1.03  --Sequential Output-- --\n{'-' * 1_000_000}",
+        f"Version 1.03  --Sequential Outputs-- --\n{'-' * 1_000_000}",
     ],
     ids=["sysbench", "bonnie++"],
 )

@@ -15,7 +15,7 @@ from vdisklab.results.model import METRICS, Direction, IoCounters
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
-from vdisklab.workload.program import Output, ProgramResult, Script, Subject, Timing
+from vdisklab.workload.program import Outputs, ProgramResult, Script, Subject, Timing
 from vdisklab.workload.registry import WORKLOADS, workload_for
 from vdisklab.workload.sysbench import parse_text
 
@@ -63,7 +63,7 @@ class TestDd:
             script(plan("dd", bs="1M", count=8192))
 
     def test_one_line(self) -> None:
-        said = Output("", recorded("dd-9.1-4k.txt"))
+        said = Outputs("", recorded("dd-9.1-4k.txt"))
         outcome = WORKLOADS["dd"].parse(self.PLAN, said)
         assert values(outcome) == {
             ("bandwidth", WRITE): 67108864 / 0.503305,
@@ -74,7 +74,7 @@ class TestDd:
         assert outcome.series == (), "half a second has no whole second"
 
     def test_the_course_is_dds_progress(self) -> None:
-        outcome = WORKLOADS["dd"].parse(self.PLAN, Output("", recorded("dd-9.1-progress.txt")))
+        outcome = WORKLOADS["dd"].parse(self.PLAN, Outputs("", recorded("dd-9.1-progress.txt")))
         (series,) = outcome.series
         assert series.values[0] == 130052096
         assert series.values[1] == 269230080 - 130052096
@@ -86,7 +86,7 @@ class TestDd:
             "\r100 bytes copied, 1 s, 100 B/s\r400 bytes copied, 4 s, 100 B/s\n"
             "5+0 records in\n5+0 records out\n500 bytes copied, 5.0 s, 100 B/s\n"
         )
-        found = values(WORKLOADS["dd"].parse(self.PLAN, Output("", text)))
+        found = values(WORKLOADS["dd"].parse(self.PLAN, Outputs("", text)))
         assert found["longest_stall", WRITE] == 2.0
 
     @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ class TestDd:
             "\r250 bytes copied, 2 s, 125 B/s\n"
             "3+0 records in\n3+0 records out\n300 bytes copied, 8.2 s, 37 B/s\n"
         )
-        outcome = WORKLOADS["dd"].parse(self.PLAN, Output("", text))
+        outcome = WORKLOADS["dd"].parse(self.PLAN, Outputs("", text))
         assert values(outcome)["longest_stall", WRITE] == 5.0
         (series,) = outcome.series
         assert series.values[:2] == (100, 150), "all that was written by then"
@@ -187,7 +187,7 @@ class TestSysbench:
                 parse_text(text)
 
     def test_a_random_write(self) -> None:
-        said = Output(recorded("sysbench-1.0.20-rndwr.txt"))
+        said = Outputs(recorded("sysbench-1.0.20-rndwr.txt"))
         outcome = WORKLOADS["sysbench"].parse(plan("sysbench", mode="rndwr"), said)
         found = values(outcome)
         assert found["bandwidth", WRITE] == 197.96 * MIB
@@ -249,7 +249,7 @@ class TestBonnie:
         assert script(plan("bonnie++"), place=place).command
 
     def test_a_recorded_line(self) -> None:
-        said = Output(recorded("bonnie-2.00a-fast.csv"))
+        said = Outputs(recorded("bonnie-2.00a-fast.csv"))
         outcome = WORKLOADS["bonnie++"].parse(plan("bonnie++"), said)
         assert values(outcome) == {
             ("bandwidth", WRITE): 655017 * 1024,
@@ -276,7 +276,7 @@ class TestBonnie:
     def test_tests_that_were_all_too_short_give_no_number(self) -> None:
         text = recorded("bonnie-2.00a-fast.csv")
         short = text.replace("655017", "+++++").replace("7297", "+++++")
-        assert WORKLOADS["bonnie++"].parse(plan("bonnie++"), Output(short)).samples == ()
+        assert WORKLOADS["bonnie++"].parse(plan("bonnie++"), Outputs(short)).samples == ()
 
     def test_a_field_that_is_no_number_is_named(self) -> None:
         text = recorded("bonnie-2.00a-fast.csv").replace("655017", "655O17")
@@ -301,7 +301,7 @@ class TestSqlite:
         assert "BEGIN" not in made.stdin
 
     def test_transactions_and_latencies(self) -> None:
-        found = values(WORKLOADS["sqlite"].parse(self.PLAN, Output(self.SAID)))
+        found = values(WORKLOADS["sqlite"].parse(self.PLAN, Outputs(self.SAID)))
         assert found["transactions", WRITE] == pytest.approx(300, rel=1e-3)
         assert found["latency_max", WRITE] == 0.004
         assert found["latency_p50", WRITE] == 0.001
@@ -311,7 +311,7 @@ class TestSqlite:
         timed = "".join(f"Run Time: real {n / 1000:.3f} user 0.0 sys 0.0\n" for n in range(1, 1001))
         said = f"wal\nsynchronous|2\nbegin|1795228995.000|0\n{timed}end|1795229496.000|1000\n"
         many = plan("sqlite", journal="wal", transactions=1000)
-        found = values(WORKLOADS["sqlite"].parse(many, Output(said)))
+        found = values(WORKLOADS["sqlite"].parse(many, Outputs(said)))
         assert (found["latency_p99", WRITE], found["latency_p99.9", WRITE]) == (0.990, 0.999)
 
     @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ class TestSqlite:
     )  # fmt: skip
     def test_a_state_that_is_not_confirmed(self, before: str, after: str) -> None:
         with pytest.raises(WorkloadError):
-            WORKLOADS["sqlite"].parse(self.PLAN, Output(self.SAID.replace(before, after)))
+            WORKLOADS["sqlite"].parse(self.PLAN, Outputs(self.SAID.replace(before, after)))
 
 
 @pytest.mark.parametrize("program", ["dd", "sysbench", "bonnie++", "sqlite"])
@@ -345,4 +345,4 @@ SETTINGS: dict[str, dict[str, Setting]] = {
 def test_no_answer_is_taken_for_another_error(program: str, out: str, errors: str) -> None:
     measurement = plan(program, **SETTINGS[program])
     with pytest.raises(WorkloadError):
-        workload_for(measurement).parse(measurement, Output(out, errors))
+        workload_for(measurement).parse(measurement, Outputs(out, errors))

@@ -11,7 +11,7 @@ from vdisklab.plan.guest import SYSTEMS
 from vdisklab.plan.profile import MeasurementPlan, Profile, Setting
 from vdisklab.results.model import Direction
 from vdisklab.units import GIB, MIB
-from vdisklab.workload.program import Output, Script, Subject, Timing
+from vdisklab.workload.program import Outputs, Script, Subject, Timing
 from vdisklab.workload.registry import workload_for
 from vdisklab.workload.systems import boot_samples, systems_of
 
@@ -72,7 +72,7 @@ class TestInstall:
 
     def test_seconds(self) -> None:
         said = "extract_hundredths=115\ntotal_hundredths=871\npackages=26\nfiles=2172\n"
-        outcome = workload_for(SHORT).parse(SHORT, Output(said))
+        outcome = workload_for(SHORT).parse(SHORT, Outputs(said))
         (sample,) = outcome.samples
         assert (sample.metric, sample.direction, sample.value) == (
             "duration", Direction.WRITE, 8.71,
@@ -83,7 +83,7 @@ class TestInstall:
     )
     def test_half_an_installation_is_none(self, said: str) -> None:
         with pytest.raises(WorkloadError, match="did not finish"):
-            workload_for(SHORT).parse(SHORT, Output(said, "no room"))
+            workload_for(SHORT).parse(SHORT, Outputs(said, "no room"))
 
     def test_each_system_of_a_profile_once(self) -> None:
         profile = Profile("p", "", (SHORT, replace(SHORT, name="two"), install(system="base")))
