@@ -293,11 +293,7 @@ class _Desk:
         if limits and not unsafe:
             return replace(_limited(row, limits), measurable=False)
         reason = _LOSES if unsafe else reason
-        return (
-            replace(row, reason=reason)
-            if safe is None
-            else replace(safe, measurable=row.measurable)
-        )
+        return replace(safe or replace(row, reason=reason), measurable=row.measurable)
 
     def is_unfinished(self, row: DiskAdvice, request: Request, own: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
@@ -365,12 +361,12 @@ class _Desk:
         )
         if rebuilt is not None and chosen is not None and not measured.beats(rebuilt, chosen):
             rebuilt = None
-        gain = None if best is None else measured.ratio(best, own)
+        gain = measured.ratio(best, own)
         if gain is not None and chosen is None:
             gain = one_of(gain, math.comb(len(usable) + 1, 2))  # pairs with the disk's own cell
         to = None if chosen is None else usable[chosen]
         default = default_path(row.disk.platform, path)
-        usual = next((cell for cell in cells if cells[cell] == default), None)
+        others = (cell for cell in cells if cells[cell] == default and cell != (chosen or own))
         return replace(
             row,
             standing=standing,
@@ -382,10 +378,8 @@ class _Desk:
             for_safety=unsafe and to is not None,
             then=None if to is None else durability(to, self._verdicts),
             rebuilt=None if rebuilt is None else cells[rebuilt],
-            over_rebuilt=None if rebuilt is None else measured.ratio(rebuilt, own),
-            over_default=None
-            if usual is None or usual == (chosen or own)
-            else measured.ratio(chosen or own, usual),
+            over_rebuilt=measured.ratio(rebuilt, own),
+            over_default=measured.ratio(chosen or own, next(others, None)),
         )
 
     def _eligible(

@@ -336,8 +336,8 @@ def _lasting(image: Image | None) -> Options:
 def differences(path: DiskPath, measured: DiskPath) -> Iterator[str]:
     """What a disk of this path has, and what the measured one has instead: `backing=1, not 0`."""
     if path.layers != measured.layers:
-        own, other = path.stack or "unknown", measured.stack or "those of the work directory"
-        yield f"host layers {own}, not {other}"
+        own = f"host layers {path.stack}" if path.layers else "unknown host layers"
+        yield f"{own}, not {measured.stack or 'those of the work directory'}"
     if path.cache.spelled_out is not measured.cache.spelled_out:
         yield f"cache mode {path.cache}, not {measured.cache}"
     for one, two in ((path.image, measured.image), (path.attachment, measured.attachment)):
@@ -423,8 +423,10 @@ class MeasuredPaths:
         cells = tuple(cells)
         return to_use(self.ranking(cells)) or self.highest(cells)
 
-    def ratio(self, cell: MeasuredCell, other: MeasuredCell) -> Ratio:
-        """How many times as good a cell is as another."""
+    def ratio(self, cell: MeasuredCell | None, other: MeasuredCell | None) -> Ratio | None:
+        """How many times as good a cell is as another; None without one of them."""
+        if cell is None or other is None:
+            return None
         return ratio_of(self.analysis.observations, self.score, cell, other)
 
     def better(
@@ -451,8 +453,8 @@ class MeasuredPaths:
 
     def beats(self, cell: MeasuredCell, other: MeasuredCell) -> bool:
         """True if the interval of the ratio of two cells lies above 1."""
-        low = self.ratio(cell, other).low
-        return low is not None and low > 1
+        ratio = self.ratio(cell, other)
+        return ratio is not None and ratio.low is not None and ratio.low > 1
 
     def closest(self, path: DiskPath) -> MeasuredCell | None:
         """The cell whose path differs least; None without cells."""
@@ -482,5 +484,5 @@ class MeasuredPaths:
             None if row is None else row.worst,
             len(ranking.rows),
             better,
-            None if better is None else self.ratio(better, own),
+            self.ratio(better, own),
         )

@@ -179,8 +179,15 @@ class Risk(Saying):
 
     __slots__ = ()
     short: ClassVar[str]
-    serious: ClassVar[bool] = False
-    blocks: ClassVar[bool] = False
+    serious: ClassVar[bool]
+    blocks: ClassVar[bool]
+
+    def __init_subclass__(
+        cls, short: str | None = None, *, serious: bool = False, blocks: bool = False
+    ) -> None:
+        """Notes the class's words; a class that dataclass copies for its slots has them already."""
+        if short is not None:
+            cls.short, cls.serious, cls.blocks = short, serious, blocks
 
     @property
     def clause(self) -> str:
@@ -190,11 +197,8 @@ class Risk(Saying):
 
 
 @dataclass(frozen=True, slots=True)
-class FlushesDropped(Risk):
+class FlushesDropped(Risk, short="flushes dropped", serious=True):
     """Cache mode unsafe: what the guest has flushed is lost in a power cut."""
-
-    short = "flushes dropped"
-    serious = True
 
     def __str__(self) -> str:
         return (
@@ -204,11 +208,8 @@ class FlushesDropped(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class WritesThrownAway(Risk):
+class WritesThrownAway(Risk, short="writes thrown away", serious=True):
     """A snapshot that is removed when the guest stops takes all writes."""
-
-    short = "writes thrown away"
-    serious = True
 
     def __str__(self) -> str:
         return (
@@ -218,13 +219,10 @@ class WritesThrownAway(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorsIgnored(Risk):
+class ErrorsIgnored(Risk, short="write errors ignored", serious=True):
     """werror or rerror is `ignore`: the guest is told that what failed went well."""
 
     errors: tuple[str, ...]
-
-    short = "write errors ignored"
-    serious = True
 
     def __str__(self) -> str:
         what = {"writes": "a write or flush", "reads": "a read"}
@@ -237,11 +235,8 @@ class ErrorsIgnored(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class PendingChange(Risk):
+class PendingChange(Risk, short="pending change", serious=True):
     """Settings that are not in effect yet."""
-
-    short = "pending change"
-    serious = True
 
     settings: str
 
@@ -250,11 +245,8 @@ class PendingChange(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class FlushesDroppedBelow(Risk):
+class FlushesDroppedBelow(Risk, short="flushes dropped below", serious=True):
     """A host layer drops flushes: what the guest has flushed may be lost in a power cut."""
-
-    short = "flushes dropped below"
-    serious = True
 
     reason: str
 
@@ -266,14 +258,12 @@ class FlushesDroppedBelow(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class DurableOnceFlushed(Risk):
+class DurableOnceFlushed(Risk, short=""):
     """A volatile write cache: only what the guest flushes is durable.
 
     `in_memory` is True unless it is known that the disk's own cache holds all that finds the data
     again: otherwise the host's memory may hold them, or the tables that say where they are.
     """
-
-    short = ""
 
     in_memory: bool
 
@@ -289,11 +279,8 @@ class DurableOnceFlushed(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class FuaForgotten(Risk):
+class FuaForgotten(Risk, short="FUA forgotten", serious=True):
     """QEMU's NVMe device with a write cache: it acknowledges FUA writes before they are durable."""
-
-    short = "FUA forgotten"
-    serious = True
 
     def __str__(self) -> str:
         return (
@@ -304,20 +291,16 @@ class FuaForgotten(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class FlushAfterEachWrite(Risk):
+class FlushAfterEachWrite(Risk, short="flush after each write"):
     """No write cache is offered, so QEMU flushes after each write: safe, and slow."""
-
-    short = "flush after each write"
 
     def __str__(self) -> str:
         return "No write cache: each write is flushed at once, which is safe and slow."
 
 
 @dataclass(frozen=True, slots=True)
-class MayOutgrow(Risk):
+class MayOutgrow(Risk, short="may outgrow its disk"):
     """A thin image that may grow by more bytes than its file system has left."""
-
-    short = "may outgrow its disk"
 
     may_grow: int
     free: int
@@ -331,10 +314,8 @@ class MayOutgrow(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class SlowBus(Risk):
+class SlowBus(Risk, short="slow bus"):
     """A bus that emulates a real controller, although virtio is faster."""
-
-    short = "slow bus"
 
     bus: Bus
 
@@ -343,11 +324,8 @@ class SlowBus(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class AioConflict(Risk):
+class AioConflict(Risk, short="does not start", blocks=True):
     """aio=native without O_DIRECT: QEMU does not start."""
-
-    short = "does not start"
-    blocks = True
 
     cache: CacheMode
 
@@ -359,10 +337,8 @@ class AioConflict(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class NoDiscard(Risk):
+class NoDiscard(Risk, short="never shrinks"):
     """A thin image or volume that never shrinks, because the guest's discards are ignored."""
-
-    short = "never shrinks"
 
     def __str__(self) -> str:
         return (
@@ -372,11 +348,8 @@ class NoDiscard(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class CannotWork(Risk):
+class CannotWork(Risk, short="cannot work", blocks=True):
     """A path that is impossible."""
-
-    short = "cannot work"
-    blocks = True
 
     reason: str
     instead: str
@@ -386,12 +359,8 @@ class CannotWork(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherFormat(Risk):
+class OtherFormat(Risk, short="other format", serious=True, blocks=True):
     """The image's first bytes show another format than the configuration says."""
-
-    short = "other format"
-    blocks = True
-    serious = True
 
     configured: ImageFormat
     header: ImageFormat
@@ -409,10 +378,8 @@ class OtherFormat(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class FileVolume(Risk):
+class FileVolume(Risk, short="file volume"):
     """A claim of volumeMode Filesystem: QEMU opens a file on it instead of the block device."""
-
-    short = "file volume"
 
     def __str__(self) -> str:
         return (
@@ -423,10 +390,8 @@ class FileVolume(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsBeyondPath(Risk):
+class LimitsBeyondPath(Risk, short="other settings"):
     """Settings that a path cannot express, so no speed measured without them is this disk's."""
-
-    short = "other settings"
 
     limits: tuple[str, ...]
 
@@ -444,10 +409,8 @@ class LimitsBeyondPath(Risk):
 
 
 @dataclass(frozen=True, slots=True)
-class StaleNote(Risk):
+class StaleNote(Risk, short="stale note"):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
-
-    short = "stale note"
 
     noted: str
 

@@ -373,7 +373,7 @@ def test_the_claim_is_read_from_the_disk_below_the_image(
         ("ext4:barrier=off/raw/none", "raw/none",
          ["host layers ext4:barrier=off, not those of the work directory"]),
         ("zfs:sync=disabled/raw/none", "zfs/raw/none", ["host layers zfs:sync=disabled, not zfs"]),
-        ("none", "lvm/none", ["host layers unknown, not lvm"]),
+        ("none", "lvm/none", ["unknown host layers, not lvm"]),
     ],
 )  # fmt: skip
 def test_what_costs_speed_or_safety_makes_another_path(
