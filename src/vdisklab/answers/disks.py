@@ -27,7 +27,9 @@ from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
+from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import device_of
+from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
 from vdisklab.host.mounts import (
     free_bytes,
@@ -86,7 +88,9 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
     if disk.path.shares_directory:
         return DiskContext(layers=_layers(source)) if source.is_dir() else UNKNOWN_CONTEXT
     if not is_visible_file(source):
-        return DiskContext(header=header_format(source))
+        sync = _sync(disk.source.removeprefix(_ZVOLS)) if disk.source.startswith(_ZVOLS) else None
+        volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
+        return DiskContext(header=header_format(source), layers=volume)
     status = os.stat(source)  # noqa: PTH116 - os.path has just asked in the same way
     place = (source.parent, status.st_dev)
     if place not in places:
@@ -111,17 +115,30 @@ def _file_system(source: Path) -> DiskContext:
 
 
 def _layers(source: Path) -> tuple[Layer, ...] | None:
-    """The file system that holds a file; None if vdisklab has no layer for it."""
+    """The file system that holds a file; None if vdisklab has no layer for it, or if it is not
+    known what that does at a flush."""
     mount = mount_of(source)
-    try:
-        if mount is None:
-            return None
-        kind = LayerKind(mount.filesystem)
-        barriers = not mount.options & {"nobarrier", "barrier=0"}
-        known = not barriers and "barrier" in kind.facts.options
-        return (Layer(kind, (("barrier", False),) if known else ()),)
-    except ValueError:
+    if mount is None or mount.filesystem not in tuple(LayerKind):
         return None
+    kind = LayerKind(mount.filesystem)
+    options: Options | None = ()
+    if "barrier" in kind.facts.options and mount.options & {"nobarrier", "barrier=0"}:
+        options = (("barrier", False),)
+    if kind is LayerKind.ZFS:
+        options = _sync(mount.source)
+    return None if options is None else (Layer(kind, options),)
+
+
+_ZVOLS = "/dev/zvol/"
+
+
+def _sync(dataset: str) -> Options | None:
+    """What a data set of ZFS does at a flush; None where `zfs` does not tell."""
+    try:
+        words = LocalHost().run("zfs", "get", "-H", "-o", "value", "sync", dataset).stdout.split()
+    except HostError:
+        return None
+    return tuple(("sync", word) for word in words if word in ("standard", "always", "disabled"))
 
 
 def _image(
@@ -218,7 +235,7 @@ def _device_layers(source: str | None) -> tuple[Layer, ...]:
     """The layer of a host's block device, and whether it passes discards on if it may not."""
     if source is None or not source.startswith("/dev/"):
         return ()
-    if source.startswith("/dev/zvol/"):
+    if source.startswith(_ZVOLS):
         return (Layer(LayerKind.ZVOL),)
     device = _BLOCK / Path(source).resolve().name
     owner = read_text(device / "dm/uuid") or device.name
