@@ -247,7 +247,12 @@ def _rate(field: str, number: int, at: int) -> float | None:
     return float(field) or None
 
 
-HEADING = re.compile(r"\s*Version\s+([0-9][0-9.a-z]*)\s+-+Sequential (?:Outputs|Create)-+ .*")
+# Some builds print `@version@`, and text that was cut has no version. Bonnie without ++ has more
+# hyphens.
+HEADING = re.compile(
+    r"\s*(?:Version\s+([0-9][0-9.a-z]*)\s+-+|(?:Version\s+\S+\s+)?-{6})"
+    r"Sequential (?:Output|Create)-+ .*"
+)
 _SMALL_HEADING = re.compile(r".*-Sequential Create-+\s+-+Random Create-.*")
 _NAMED = re.compile(r"(.*?)-Create--\s.*")
 _UNITS = re.compile(r"\s*(?:Machine|Name:Size).*/sec %CP.*")
@@ -271,9 +276,9 @@ def parse_bonnie_text(text: str) -> tuple[program.Report, ...]:
     Raises WorkloadError naming the line.
     """
     tables = _read_tables(text)
-    if not tables.version or not (tables.rows or tables.small):
+    if not (tables.rows or tables.small):
         raise WorkloadError(
-            "bonnie++'s heading `Version … ------Sequential Outputs------` is missing"
+            "bonnie++'s heading `Version … ------Sequential Output------` is missing"
         )
     expected = len(tables.rows) if tables.has_small else 0
     if tables.rows and len(tables.small) != expected:
@@ -306,16 +311,17 @@ def _read_tables(text: str) -> _Tables:
     tables, part = _Tables(), _Lines.NONE
     for number, line in enumerate(text.splitlines(), 1):
         heading = HEADING.fullmatch(line)
-        if heading is not None and tables.version not in ("", heading[1]):
+        version = (heading and heading[1]) or tables.version
+        if tables.version not in ("", version):
             raise WorkloadError(
-                f"line {number}: a table of bonnie++ {heading[1]} follows one of {tables.version}",
+                f"line {number}: a table of bonnie++ {version} follows one of {tables.version}",
                 hint="put the results of each version into a separate file",
             )
-        if heading is not None:
-            tables.version = heading[1]
+        tables.version = version
         if _SMALL_HEADING.fullmatch(line):
             tables.has_small, part = True, _Lines.NONE
-            tables.trusted = heading is None or not _WRONG_SMALL_RATES.fullmatch(heading[1])
+            own = (heading and heading[1]) or ""
+            tables.trusted = not _WRONG_SMALL_RATES.fullmatch(own)
         elif heading is not None:
             part = _Lines.NONE
         elif _UNITS.fullmatch(line):
@@ -352,7 +358,7 @@ def _reports(tables: _Tables) -> Iterator[program.Report]:
                 hint=None if tables.trusted else "import the line of CSV that it prints below",
             )
         measured = (program.NamedResult("bonnie", program.ProgramResult(every, None, None)),)
-        yield program.Report("bonnie++", tables.version, name or None, measured)
+        yield program.Report("bonnie++", tables.version or None, name or None, measured)
 
 
 def _file_row(line: str, unit: int, number: int) -> tuple[str, list[Sample]]:

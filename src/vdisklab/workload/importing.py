@@ -257,7 +257,7 @@ SYSBENCH_TESTS = {
 _TRANSLATED_DD = (
     r"[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
     r"[^\n]{0,60}[0-9]{1,12}\+[0-9]{1,12}[^\n]{0,60}\n"
-    r"[^\n]{0,200}[0-9] ?[kKMGT]?i?[BБ]/[scс]"
+    r"[^\n]{0,200}[0-9] ?[^\s\d]{0,3}[BБo]/[^\W\d_]"
 )
 
 # A pattern, a description of the texts that match it, and the hint; the first match counts.

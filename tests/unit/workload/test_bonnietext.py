@@ -156,3 +156,27 @@ def test_bonnies_csv_that_was_cut_off_anywhere_is_refused(name: str) -> None:
     for length in range(len(line)):
         with pytest.raises(WorkloadError):
             recognise(line[:length])
+
+
+@pytest.mark.parametrize("version", ["Version  @version@ ", "Version ? ", ""])
+def test_a_table_without_a_version_is_read_row_by_row(version: str) -> None:
+    text = f"""{version:20}------Sequential Output------ --Sequential Input- --Random-
+                    -Per Chr- --Block-- -Rewrite- -Per Chr- --Block-- --Seeks--
+Machine        Size K/sec %CP K/sec %CP K/sec %CP K/sec %CP K/sec %CP  /sec %CP
+one            2500M  5000  70  8000   5  4000   4  5000  70 10000   4  20.0   0
+two            2500M  5000  70 16000   5  4000   4  5000  70 20000   4  40.0   0
+"""
+    one, two = recognise(text)
+    assert [(run.label, run.version) for run in (one, two)] == [("one", None), ("two", None)]
+    named = recognise(text.replace(f"{version:20}", "Version  1.03       "))
+    assert [run.results for run in named] == [one.results, two.results]
+
+
+def test_bonnie_without_plus_signs_is_another_program() -> None:
+    text = """              -------Sequential Output-------- ---Sequential Input-- --Random--
+              -Per Char- --Block--- -Rewrite-- -Per Char- --Block--- --Seeks---
+Machine    MB K/sec %CPU K/sec %CPU K/sec %CPU K/sec %CPU K/sec %CPU  /sec %CPU
+          100  3000 90.0  9000 40.0  3000 20.0  3000 90.0  9000 20.0 100.0  5.0
+"""
+    with pytest.raises(WorkloadError, match="no known program"):
+        recognise(text)

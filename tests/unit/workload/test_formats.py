@@ -122,7 +122,7 @@ def test_a_name_without_end_is_refused() -> None:
     "text",
     [
         recorded("sysbench-1.0.20-rndrd.txt") + "\n" * 1_000_000,
-        f"Version 1.03  --Sequential Outputs-- --\n{'-' * 1_000_000}",
+        f"Version 1.03  --Sequential Output-- --\n{'-' * 1_000_000}",
     ],
     ids=["sysbench", "bonnie++"],
 )
@@ -330,6 +330,12 @@ _HISTOGRAM = ", ".join(["1001", "0", "4096", *["0"] * 1216])
         (_ENOSPC, "no whole record: it failed"),
         (_GERMAN, "in a language other"),
         (_CHINESE, "in a language other"),
+        ("记录了1024+0 的读入\n记录了1024+0 的写出\n"
+         "1073741824字节(1.1 GB)已复制，5.0 秒，215 MB/秒\n", "in a language other"),
+        ("1024+0 записей получено\n1024+0 записей отправлено\n"
+         "1073741824 байт (1,1 GB) скопирован, 5,0 c, 215 МБ/c\n", "in a language other"),
+        ("1024+0 enregistrements lus\n1024+0 enregistrements écrits\n"
+         "1073741824 octets copiés, 5,0 s, 215 Mo/s\n", "in a language other"),
         ("sysbench 1.0.20\nFATAL: No test files found\n", "sysbench failed"),
         ("sysbench 1.0.20\n\nSQL statistics:\n", "of a database"),
         ("sysbench 0.4.12:  multi-threaded\n\nDoing CPU performance benchmark\n", "the processor"),
