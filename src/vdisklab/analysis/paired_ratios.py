@@ -44,7 +44,7 @@ class Ratio:
     `a_is_more` say which is better.
     """
 
-    pairs: Annotated[int, "rounds in which both were measured"]
+    pairs: Annotated[int, "rounds in which both were measured; unpaired: runs of the rarer one"]
     ratio: Annotated[float | None, "A / B within rounds"] = None
     low: Annotated[float | None, "null with fewer than three pairs"] = None
     high: float | None = None
@@ -140,6 +140,33 @@ def paired_ratios(
     ]
 
 
+def unpaired_ratio(
+    a: Floats, b: Floats, quantity: Metric, level: float = 0.95, *, resolution: float = 0.0
+) -> Ratio:
+    """The ratio of two cells that share no round, such as imports: Welch's t on the logarithms.
+
+    Welch, Biometrika 34, 1947. `resolution` is that of `paired_ratios`; there is no forecast.
+    """
+    logs = [logarithms(values, quantity) for values in (a, b)]
+    logs = [values[np.isfinite(values)] for values in logs]
+    count = min(map(len, logs))
+    has_zero = quantity.step is None and bool((a == 0).any() or (b == 0).any())
+    if not count or has_zero:
+        return Ratio(count)
+    mean = float(logs[0].mean() - logs[1].mean())
+    if count < MIN_ROUNDS:
+        return Ratio(count, math.exp(mean), a_is_more=mean > 0)
+    parts = [max(float(values.var(ddof=1)), PRECISION**2) / len(values) for values in logs]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(values) - 1) for part, values in zip(parts, logs, strict=True)
+    )
+    quantile = float(t_isf((1 - level) / 2, freedom))
+    error = max(math.sqrt(sum(parts)), resolution / quantile)
+    low, high = (math.exp(mean + sign * quantile * error) for sign in (-1, 1))
+    p = 2 * float(t_sf(abs(mean) / error, freedom))
+    return Ratio(count, math.exp(mean), low, high, p, a_is_more=mean > 0)
+
+
 def _or_none(values: Floats) -> list[float | None]:
     """The values as a list, with None for each that is NaN or infinite."""
     return [value if math.isfinite(value) else None for value in values.tolist()]
@@ -197,9 +224,16 @@ def holm(p: Floats) -> Floats:
 
 
 def compare_cells(
-    observations: Observations, a: MeasuredCell, b: MeasuredCell, alpha: float = 0.05
+    observations: Observations,
+    a: MeasuredCell,
+    b: MeasuredCell,
+    alpha: float = 0.05,
+    *,
+    paired: bool = True,
 ) -> tuple[Comparison, ...]:
     """Every measure that both cells have: the main ones first, each group by name.
+
+    Unless `paired`, a round of one cell has nothing to do with the same round of the other.
 
     Intervals are for each measure alone. The verdicts are corrected for all main measures, or for
     all others (Holm): bandwidth, IOPS and mean latency are one fact, and counting it three times
@@ -217,14 +251,14 @@ def compare_cells(
         grid = both.grid(measure)
         summaries = summarise(both, measure)
         if a in summaries and b in summaries:
-            resolution = both.resolution(measure)
-            (ratio,) = paired_ratios(
-                grid[row_a],
-                grid[row_b],
-                measure.quantity,
-                1 - alpha,
-                resolution=resolution[[row_a]] + resolution[row_b],
-            )
+            resolution = both.resolution(measure)[[row_a]] + both.resolution(measure)[row_b]
+            first, second, quantity = grid[row_a], grid[row_b], measure.quantity
+            if paired:
+                (ratio,) = paired_ratios(first, second, quantity, 1 - alpha, resolution=resolution)
+            else:
+                ratio = unpaired_ratio(
+                    first, second, quantity, 1 - alpha, resolution=float(resolution[0])
+                )
             comparisons.append((measure, summaries[a], summaries[b], ratio))
     p = np.array([np.nan if _too_few(r) or r.p is None else r.p for _, _, _, r in comparisons])
     is_main = np.array([measure in main for measure, *_ in comparisons], dtype=bool)

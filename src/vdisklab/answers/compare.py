@@ -33,7 +33,7 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
-from vdisklab.results.model import Campaign
+from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import Store
 
 _QEMU = "qemu="
@@ -47,6 +47,7 @@ class ComparedPair:
     b: MeasuredCell
     a_power_cut: Annotated[Durability | None, "null on the host, and for a free name"]
     b_power_cut: Durability | None
+    paired: Annotated[bool, "false for imports, which share no round with others; then by Welch"]
     measures: Annotated[tuple[Comparison, ...], "the main ones first"]
     findings: tuple[Diagnostic, ...]
     agreements: Annotated[
@@ -99,12 +100,17 @@ def compare_pairs(analysis: Analysis, a: str, b: str) -> CompareAnswer:
 
 
 def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> ComparedPair:
+    paired = not any(
+        run.origin is Origin.IMPORTED and run.measured_cell in (first, second)
+        for run in analysis.loaded.outlines
+    )
     return ComparedPair(
         a=first,
         b=second,
         a_power_cut=known_durability(first, analysis.verdicts),
         b_power_cut=known_durability(second, analysis.verdicts),
-        measures=compare_cells(analysis.all_values, first, second),
+        paired=paired,
+        measures=compare_cells(analysis.all_values, first, second, paired=paired),
         findings=(
             *(one for one in analysis.cached if one.cell in (first, second)),
             *slow_diagnostics(analysis.loaded.observations, (first, second)),

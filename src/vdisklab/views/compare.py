@@ -23,6 +23,12 @@ from vdisklab.views.wording import (
     measure_name,
 )
 
+_PAIRED = "A/B is taken within rounds."
+_UNPAIRED = (
+    "A/B is that of the means of all runs (Welch's t): an import was measured at another time or "
+    "place, so its runs share no round with others."
+)
+
 
 def tables(answer: CompareAnswer, *, everything: bool = False) -> Iterator[Table[Comparison]]:
     """For each pair a summary, and one row per main measure; with `everything` one per measure."""
@@ -43,9 +49,9 @@ def _pair_table(
         notes.append(_NOTHING_IN_COMMON)
     elif any(row.verdict is not Verdict.TOO_FEW for row in pair.measures):
         notes.append(
-            "A/B is taken within rounds. Intervals hold for each row alone; p and verdicts are "
-            "corrected for the number of main measures, or of others (Holm). Likely: the interval "
-            f"excludes no change, but not after that correction. {OTHER_VERB}"
+            f"{_PAIRED if pair.paired else _UNPAIRED} Intervals hold for each row alone; p and "
+            "verdicts are corrected for the number of main measures, or of others (Holm). Likely: "
+            f"the interval excludes no change, but not after that correction. {OTHER_VERB}"
         )
     if any(row.measure.quantity.step is not None for row in rows):
         notes.append(WITH_STEP)

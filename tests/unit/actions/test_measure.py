@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
-from vdisklab.actions.measure import _changes, store_with_retry
-from vdisklab.errors import DatabaseBusyError, DatabaseError
+from tests.unit.stored import stored
+from vdisklab.actions.measure import _alone, _changes, store_with_retry
+from vdisklab.actions.planning import load_profile
+from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import Run
 from vdisklab.results.store import Store
@@ -72,3 +81,23 @@ def test_what_will_not_pass_is_told_at_once() -> None:
     with pytest.raises(DatabaseError, match="damaged"):
         store_with_retry(BusyStore(1, DatabaseError("damaged")), RUN, lambda _event: None, clock)
     assert clock.now == 0
+
+
+def test_a_plan_that_is_being_measured_is_not_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    plan, other = (
+        build_plan(Request(paths=(path,)), Capabilities(), load_profile("short"))
+        for path in ("raw/none", "qcow2/none")
+    )
+    facts = collect_facts(LocalHost())
+    campaign = replace(a_campaign(), fingerprint=plan.fingerprint, host=facts)
+    with stored((), campaigns=[campaign]) as store, _alone(store, plan):
+        with _alone(store, other):
+            pass
+        said = rf"already, by process {os.getpid()} \(campaign {campaign.id}\)"
+        with pytest.raises(HostError, match=said), _alone(store, plan):
+            pass
+    with stored(()) as store, _alone(store, plan):  # the first has ended
+        pass

@@ -17,6 +17,7 @@ from vdisklab.analysis.paired_ratios import (
     one_of,
     paired_ratios,
     rounds_needed,
+    unpaired_ratio,
 )
 from vdisklab.results.model import Direction
 
@@ -30,6 +31,20 @@ def test_the_ratio_and_its_interval_agree_with_scipy() -> None:
     assert ratio.pairs == 8
     assert ratio.p == pytest.approx(oracle.pvalue)
     assert (ratio.low, ratio.high) == pytest.approx((np.exp(bounds.low), np.exp(bounds.high)))
+
+
+def test_cells_that_share_no_round_are_compared_as_welch_does() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.lognormal(0.2, 0.3, 9), rng.lognormal(0.0, 0.05, 4)
+    ratio = unpaired_ratio(np.append(a, np.nan), b, IOPS.quantity)
+    oracle = stats.ttest_ind(np.log(a), np.log(b), equal_var=False)
+    bounds = oracle.confidence_interval(0.95)
+    assert ratio.pairs == 4
+    assert ratio.p == pytest.approx(oracle.pvalue)
+    assert (ratio.low, ratio.high) == pytest.approx((np.exp(bounds.low), np.exp(bounds.high)))
+    assert unpaired_ratio(a, b[:2], IOPS.quantity).low is None
+    assert unpaired_ratio(a, np.array([np.nan]), IOPS.quantity) == Ratio(0)
+    assert unpaired_ratio(a, np.array([1.0, 0.0, 1.0]), IOPS.quantity).ratio is None
 
 
 def test_swapping_inverts() -> None:

@@ -196,3 +196,15 @@ def test_an_import_alone_invents_nothing_and_leads_on(
     report = (tmp_path / "report.md").read_text()
     assert "bypassed" not in report
     assert "imported: not known" in report
+
+
+def test_an_import_shares_no_round_with_another(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run of one machine has nothing to do with the first run of another."""
+    capsys.readouterr()
+    for words, paired in (((NAMES[0], NAMES[1]), False), (("raw/none", "host"), True)):
+        assert main(["compare", *words, "--format", "json", "--db", measured]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [one["paired"] for one in found["pairs"]] == [paired]
+        assert ("share no round" in str(found["sentences"])) is not paired
