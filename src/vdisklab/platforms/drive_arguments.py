@@ -217,12 +217,19 @@ def properties_of(
     words: Sequence[str], device: Settings
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """What arguments set on another's device: by -global for all of its driver, by -set for it."""
-    options = tuple(options_of(words))
-    changes = (value for flag, value in options if flag == "set")
-    parts = (text.partition("=") for text in changes)
-    own = ((name.split(".", 2), value) for name, _, value in parts if name.startswith("device."))
-    mine = {names[2]: value for names, value in own if names[1:2] == [device.get("id")]}
-    return dict(_of_driver(list(_globals(options)), device)), mine
+    of_all = dict(_of_driver(list(_globals(tuple(options_of(words)))), device))
+    return of_all, _set_on(words, "device", str(device.get("id")))
+
+
+def drive_changes(words: Sequence[str], name: str) -> Mapping[str, str]:
+    """What `-set drive.NAME.KEY=VALUE` changes of another's -drive."""
+    return _set_on(words, "drive", name)
+
+
+def _set_on(words: Sequence[str], group: str, name: str) -> Mapping[str, str]:
+    changes = (value.partition("=") for flag, value in options_of(words) if flag == "set")
+    mine = f"{group}.{name}."
+    return {key.removeprefix(mine): value for key, _, value in changes if key.startswith(mine)}
 
 
 def _globals(options: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vdisklab.errors import PlanError
-from vdisklab.path.disk_path import DiskPath, Image, Layer
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
 from vdisklab.platforms import writing
-from vdisklab.platforms.configured_disk import ConfiguredDisk
+from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.dialect import (
     WHOLE_DEVICE,
     Change,
@@ -38,13 +38,16 @@ from vdisklab.platforms.dialect import (
     Reader,
     require_supported,
 )
+from vdisklab.platforms.drive_arguments import drive_changes, properties_of
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
+    SCSI_PASSED,
     GuestText,
     Tree,
     attachment_of,
+    ignored_errors,
     joined,
     limit_words,
     one_of,
@@ -112,24 +115,48 @@ def read_proxmox(
     text: str, vmid: str, storages: Mapping[str, Storage]
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of a guest as it is now; sections with snapshots are left out."""
-    settings = _settings(text)
-    disks = (
-        _disk(settings, vmid, key, storages) for key in sorted(settings) if _SLOT.fullmatch(key)
-    )
-    shares = (_share(settings, vmid, key) for key in sorted(settings) if _SHARE.fullmatch(key))
-    found = [disk for disk in disks if disk is not None]
-    changes = _settings(text, "PENDING")
-    pending = [replace(disk, pending=changes.get(disk.target, "")) for disk in found]
-    return (*pending, *shares, *_disks_of_args(settings, vmid))
+    now, changes = _settings(text), _settings(text, "PENDING")
+    gone = re.split("[ ,]+", changes.pop("delete", ""))
+    later = {key: value for key, value in {**now, **changes}.items() if key not in gone}
+    found = tuple(_disks(now, vmid, storages))
+    if changes or gone != [""]:
+        found = with_pending(found, tuple(_disks(later, vmid, storages)), lambda disk: disk.text)
+    shares = (_share(now, vmid, key) for key in sorted(now) if _SHARE.fullmatch(key))
+    return (*found, *shares, *_disks_of_args(now, vmid))
+
+
+def _disks(
+    settings: Mapping[str, str], vmid: str, storages: Mapping[str, Storage]
+) -> Iterator[ConfiguredDisk]:
+    """The disks in the guest's slots, and what looks like one in a slot that is not known."""
+    words = _words(settings)
+    thrown_away = "-snapshot" in words or "--snapshot" in words
+    for key in sorted(settings):
+        if _SLOT.fullmatch(key):
+            disk = _disk(settings, vmid, key, storages, words)
+            if disk is not None:
+                yield replace(disk, transient=disk.transient or thrown_away)
+        elif re.search(r"(^|,)size=", settings[key]) and not _NO_SLOT.fullmatch(key):
+            problem = f"vdisklab does not know the slot {key!r}, which has a volume"
+            yield ConfiguredDisk(
+                domain=settings.get("name", vmid), target=key, source=None, path=None,
+                problem=problem, platform=Platform.PROXMOX, guest=vmid, text=settings[key],
+            )  # fmt: skip
+
+
+_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)\d+|rootfs")
+
+
+def _words(settings: Mapping[str, str]) -> Sequence[str]:
+    """The arguments that QEMU gets as they are."""
+    try:
+        return shlex.split(settings.get("args", ""))
+    except ValueError:  # a quotation without its end
+        return ()
 
 
 def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
-    """The disks in `args`, which QEMU gets as they are."""
-    try:
-        words = shlex.split(settings.get("args", ""))
-    except ValueError:  # a quotation without its end
-        words = []
-    for disk in disks_of_arguments(words):
+    for disk in disks_of_arguments(_words(settings)):
         yield replace(
             disk,
             domain=settings.get("name", vmid),
@@ -176,19 +203,33 @@ def _settings(text: str, wanted: str = "") -> dict[str, str]:
 
 
 def _disk(
-    settings: Mapping[str, str], vmid: str, slot: str, storages: Mapping[str, Storage]
+    settings: Mapping[str, str],
+    vmid: str,
+    slot: str,
+    storages: Mapping[str, Storage],
+    words: Sequence[str],
 ) -> ConfiguredDisk | None:
     """One disk; None for a CD-ROM, cloud-init's drive and an empty drive."""
+    bus = Bus(slot.rstrip("0123456789"))
+    every, own = properties_of(words, {"driver": _DRIVERS[bus], "id": slot})
+    properties = {**every, **own}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
+    options |= drive_changes(words, f"drive-{slot}")  # Proxmox has the words of -drive
     volume = next((key for key, value in options.items() if not value), options.get("file", ""))
-    if options.get("media") == "cdrom" or volume in ("none", "") or "cloudinit" in volume:
+    if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source = None, None, volume
     try:
         layers, image, source = _place(volume, options, storages)
         storage = storages.get(volume.partition(":")[0])
-        bus = Bus(slot.rstrip("0123456789"))
+        if options.get("scsiblock") in ("1", "on"):
+            raise ValueError(SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
+        if "write-cache" in properties:
+            word = one_of(properties["write-cache"], tuple(WriteCache), "write-cache")
+            attachment = path.attachment
+            changed = (*attachment.options, ("write_cache", word))
+            path = replace(path, attachment=Attachment(attachment.bus, changed))
     except ValueError as error:
         problem = str(error)
     return ConfiguredDisk(
@@ -203,10 +244,35 @@ def _disk(
         text=settings[slot],
         controller=settings.get("scsihw", "lsi") if slot.startswith("scsi") else "",
         architecture=settings.get("arch"),
-        limits=LIMITS.beyond(options),
+        limits=(
+            *LIMITS.beyond(options),
+            *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
+            *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
+        ),
+        ignored_errors=ignored_errors(
+            properties.get("werror", options.get("werror")),
+            properties.get("rerror", options.get("rerror")),
+        ),
         drops_flushes=options.get("cache") == CacheMode.UNSAFE,
         transient=options.get("snapshot") in ("1", "on"),
     )
+
+
+_CLOUD_INIT = re.compile(r"(^|[:/])(vm-\d+-)?cloudinit(\.\w+)?$")
+_DRIVERS = {
+    Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.SATA: "ide-hd", Bus.IDE: "ide-hd",
+}  # fmt: skip
+_PROPERTIES = ("write-cache", "werror", "rerror")
+_KNOWN = re.compile(
+    "file|aio|backup|cache|cyls|heads|secs|trans|detect_zeroes|discard|format|iothread|media|model|"
+    "product|queues|replicate|rerror|ro|scsiblock|serial|shared|size|snapshot|ssd|vendor|volume|"
+    "werror|wwn|import-from|(bps|iops|mbps)(_.*)?"
+)
+"""The options of a disk (PVE::QemuServer::Drive) that are read, or that change no speed."""
+
+
+def _unknown(option: str) -> bool:
+    return _KNOWN.fullmatch(option) is None
 
 
 def _place(

@@ -11,9 +11,13 @@ from vdisklab.cli.shell.main import main
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
+    ErrorsIgnored,
+    FlushAfterEachWrite,
     FlushesDropped,
+    LimitsBeyondPath,
     NoDiscard,
     PendingChange,
+    Risk,
     WritesThrownAway,
     risks,
 )
@@ -219,7 +223,8 @@ def test_proxmox_args_pending_changes_and_linked_clones_are_read() -> None:
     assert disks["virtio0"].source == "/vm/images/3/vm-3-disk-0.qcow2"
     assert "qcow2:backing=1/" in str(disks["virtio0"].path)
     assert disks["virtio1"].source == "/dev/zvol/z/vm/vm-3-disk-1"
-    pending = PendingChange("files:3/vm-3-disk-0.qcow2,cache=unsafe")
+    line = "files:3/vm-3-disk-0.qcow2,cache=unsafe"
+    pending = PendingChange(f"{line}: its cache mode drops flushes")
     assert pending in risks(disks["virtio0"])
     assert NoDiscard() in risks(disks["scsi0"])
 
@@ -260,3 +265,60 @@ def test_advice_makes_an_unsafe_device_safe_without_a_measurement(
     file.write_text(domain(NETWORK))
     assert main(["advise", str(file)]) == 0
     assert "Flushes are dropped" in capsys.readouterr().out
+
+
+PROXMOX = "name: g\nmemory: 512\nscsihw: virtio-scsi-single\n"
+DISK = "virtio0: files:3/vm-3-disk-0.raw,detect_zeroes=0,aio=threads"
+
+
+@pytest.mark.parametrize(
+    ("args", "path", "risk"),
+    [
+        ("-set drive.drive-virtio0.cache=unsafe", "raw/unsafe", FlushesDropped()),
+        ("-snapshot", "raw/none", WritesThrownAway()),
+        ("-set device.virtio0.werror=ignore", "raw/none", ErrorsIgnored(("writes",))),
+        ("-global virtio-blk-pci.write-cache=off", "raw/none/virtio:write_cache=off",
+         FlushAfterEachWrite()),
+        ("-set device.virtio0.event_idx=off", "raw/none", LimitsBeyondPath(("event_idx=off",))),
+    ],
+)  # fmt: skip
+def test_args_of_proxmox_change_its_own_disks(args: str, path: str, risk: Risk) -> None:
+    (disk,) = read(f"{PROXMOX}{DISK}\nargs: {args}\n", "3.conf")
+    assert disk.path == parse_path(path)
+    assert risk in risks(disk)
+
+
+@pytest.mark.parametrize(
+    ("pending", "said"),
+    [
+        ("scsi1: files:3/vm-3-disk-1.raw,cache=unsafe", {"scsi1": "it is new", "virtio0": ""}),
+        ("delete: virtio0", {"virtio0": "it is gone"}),
+        ("scsihw: lsi", {"virtio0": ""}),
+        (f"{DISK},werror=ignore", {"virtio0": f"{DISK[9:]},werror=ignore: a write or flush that "
+         "fails is called good (its error policy is ignore)"}),
+    ],
+)  # fmt: skip
+def test_all_that_proxmox_has_pending_is_named(pending: str, said: dict[str, str]) -> None:
+    disks = read(f"{PROXMOX}{DISK}\n[PENDING]\n{pending}\n[old]\n{DISK},cache=unsafe\n", "3.conf")
+    assert {disk.target: disk.pending for disk in disks} == said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("scsi0: /dev/sda,scsiblock=1", "SCSI commands go straight to the device"),
+        ("nvme0: files:3/vm-3-disk-7.raw,size=8G", "the slot 'nvme0'"),
+        ("virtio0: files:3/vm-3-cloudinit-data.raw", "None"),
+    ],
+)
+def test_no_slot_of_proxmox_is_skipped(line: str, said: str) -> None:
+    (disk,) = read(f"{PROXMOX}{line}\n", "3.conf")
+    assert said in str(disk.problem)
+    text = f"{PROXMOX}ide2: files:3/vm-3-cloudinit.qcow2\nefidisk0: files:3/e.raw,size=1M\n"
+    assert read(text, "3.conf") == ()
+
+
+def test_an_option_that_proxmox_has_not_yet_is_named() -> None:
+    (disk,) = read(f"{PROXMOX}{DISK},turbo=1,ssd=1,size=8G,werror=ignore\n", "3.conf")
+    assert disk.limits == ("turbo=1",)
+    assert disk.ignored_errors == ("writes",)
