@@ -105,6 +105,11 @@ class RaceOutcome:
         """True if only one path is left."""
         return not self.as_good and self.raced > 0
 
+    @property
+    def left_out(self) -> int:
+        """How many paths did not race because the model expects nothing of them."""
+        return max(0, self.cells - self.raced - self.failed) if self.raced else 0
+
 
 def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
     """Where a race among all rows stands after the rounds (columns) that were measured.

@@ -51,6 +51,7 @@ class Choice:
     surer: Annotated[Surer | None, "null if it is sure enough, or cannot be told"]
 
     step: Annotated[float | None, "the metric's step, if `behind` is that"] = None
+    left_out: Annotated[int, "paths that did not race: a model expects nothing of them"] = 0
 
     @property
     def is_close(self) -> bool:
@@ -143,6 +144,7 @@ def of_race(race: RaceOutcome) -> Choice:
         durability=None,
         surer=None,
         step=race.step if race.decided else None,
+        left_out=race.left_out,
     )
 
 

@@ -247,7 +247,7 @@ EXPLANATIONS = (
     _entry(
         "best (run without --rounds)",
         "run, recommend, report",
-        "race raced margin confidence behind most_rounds",
+        "race raced left_out margin confidence behind most_rounds",
         f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
         "planned looks, a path is dropped if it cannot be better than the leader by more than the "
         "margin. The answer is right with 95 %, however often one looks and wherever the race is "

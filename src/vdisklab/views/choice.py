@@ -26,11 +26,13 @@ def headline(choice: Choice) -> str:
     if choice.compared < 2:
         return f"{use}: it is the only one of {choice.considered} paths that qualifies"
     if choice.behind == 0:
-        qualify = " that qualify" if choice.compared < choice.considered else ""
-        return f"{use}: it is the best of {choice.compared} paths{qualify} {sure}"
+        which = " that qualify" if choice.compared < choice.considered else ""
+        which = " that raced" if choice.left_out else which
+        return f"{use}: it is the best of {choice.compared} paths{which} {sure}"
     if choice.behind is not None and choice.is_close:
         step = None if choice.step is None else f"a step of {choice.step:g}"
-        return f"{use}: within {step or _percent(choice.behind)} of the best {sure}"
+        of = f" of the {choice.compared} that raced" if choice.left_out else ""
+        return f"{use}: within {step or _percent(choice.behind)} of the best{of} {sure}"
     others = counted(len(choice.ties), "other")
     leads = "it leads" if choice.leads else "it is close to the leader, and simpler"
     tie = f"{use}: {leads}, but {others} {'is' if len(choice.ties) == 1 else 'are'} not shown to be"

@@ -48,10 +48,9 @@ def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
 
 def not_raced(outcome: RaceOutcome) -> Iterator[str]:
     """Which paths took no part in the race."""
-    left_out = outcome.cells - outcome.raced - outcome.failed
-    if outcome.raced and left_out > 0:
+    if outcome.left_out:
         yield (
-            f"{counted(left_out, 'other path')} did not race: a model of the segments that "
+            f"{counted(outcome.left_out, 'other path')} did not race: a model of the segments that "
             "paths share expects no better of them. --every-path races them all."
         )
     if outcome.failed:

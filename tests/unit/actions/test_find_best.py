@@ -200,10 +200,12 @@ def test_the_rounds_are_limited(plan: CampaignPlan, measured: Measured) -> None:
 def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
     outcome = dataclasses.replace(outcome_of(racing(), measured(4)), cells=30, raced=3, measured=9)
     assert list(race_sentences(outcome)) == [
-        "Use raw/none: within 10 % of the best (95 %), after 4 rounds.",
+        "Use raw/none: within 10 % of the best of the 3 that raced (95 %), after 4 rounds.",
         "27 other paths did not race: a model of the segments that paths share expects no better "
         "of them. --every-path races them all.",
     ]
+    best = next(race_sentences(dataclasses.replace(outcome, proven=True)))
+    assert best == "Use raw/none: it is the best of 3 paths that raced (95 %), after 4 rounds."
     assert race_effort(31, outcome) == "Measured 9 of 30 paths in 31 runs."
 
 
