@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,6 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import Need, nearest, undecided, unmet, with_default
-from vdisklab.path.rules import Impossible
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
@@ -185,13 +185,9 @@ class _Audit:
         self, disk: ConfiguredDisk, path: DiskPath, needs: Sequence[Need]
     ) -> DiskPath | None:
         """The platform's nearest path that meets all needs; it drops flushes if no other does."""
-
-        def refusal(other: DiskPath) -> Impossible | None:
-            return cannot_have(disk, other)
-
-        return nearest(path, with_default(needs), self._verdicts, refusal) or nearest(
-            path, needs, self._verdicts, refusal
-        )
+        refusal = partial(cannot_have, disk)
+        safe = nearest(path, with_default(needs), self._verdicts, refusal)
+        return safe or nearest(path, needs, self._verdicts, refusal)
 
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:

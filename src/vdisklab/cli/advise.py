@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +21,13 @@ from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, Output, takes_output
+from vdisklab.cli.shell.options import (
+    CampaignOption,
+    GuestsArgument,
+    LibvirtOption,
+    Output,
+    takes_output,
+)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -33,7 +38,6 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
-from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.settings import Request, merge
 from vdisklab.results.store import Store, open_store
 from vdisklab.views import advise as view
@@ -60,18 +64,8 @@ SHORT = Request(profile="short")
 @takes_output()
 def advise(
     request: Request,
-    guests: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="GUEST...",
-            help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
-            show_default="all guests of this host",
-        ),
-    ] = None,
-    libvirt: Annotated[
-        str | None,
-        typer.Option("--libvirt", metavar="URI", help="Read all guests of this libvirt."),
-    ] = None,
+    guests: GuestsArgument = None,
+    libvirt: LibvirtOption = None,
     measure_now: Annotated[
         bool,
         typer.Option(
@@ -85,6 +79,8 @@ def advise(
     output: Output,
 ) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
+
+    Without a name, all guests of this host are read.
 
     It answers from stored measurements of the disk's path and of the paths that differ from
     it in one segment. Without them it prints what to measure, how long that takes, and the command.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,13 +10,20 @@ import typer
 from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, Output, takes_output
+from vdisklab.cli.shell.options import (
+    CampaignOption,
+    DbOption,
+    DiskOption,
+    GuestsArgument,
+    LibvirtOption,
+    Output,
+    takes_output,
+)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import needs_help, parse_needs
-from vdisklab.path.platforms import PRINTED
 from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS
@@ -25,19 +31,8 @@ PANEL = VerbPanel.GUESTS
 
 @takes_output()
 def audit(
-    domains: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="GUEST...",
-            help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
-        ),
-    ] = None,
-    libvirt: Annotated[
-        str | None,
-        typer.Option(
-            "--libvirt", metavar="URI", help="Read all guests of a libvirt: qemu:///system."
-        ),
-    ] = None,
+    guests: GuestsArgument = None,
+    libvirt: LibvirtOption = None,
     need: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,10 +58,10 @@ def audit(
       vdisklab audit /etc/pve/qemu-server
     """
     host, needs = LocalHost(), parse_needs(need)
-    guests = read_disks(host, domains or (), libvirt)
+    found = read_disks(host, guests or (), libvirt)
     answer = audit_disks(
-        host, guests.disks, needs, campaign, db, host_disk=disk or HostDisk.VOLATILE
+        host, found.disks, needs, campaign, db, host_disk=disk or HostDisk.VOLATILE
     )
-    for note in guests.notes:
+    for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
     print_answer(answer, view.tables(answer), output, Named.of(db, campaign))

@@ -136,7 +136,10 @@ def _sentences(audited: AuditedDisk) -> Iterator[str]:
         yield f"It does not meet {need}: {reason}."
     for need, reason in audited.undecided.items():
         yield f"It is unknown whether it meets {need}: {reason}."
-    if audited.lacks and audited.path is not None:
+    if audited.lacks and audited.path not in (
+        None,
+        audited.instead,
+    ):  # it may lack in another setting
         yield _offer(audited.instead, audited.disk.platform.full_name)
     keeps = audited.power_cut
     if audited.path is not None and keeps is not None and keeps.tested is not None:

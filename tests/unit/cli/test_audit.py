@@ -444,6 +444,18 @@ def test_the_nearest_path_of_a_block_device_is_one(
     assert disk["instead"] == instead
 
 
+def test_no_path_is_offered_for_what_no_path_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = Path(exported(tmp_path, "raw/none"))
+    file.write_text(file.read_text().replace("cache=", "error_policy='ignore' cache="))
+    assert main(["audit", str(file), "--need", "durable", "--why"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Errors are ignored" in out
+    assert "It does not meet durable" in out
+    assert "meets all" not in out
+
+
 def test_a_platform_is_offered_what_it_has(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

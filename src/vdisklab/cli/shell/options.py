@@ -6,12 +6,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from vdisklab.cli.shell.campaign_options import setting_option
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.settings import Panel
 
 _Status = TypeVar("_Status")
@@ -78,6 +80,17 @@ def takes_output(
     return decorate
 
 
+GuestsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="GUEST...",
+        help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
+    ),
+]
+LibvirtOption = Annotated[
+    str | None,
+    typer.Option("--libvirt", metavar="URI", help="Read all guests of a libvirt: qemu:///system."),
+]
 DbOption = Annotated[str | None, setting_option("db")]
 DiskOption = Annotated[HostDisk | None, setting_option("disk")]
 CampaignOption = Annotated[
