@@ -418,7 +418,7 @@ def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:
 def _cannot_build(host: Host, path: DiskPath) -> str | None:
     """Why the disk's stack cannot be built here, so that nothing can be measured."""
     lacking = ((layer, cannot_build(host, layer.kind)) for layer in path.layers)
-    reasons = (f"its layer {layer} cannot be built here: {why}" for layer, why in lacking if why)
+    reasons = (f"its layer {layer} is not available: {why}" for layer, why in lacking if why)
     return next(reasons, None)
 
 
