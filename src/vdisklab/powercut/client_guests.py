@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -140,24 +141,22 @@ class Guests:
         self, disk: Disk, load: Load, setting: DriverSetting
     ) -> Iterator[ResettableDisk]:
         """The same client in a guest that can be reset (QMP's `system_reset`); not a database."""
-        with self._attached(disk, setting) as place:
-            machine = place.machine
-            with guest_client_disk(
-                machine, place.device, place.observed, place.name, load.depth
-            ) as client:
+        with (
+            self._attached(disk, setting) as place,
+            guest_client_disk(*place, load.depth) as client,
+        ):
 
-                def reset() -> None:
-                    machine.reset()
-                    device = machine.find_disk(disk.guest_serial).device
-                    apply_setting(machine, disk, device, setting)
-                    client.start_again(device, load.depth)
+            def reset() -> None:
+                place.machine.reset()
+                device = place.machine.find_disk(disk.guest_serial).device
+                apply_setting(place.machine, disk, device, setting)
+                client.start_again(device, load.depth)
 
-                yield ResettableDisk(client, reset)
+            yield ResettableDisk(client, reset)
 
     @contextmanager
     def _attached(self, disk: Disk, setting: DriverSetting) -> Iterator[_GuestWithDisk]:
-        refusal = setting.refusal(disk.attachment.bus)
-        if refusal is not None:
+        if (refusal := setting.refusal(disk.attachment.bus)) is not None:
             raise refusal
         with (
             served(self.ledger, self.directory, disk) as serving,
@@ -171,8 +170,7 @@ class Guests:
             yield _GuestWithDisk(machine, attached.device, properties, name)
 
 
-@dataclass(frozen=True, slots=True)
-class _GuestWithDisk:
+class _GuestWithDisk(NamedTuple):
     """A guest, its name of the disk, the properties read back, and a name for the client's port."""
 
     machine: Machine
@@ -192,8 +190,8 @@ def _confirmed(checks: Iterable[Check]) -> dict[str, str]:
 
 def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:
     if load.kind.is_database:
-        return database_in_guest(place.machine, place.device, place.observed, place.name, load.kind)
-    return guest_client_disk(place.machine, place.device, place.observed, place.name, load.depth)
+        return database_in_guest(*place, load.kind)
+    return guest_client_disk(*place, load.depth)
 
 
 @contextmanager

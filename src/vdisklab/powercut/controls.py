@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -227,54 +227,52 @@ def run_controls(
 
 
 def _run(session: PowerCutSession, control: Control) -> ControlResult:
+    note = ""
     if control.model.spares_qemu:
-        return _reset(session, control)
-    if control.killed:
-        return _examine(session, control, partial(_killed_disk, session))
-    if not control.drops_syncs:
-        return _examine(session, control)
-    with forgetful_syncs(_DROPPED_OF) as dropped:
-
-        @contextmanager
-        def access(disk: Disk) -> Iterator[nbd.NbdDisk]:
-            with (
-                start_storage_daemon(
-                    session.site.ledger, session.site.directory,
-                    f"{session.daemon.address}-forgetful", before=dropped.before,
-                ) as daemon,
-                nbd.nbd_disk(daemon, disk) as opened,
-            ):  # fmt: skip
-                yield opened
-
-        result = _examine(session, control, access)
-    note = f"{dropped.dropped} of {dropped.calls} syncs were dropped"
-    return ControlResult(result.name, result.must_lose, result.states, result.losses, note)
+        verdict = _reset(session, control)
+    elif control.drops_syncs:
+        with forgetful_syncs(_DROPPED_OF) as dropped:
+            verdict = _examine(session, control, partial(_own_disk, session, dropped.before))
+        note = f"{dropped.dropped} of {dropped.calls} syncs were dropped"
+    else:
+        killed = partial(_killed_disk, session) if control.killed else None
+        verdict = _examine(session, control, killed)
+    return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses, note)
 
 
-def _reset(session: PowerCutSession, control: Control) -> ControlResult:
+def _reset(session: PowerCutSession, control: Control) -> crash_states.RunVerdict:
     resettable = session.resettable_guest(control.spec.load) if control.in_guest else None
     examination = session.examine_resets(
         control.spec, control.states, resettable, past_qemu=control.past_qemu
     )
     examination.recording.remove()
-    verdict = examination.verdict
-    return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)
+    return examination.verdict
 
 
 def _examine(
-    session: PowerCutSession, control: Control, access: recordings.Access | None = None
-) -> ControlResult:
+    session: PowerCutSession, control: Control, access: recordings.Access | None
+) -> crash_states.RunVerdict:
     recording = session.record(control.spec, access)
     if control.forgets_switch:
         recording = recordings.without_switch(recording)
     sampling = crash_states.Sampling(states=control.states, exhaustive_up_to=4)
     try:
-        verdict = session.examine(
-            recording, sampling, control.model, post_recovery_states=0
-        ).verdict
+        return session.examine(recording, sampling, control.model, post_recovery_states=0).verdict
     finally:
         recording.remove()
-    return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses)
+
+
+@contextmanager
+def _own_disk(
+    session: PowerCutSession, before: Callable[[], None], disk: Disk
+) -> Iterator[nbd.NbdDisk]:
+    """The disk of a daemon of its own, in whose process `before` runs first."""
+    site, name = session.site, f"{session.daemon.address}-forgetful"
+    with (
+        start_storage_daemon(site.ledger, site.directory, name, before=before) as daemon,
+        nbd.nbd_disk(daemon, disk) as opened,
+    ):
+        yield opened
 
 
 @contextmanager

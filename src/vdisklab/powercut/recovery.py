@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from vdisklab.errors import DirtyHostError, HostError, PowercutError
 from vdisklab.host.blockdevice import record_devices
@@ -41,8 +40,14 @@ def unmount_state(mountpoint: Path) -> None:
         ) from error
 
 
-class Recovery(Protocol):
-    """Makes the files of a state readable, and releases the state."""
+@dataclass(slots=True)
+class Recovery:
+    """Makes the files of a state readable, and releases the state.
+
+    By itself it is that of the image alone, as the host's kernel holds it: no file system recovers.
+    """
+
+    directory: Path
 
     def recover(self, device: str) -> str | None:
         """The reason why the state cannot be used; None if its files can be read."""
@@ -50,11 +55,13 @@ class Recovery(Protocol):
     def allow_writes(self) -> None:
         """Makes the recovered files writable. Raises OSError when the kernel refuses."""
 
-    def repair(self, device: str) -> bool:
+    def repair(self, device: str) -> bool:  # noqa: ARG002 - of file systems that have such a program
         """Runs the file system's repair program; True when it reports success."""
+        return False
 
     def files(self) -> Path:
         """The directory of the recovered files."""
+        return self.directory
 
     def release(self) -> None:
         """Unmounts or exports the recovered state. Raises DirtyHostError when that fails."""
@@ -64,13 +71,12 @@ class Recovery(Protocol):
 
 
 @dataclass(slots=True)
-class KernelFilesystem:
-    """A file system that the kernel mounts."""
+class KernelFilesystem(Recovery):
+    """A file system that the kernel mounts on the directory."""
 
     host: Host
     kind: LayerKind
     options: str
-    mountpoint: Path
 
     def recover(self, device: str) -> str | None:
         """Mounts the device read-only, which replays the journal; returns why that failed, or None.
@@ -78,7 +84,7 @@ class KernelFilesystem:
         The unmount of a writable file system takes longer than all else.
         """
         try:
-            mount(device, self.mountpoint, self.kind, self.options, MS_RDONLY)
+            mount(device, self.directory, self.kind, self.options, MS_RDONLY)
         except OSError as error:
             if error.errno == errno.ENOMEM:  # an error of this kernel, not of the state
                 raise memory_full("mounting a state") from error
@@ -87,7 +93,7 @@ class KernelFilesystem:
 
     def allow_writes(self) -> None:
         """Mounts it again, writable."""
-        mount("none", self.mountpoint, self.kind, self.options, MS_REMOUNT)
+        mount("none", self.directory, self.kind, self.options, MS_REMOUNT)
 
     def repair(self, device: str) -> bool:
         """Runs fsck.
@@ -102,13 +108,9 @@ class KernelFilesystem:
             for command, repaired in _FSCK[self.kind]
         )
 
-    def files(self) -> Path:
-        """The mount point."""
-        return self.mountpoint
-
     def release(self) -> None:
         """Unmounts it."""
-        unmount_state(self.mountpoint)
+        unmount_state(self.directory)
 
     def forget(self) -> None:
         """Makes the kernel forget a btrfs, because all states have the same UUID."""
@@ -123,40 +125,15 @@ _FSCK: Mapping[LayerKind, tuple[tuple[tuple[str, ...], tuple[int, ...]], ...]] =
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PlainFile:
-    """No file system: the state is the image itself, as the host's kernel holds it."""
-
-    directory: Path
-
-    def recover(self, device: str) -> str | None:
-        """None: nothing has to recover."""
-
-    def allow_writes(self) -> None:
-        """Does nothing: the file is writable."""
-
-    def repair(self, device: str) -> bool:  # noqa: ARG002 - part of the protocol
-        """False: there is nothing to repair."""
-        return False
-
-    def files(self) -> Path:
-        """The directory of the state."""
-        return self.directory
-
-    def release(self) -> None:
-        """Does nothing: nothing is mounted."""
-
-    def forget(self) -> None:
-        """Does nothing."""
-
-
 @dataclass(slots=True)
-class ZfsPool:
-    """A pool of one device, by the kernel's ZFS or by zfs-fuse, whose programs are the same."""
+class ZfsPool(Recovery):
+    """A pool of one device, by the kernel's ZFS or by zfs-fuse, whose programs are the same.
+
+    It is imported writable, has no program that repairs it, and is gone when it is exported.
+    """
 
     site: Site
     pool: str
-    root: Path
     _entry: ExitStack | None = None
     """Holds the ledger entry of a pool that may exist."""
 
@@ -167,7 +144,7 @@ class ZfsPool:
         ZFS itself no longer answers. Neither is a verdict on the state.
         """
         self.abandon()  # an attempt before may have ended without an answer
-        devices = self.root / "devices"
+        devices = self.directory / "devices"
         link = devices / "disk"
         link.unlink(missing_ok=True)
         link.symlink_to(device)
@@ -186,9 +163,6 @@ class ZfsPool:
             self.abandon()
         return refusal
 
-    def allow_writes(self) -> None:
-        """Does nothing: the pool was imported writable."""
-
     def abandon(self) -> None:
         """Exports the pool if it may exist; after that its ledger entry is removed."""
         self._close_entry(self._export_if_present)
@@ -196,13 +170,13 @@ class ZfsPool:
     def _import(self, devices: Path) -> str | None:
         imported = self._run(
             "zpool", "import", "-f", "-d", devices, "-o", "cachefile=none", "-R",
-            self.root / "files", self.pool,
+            self.directory / "files", self.pool,
         )  # fmt: skip
         if imported.status != 0:
             self._require_zfs()
             lines = imported.stderr.strip().splitlines()
             return f"the pool cannot be imported: {lines[0] if lines else 'no reason was given'}"
-        if not mounts_below(self.root / "files"):
+        if not mounts_below(self.directory / "files"):
             return "the pool was imported, but its dataset was not mounted"
         return None
 
@@ -239,14 +213,9 @@ class ZfsPool:
             raise HostError(exported.stderr.strip())
         return exported.status == 0
 
-    def repair(self, device: str) -> bool:
-        """Does nothing: ZFS has no fsck."""
-        del device
-        return False
-
     def files(self) -> Path:
         """The mount point of the pool's dataset."""
-        (mounted,) = mounts_below(self.root / "files")
+        (mounted,) = mounts_below(self.directory / "files")
         return mounted.mountpoint
 
     def release(self) -> None:
@@ -261,9 +230,6 @@ class ZfsPool:
             export()
         self._entry = None
 
-    def forget(self) -> None:
-        """Does nothing: the export has removed everything."""
-
 
 Opener = Callable[[Site, Trace, Path], AbstractContextManager[Recovery]]
 
@@ -271,14 +237,15 @@ Opener = Callable[[Site, Trace, Path], AbstractContextManager[Recovery]]
 @contextmanager
 def _kernel_filesystem(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
     with site.tracked(Kind.MOUNT, place):
-        yield KernelFilesystem(site.host, LayerKind(trace.filesystem), mount_options(trace), place)
+        kind = LayerKind(trace.filesystem)
+        yield KernelFilesystem(place, site.host, kind, mount_options(trace))
 
 
 @contextmanager
 def _zfs_pool(site: Site, trace: Trace, place: Path) -> Iterator[Recovery]:
     for name in ("devices", "files"):
         (place / name).mkdir()
-    recovery = ZfsPool(site, trace.observed[POOL], place)
+    recovery = ZfsPool(place, site, trace.observed[POOL])
     try:
         yield recovery
     finally:
@@ -308,7 +275,7 @@ def open_recovery(site: Site, trace: Trace) -> Iterator[Recovery]:
     Raises PowercutError for an unknown file system.
     """
     if trace.filesystem == NO_FILESYSTEM:
-        yield PlainFile(site.directory)
+        yield Recovery(site.directory)
         return
     if trace.filesystem not in RECOVERIES:
         raise PowercutError(

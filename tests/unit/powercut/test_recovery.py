@@ -49,7 +49,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def pool(site: Site, place: Path, host: Zpool) -> ZfsPool:
-    return ZfsPool(Site(host, site.ledger, site.directory), "vdl_1", place)
+    return ZfsPool(place, Site(host, site.ledger, site.directory), "vdl_1")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_whether_a_repair_worked_is_what_its_program_says(
     kind: LayerKind, answers: dict[str, tuple[int, str]], repaired: bool, tmp_path: Path
 ) -> None:
     host = Zpool(**answers)
-    assert KernelFilesystem(host, kind, "", tmp_path).repair("/dev/loop9") is repaired
+    assert KernelFilesystem(tmp_path, host, kind, "").repair("/dev/loop9") is repaired
 
 
 def test_a_kernel_without_memory_is_no_verdict_on_a_state(
@@ -144,7 +144,7 @@ def test_a_kernel_without_memory_is_no_verdict_on_a_state(
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(recovery, "mount", mount)
-    filesystem = KernelFilesystem(Zpool(), LayerKind.EXT4, "", tmp_path)
+    filesystem = KernelFilesystem(tmp_path, Zpool(), LayerKind.EXT4, "")
     with pytest.raises(MemoryFullError, match="no room in memory for mounting a state"):
         filesystem.recover("/dev/loop9")
 
