@@ -146,13 +146,8 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
     """
     names = disk.names
     if disk.source is None:
-        null = {
-            "driver": "null-co",
-            "node-name": names.node,
-            "size": disk.size,
-            "read-zeroes": True,
-        }
-        return (null, *_throttle_node(disk, {}))
+        null = {"driver": "null-co", "node-name": names.node, "size": disk.size}
+        return ({**null, "read-zeroes": True}, *_throttle_node(disk, {}))
     common: dict[str, Any] = {}
     cache = cache_options(disk.cache)
     if cache is not None:
@@ -314,15 +309,12 @@ def node_objects(disk: Disk) -> tuple[Arguments, ...]:
 
 def objects(disk: Disk) -> tuple[Arguments, ...]:
     """The -object arguments of a disk: those of its nodes, and its threads."""
-    return (*_iothreads(disk), *node_objects(disk))
-
-
-def _iothreads(disk: Disk) -> tuple[Arguments, ...]:
     attachment, names = disk.attachment, disk.names
     threads = [names.iothread] if attachment.iothread else []
     threads += [names.numbered_iothread(number) for number in range(attachment.iothreads or 0)]
     settings = iothread_settings(attachment)
-    return tuple({"qom-type": "iothread", "id": thread, **settings} for thread in threads)
+    made = ({"qom-type": "iothread", "id": thread, **settings} for thread in threads)
+    return (*made, *node_objects(disk))
 
 
 def iothread_settings(attachment: Attachment) -> dict[str, int]:
@@ -417,14 +409,10 @@ def cold_arguments(disk: Disk) -> tuple[str, ...]:
     """The arguments of QEMU's command line for a disk or directory that is present at boot."""
     if disk.attachment.bus.shares_directory:
         return share_arguments(disk)
-    return (*_below(disk), *_flagged("-device", devices(disk, None)))
-
-
-def _below(disk: Disk) -> tuple[str, ...]:
-    if not disk.attachment.bus.is_served:
-        return _flags("-", disk)
     served = disk.names.served
-    return ("-chardev", f"socket,id={served},path={served},abstract=on")
+    chardev = ("-chardev", f"socket,id={served},path={served},abstract=on")
+    below = chardev if disk.attachment.bus.is_served else _flags("-", disk)
+    return (*below, *_flagged("-device", devices(disk, None)))
 
 
 def _flags(dashes: str, disk: Disk) -> tuple[str, ...]:
@@ -437,11 +425,6 @@ def _flags(dashes: str, disk: Disk) -> tuple[str, ...]:
 
 def _flagged(flag: str, values: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
     return tuple(word for value in values for word in (flag, json.dumps(value)))
-
-
-def spell_commands(commands: tuple[QmpCommand, ...]) -> tuple[str, ...]:
-    """The commands as lines of JSON, to read or to paste into QEMU's qmp-shell."""
-    return tuple(str(command) for command in commands)
 
 
 def spell_arguments(arguments: tuple[str, ...]) -> str:
@@ -498,10 +481,10 @@ def daemon_commands(disk: Disk) -> tuple[str, ...]:
 
 
 def plug_commands(disk: Disk) -> tuple[str, ...]:
-    """The QMP commands that plug a disk; none for a bus that needs a boot."""
+    """The QMP commands that plug a disk as lines of JSON; none for a bus that needs a boot."""
     if not disk.attachment.bus.hot_pluggable:
         return ()
-    return spell_commands(attach_commands(disk, port_for(disk)))
+    return tuple(map(str, attach_commands(disk, port_for(disk))))
 
 
 def export_arguments(disk: Disk) -> dict[str, object]:

@@ -87,9 +87,8 @@ def check_state(
         for fact in ("logical_block_size", "physical_block_size"):
             checks += _check_fact(guest_disk, f"guest.{fact}", fact, str(attachment.block_size))
     if attachment.discard_granularity is not None:
-        bytes_together = str(attachment.discard_granularity)
-        fact = "discard_granularity"
-        checks += _check_fact(guest_disk, f"guest.{fact}", fact, bytes_together)
+        fact, size = "discard_granularity", str(attachment.discard_granularity)
+        checks += _check_fact(guest_disk, f"guest.{fact}", fact, size)
     checks += _check_ring(machine, disk, guest_disk)
     return tuple(checks)
 
@@ -157,18 +156,13 @@ def _expected_write_cache(disk: block_nodes.Disk) -> str:
 
 
 def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
-    names = disk.names
-    inserted = probe.inserted_node(machine, names.device)
+    inserted = probe.inserted_node(machine, disk.names.device)
     cache = inserted.cache
     return (
         *_check_node(machine, disk, inserted.drv),
         Check("qemu.cache.direct", _word(disk.cache.direct), _word(cache.direct)),
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
-        Check(
-            "qemu.cache.writeback",
-            _word(disk.offers_write_cache),
-            _word(cache.writeback),
-        ),
+        Check("qemu.cache.writeback", _word(disk.offers_write_cache), _word(cache.writeback)),
     )
 
 
@@ -300,12 +294,9 @@ def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...
         checks.append(Check("qemu.iothreads", str(attachment.iothreads), str(len(threads))))
     settings = block_nodes.iothread_settings(attachment)
     if settings:
-        seen_settings = {
-            _spell({name: thread.settings[name] for name in settings}) for thread in own
-        }
-        checks.append(
-            Check("qemu.iothread_settings", _spell(settings), " / ".join(sorted(seen_settings)))
-        )
+        own_settings = {_spell({name: one.settings[name] for name in settings}) for one in own}
+        shown = " / ".join(sorted(own_settings))
+        checks.append(Check("qemu.iothread_settings", _spell(settings), shown))
     return tuple(checks)
 
 
