@@ -33,7 +33,7 @@ class Surer:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PathChoice:
     """The path to use, and how sure that is."""
 
     cell: MeasuredCell
@@ -59,14 +59,14 @@ class Choice:
         return not self.ties or (self.behind is not None and self.behind <= MARGIN)
 
 
-def recommended(analysis: Analysis, found: Recommendation, race: RaceOutcome | None) -> Choice:
+def recommended(analysis: Analysis, found: Recommendation, race: RaceOutcome | None) -> PathChoice:
     """The choice of a recommendation; a race decides instead of the ranking."""
     if race is not None:
         return _of_race(analysis, race, found.considered)
     return _of_ranking(analysis, found.ranking, found.cell, found.ties, found.considered)
 
 
-def choose(analysis: Analysis, measure: MeasureKey) -> Choice | None:
+def choose(analysis: Analysis, measure: MeasureKey) -> PathChoice | None:
     """The path to use by a measure, among those that keep flushed data, if there are any.
 
     None if no path could be ranked.
@@ -97,7 +97,7 @@ def _of_ranking(
     cell: MeasuredCell,
     winners: Sequence[MeasuredCell],
     considered: int,
-) -> Choice:
+) -> PathChoice:
     best, ties = ranking.best, tuple(other for other in winners if other != cell)
     behind = None if best is None else best.behind
     if best is None and ranking.rows and not ties:
@@ -108,7 +108,7 @@ def _of_ranking(
         cells = len({run.measured_cell for run in analysis.loaded.outlines})
         if rounds is not None and rounds > best.rounds:
             surer = _surer(analysis, rounds, cells * (rounds - best.rounds))
-    return Choice(
+    return PathChoice(
         cell=cell,
         ties=ties,
         behind=behind,
@@ -121,7 +121,7 @@ def _of_ranking(
     )
 
 
-def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> Choice:
+def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> PathChoice:
     runs = 0 if race.decided else (race.most_rounds - race.rounds) * (1 + len(race.as_good))
     return replace(
         of_race(race),
@@ -131,9 +131,9 @@ def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> Choice:
     )
 
 
-def of_race(race: RaceOutcome) -> Choice:
+def of_race(race: RaceOutcome) -> PathChoice:
     """What a race has shown, without the durability of the path."""
-    return Choice(
+    return PathChoice(
         cell=race.best,
         ties=race.as_good,
         behind=0.0 if race.proven else race.margin if race.decided else race.behind,

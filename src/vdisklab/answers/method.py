@@ -323,7 +323,7 @@ EXPLANATIONS = (
     _entry(
         "price of a need",
         "recommend",
-        "prices considered excluded",
+        "prices considered excluded compared",
         "The ratio, within rounds, of the best path without that need to the recommended one; "
         "nothing if that one may be the best of those, too. Durable is a need unless you say "
         "--unsafe. Only guests' paths are considered, "

@@ -16,7 +16,7 @@ from vdisklab.analysis.rank_intervals import Ranked, Ranking, WithoutRank
 from vdisklab.analysis.score import RoleSet
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import Choice, choose
+from vdisklab.answers.choice import PathChoice, choose
 from vdisklab.answers.hosts import CellOverHosts, HostsAnalysis, OverHosts
 from vdisklab.documents import RARE, Answer
 from vdisklab.path.cell import MeasuredCell
@@ -54,7 +54,8 @@ class RankAnswer(Answer):
     caveats: Caveats
     ranking: Ranking
     choice: Annotated[
-        Choice | None, "of the paths that keep flushed data, if any does; null if none is ranked"
+        PathChoice | None,
+        "of paths that keep flushed data, if any does; null if none is ranked",
     ]
     quantity: Annotated[Metric, "of the ranked measure"]
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]

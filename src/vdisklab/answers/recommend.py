@@ -25,7 +25,7 @@ from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
 from vdisklab.analysis.summary import Summary, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.choice import Choice, recommended
+from vdisklab.answers.choice import PathChoice, recommended
 from vdisklab.answers.density import searched_capacity
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
 from vdisklab.answers.loading import first_measure
@@ -70,7 +70,7 @@ class RecommendAnswer(Answer):
     caveats: Caveats
     path: Annotated[str, "the disk path to use"]
     recommendation: Recommendation
-    choice: Choice
+    choice: PathChoice
     shows: Annotated[
         float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
     ]

@@ -107,8 +107,8 @@ class Figure:
     )
     note: Annotated[str, "what the axes do not show"] = ""
     cells: Annotated[tuple[str, ...], "the drawn cells; their diagnostics stand below it"] = ()
-    bars: Annotated[tuple[Bar, ...], HIDDEN] = ()
-    unit: Annotated[str, HIDDEN] = ""
+    bars: Annotated[tuple[Bar, ...], "its values, if it has bars"] = ()
+    unit: Annotated[str, "of the bars, or of each"] = ""
     shared: Annotated[bool, "all groups have one scale", HIDDEN] = True
     longest: Annotated[float, HIDDEN] = math.inf
 

@@ -25,7 +25,7 @@ from vdisklab.cli.shell.options import (
     CampaignOption,
     GuestsArgument,
     LibvirtOption,
-    Output,
+    OutputOptions,
     takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
@@ -76,7 +76,7 @@ def advise(
     ] = False,
     campaign: CampaignOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
 

@@ -16,7 +16,7 @@ from vdisklab.cli.shell.options import (
     DiskOption,
     GuestsArgument,
     LibvirtOption,
-    Output,
+    OutputOptions,
     takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
@@ -43,7 +43,7 @@ def audit(
     disk: DiskOption = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Show the path, local rank and risks of each disk of existing guests.
 

@@ -25,7 +25,7 @@ from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, HostsOption, Output, takes_output
+from vdisklab.cli.shell.options import CampaignOption, HostsOption, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -74,7 +74,7 @@ def claims(
     campaign: CampaignOption = None,
     hosts: HostsOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
 

@@ -16,7 +16,7 @@ from vdisklab.cli.shell.options import (
     DbOption,
     Format,
     HostsOption,
-    Output,
+    OutputOptions,
     takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
@@ -50,7 +50,7 @@ def compare(
     hosts: HostsOption = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Compare two paths round by round: the ratio in each measure, and whether it is significant.
 

@@ -9,7 +9,7 @@ from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
@@ -26,7 +26,7 @@ PANEL = VerbPanel.MEASURE
 @takes_output(Panel.OUTPUT)
 def density(
     request: DensityRequest,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Find out how many guests each path carries, each with its own load, before one is too slow.
 

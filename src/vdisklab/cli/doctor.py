@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vdisklab.answers.doctor import DoctorAnswer, inspect_host
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError
@@ -28,7 +28,7 @@ def doctor(
         typer.Option("--dir", help="The work directory, where `run` would create disk images."),
     ] = Path(),
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Show what this host can measure, what each missing piece costs, and how to get it.
 

@@ -10,7 +10,7 @@ import typer
 from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption, Format, Output, takes_output
+from vdisklab.cli.shell.options import DbOption, Format, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -44,7 +44,7 @@ def export_data(
     ] = False,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Write campaigns to a file that `vdisklab import` reads on another machine.
 

@@ -26,7 +26,7 @@ from vdisklab.answers.fleet import (
     WorkerStatus,
 )
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -307,7 +307,7 @@ def _on_hosts(directory: Path | None) -> Path:
 
 @takes_settings(FleetRequest, "scheduler", "tls")
 @takes_output()
-def status(request: FleetRequest, output: Output) -> None:
+def status(request: FleetRequest, output: OutputOptions) -> None:
     """Show the hosts that are there, and the campaigns that run on them.
 
     Example: vdisklab fleet status --scheduler tls://db1
@@ -356,7 +356,7 @@ def stop(request: FleetRequest) -> int:
 
 @takes_settings(FleetRequest, "scheduler", "db", "directory", "tls")
 @takes_output()
-def doctor(request: FleetRequest, output: Output) -> int:
+def doctor(request: FleetRequest, output: OutputOptions) -> int:
     """Check what a campaign needs on each host: versions, certificate, database, work directory,
     and that nothing is left of killed runs.
 

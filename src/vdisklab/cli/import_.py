@@ -10,7 +10,7 @@ from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption, Output, takes_output
+from vdisklab.cli.shell.options import DbOption, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -60,7 +60,7 @@ def import_(
     ] = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Import results that were measured elsewhere or without vdisklab.
 

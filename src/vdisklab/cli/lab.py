@@ -26,7 +26,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
 from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import DbOption, Output, takes_output
+from vdisklab.cli.shell.options import DbOption, OutputOptions, takes_output
 from vdisklab.cli.shell.output import analysed, print_overview
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
@@ -109,7 +109,7 @@ def run(
     ],
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
 

@@ -9,7 +9,7 @@ import typer
 
 from vdisklab.answers import documents
 from vdisklab.answers.method import EXPLANATIONS, explanations_about
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.documents import schemas
@@ -34,7 +34,7 @@ def method(
         ),
     ] = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Explain how each shown number is computed: what it is, what it assumes, and its source.
 

@@ -13,7 +13,7 @@ from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.answers.race import as_race, can_race
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
-from vdisklab.cli.shell.options import Format, Output, takes_output
+from vdisklab.cli.shell.options import Format, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
@@ -39,7 +39,7 @@ def plan(
         ),
     ] = False,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 

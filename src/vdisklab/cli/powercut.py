@@ -13,7 +13,7 @@ from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
@@ -33,7 +33,7 @@ _GUEST_MEMORY = 512 * MIB
 def powercut(
     request: PowercutRequest,
     context: typer.Context,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Cut the power at every moment of a recorded run, and check that acknowledged writes survive.
 

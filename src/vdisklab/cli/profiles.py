@@ -8,7 +8,7 @@ import typer
 
 from vdisklab.actions.planning import load_profile
 from vdisklab.answers.profiles import answer_profile, answer_profiles
-from vdisklab.cli.shell.options import Output, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.views import profiles as view
@@ -28,7 +28,7 @@ def profiles(
         ),
     ] = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """List the profiles with the time and space for one disk path and its baseline.
 

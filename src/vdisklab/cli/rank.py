@@ -17,7 +17,7 @@ from vdisklab.cli.shell.options import (
     DbOption,
     DiskOption,
     HostsOption,
-    Output,
+    OutputOptions,
     takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
@@ -70,7 +70,7 @@ def rank(
     disk: DiskOption = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Rank the measured cells, with ties if no difference is shown.
 

@@ -16,7 +16,7 @@ from vdisklab.cli.shell.options import (
     DbOption,
     DiskOption,
     HostsOption,
-    Output,
+    OutputOptions,
     takes_output,
 )
 from vdisklab.cli.shell.output import print_answer
@@ -69,7 +69,7 @@ def recommend(
     disk: DiskOption = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Recommend a disk path from the measurements on this host, and say why.
 
@@ -98,7 +98,7 @@ def recommend(
 
 
 def _for_guests(
-    guests: int, campaign: list[str] | None, db: str | None, output: Output, *, ignored: bool
+    guests: int, campaign: list[str] | None, db: str | None, output: OutputOptions, *, ignored: bool
 ) -> None:
     """Prints the paths that carry this many guests, the one that carries most first."""
     if ignored or len(campaign or ()) > 1:

@@ -23,7 +23,7 @@ from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Format, Output, takes_output
+from vdisklab.cli.shell.options import Format, OutputOptions, takes_output
 from vdisklab.cli.shell.output import (
     analysed,
     print_overview,
@@ -49,7 +49,7 @@ PANEL = VerbPanel.MEASURE
 @takes_output(Panel.OUTPUT)
 def run(
     request: RunRequest,
-    output: Output,
+    output: OutputOptions,
 ) -> int:
     """Measure disk paths in random rounds until one is shown to be good enough, and rank them.
 
@@ -116,7 +116,7 @@ def _print_answers(
     store: Store,
     measured: Sequence[Measured],
     request: RunRequest,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Prints the numbers of several places side by side, or what a campaign has shown."""
     named = Named.of(request.db)

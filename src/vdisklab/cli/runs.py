@@ -17,7 +17,7 @@ from vdisklab.actions.corrections import (
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.runs import answer_campaigns, answer_runs
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import DbOption, Output, takes_output
+from vdisklab.cli.shell.options import DbOption, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -56,7 +56,7 @@ def runs(
     yes: Annotated[bool, typer.Option("--yes", help="With --delete: do not ask.")] = False,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """List the campaigns, or the runs of one; delete or rename results.
 

@@ -11,7 +11,7 @@ import typer
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.show import answer_run
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import DbOption, Format, Output, takes_output
+from vdisklab.cli.shell.options import DbOption, Format, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
@@ -26,7 +26,7 @@ def show(
     raw: Annotated[bool, typer.Option("--raw", help="Add the programs' unchanged output.")] = False,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Show one run: requested and observed states, numbers, evidence, and the exact commands.
 

@@ -10,7 +10,7 @@ import typer
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.table import answer_table
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, Output, takes_output
+from vdisklab.cli.shell.options import CampaignOption, DbOption, Format, OutputOptions, takes_output
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.sanitise import sanitise
@@ -41,7 +41,7 @@ def table(
     campaign: CampaignOption = None,
     db: DbOption = None,
     *,
-    output: Output,
+    output: OutputOptions,
 ) -> None:
     """Print the medians of a campaign as the articles and their programs lay them out.
 

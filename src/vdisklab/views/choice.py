@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from vdisklab.answers.choice import Choice
+from vdisklab.answers.choice import PathChoice
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability
 from vdisklab.units import counted, format_duration, named
@@ -15,7 +15,7 @@ NAMED = 4
 """Maximum number of ties named in a sentence; the others are counted."""
 
 
-def headline(choice: Choice) -> str:
+def headline(choice: PathChoice) -> str:
     """`Use raw/none: within 8 % of the best (95 %)`: what to do, and how sure that is."""
     sure = f"({100 * choice.confidence:.0f} %)"
     use = f"Use {choice.cell.name}"
@@ -50,7 +50,7 @@ def _percent(share: float) -> str:
 
 
 def verdict_lines(
-    choice: Choice, known: Mapping[MeasuredCell, Durability | None]
+    choice: PathChoice, known: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
     """What is tied with the path, what a power cut does to it, and what it costs to be surer: each
     with its subject. `known` has the durability of the ties."""

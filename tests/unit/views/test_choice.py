@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.analysis.made import cell
-from vdisklab.answers.choice import Choice, Surer
+from vdisklab.answers.choice import PathChoice, Surer
 from vdisklab.path.durability import CrashVerdicts, known_durability
 from vdisklab.views.choice import headline, verdict_lines
 
-CHOICE = Choice(
+CHOICE = PathChoice(
     cell=cell("raw/none"),
     ties=(cell("qcow2/none"), cell("raw/writeback"), cell("raw/native"), cell("raw/default")),
     behind=0.174,
@@ -73,7 +73,7 @@ CHOICE = Choice(
         ),
     ],
 )
-def test_the_headline_says_what_to_use_and_how_sure_that_is(choice: Choice, says: str) -> None:
+def test_the_headline_says_what_to_use_and_how_sure_that_is(choice: PathChoice, says: str) -> None:
     assert headline(choice) == says
 
 

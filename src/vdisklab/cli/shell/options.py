@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputOptions:
     """How to print an answer."""
 
     form: Format = Format.TABLE
@@ -52,7 +52,7 @@ _OUTPUT_OPTIONS = {
 def takes_output(
     panel: Panel | None = None,
 ) -> Callable[[Callable[..., _Status]], Callable[..., _Status]]:
-    """Gives a verb with a parameter `output` the options of `Output`, in this panel of its help."""
+    """Gives a verb with a parameter `output` these options, in this panel of its help."""
 
     def decorate(function: Callable[..., _Status]) -> Callable[..., _Status]:
         own = inspect.signature(function, eval_str=True).parameters.values()
@@ -60,14 +60,14 @@ def takes_output(
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(Output(), name),
+                default=getattr(OutputOptions(), name),
                 annotation=Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel)],
             )
             for name, (kind, flag, text) in _OUTPUT_OPTIONS.items()
         ]
 
         def verb(*request: object, **values: Any) -> _Status:  # noqa: ANN401 - typer's values
-            output = Output(**{name: values.pop(name) for name in _OUTPUT_OPTIONS})
+            output = OutputOptions(**{name: values.pop(name) for name in _OUTPUT_OPTIONS})
             return function(*request, **values, output=output)
 
         verb.__name__, verb.__doc__ = function.__name__, function.__doc__

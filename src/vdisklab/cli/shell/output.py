@@ -18,7 +18,7 @@ from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.recommend import RecommendAnswer, recommend
 from vdisklab.answers.table import TableAnswer, overview
 from vdisklab.cli.shell.named import NOTHING_NAMED, Named
-from vdisklab.cli.shell.options import Format, Output
+from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError
@@ -37,7 +37,7 @@ PIPE_WIDTH = 120
 def print_answer(
     answer: Answer,
     tables: Iterable[Table[Any]],
-    output: Output,
+    output: OutputOptions,
     named: Named = NOTHING_NAMED,
     *,
     verb: str = "",
@@ -88,7 +88,7 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
     )
 
 
-def print_tables(answer: TableAnswer, output: Output, named: Named = NOTHING_NAMED) -> None:
+def print_tables(answer: TableAnswer, output: OutputOptions, named: Named = NOTHING_NAMED) -> None:
     """Prints all medians of one place, or of several places side by side."""
     print_answer(answer, table.tables(answer), output, named, verb="vdisklab table")
 
@@ -120,7 +120,7 @@ def analysed(
 
 def print_overview(
     analysis: Analysis,
-    output: Output,
+    output: OutputOptions,
     messages: Console,
     metric: str = DEFAULT_METRIC,
     named: Named = NOTHING_NAMED,

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vdisklab import numbers
-from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.pareto import Standing
 from vdisklab.answers.compare import PublishedAnswer
+from vdisklab.answers.figures import Point, safety_plane
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
-from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
-from vdisklab.results.model import Better
 from vdisklab.views.charts import vega
 from vdisklab.views.charts.bars import bar_figures
 from vdisklab.views.charts.lines import (
@@ -23,9 +21,6 @@ from vdisklab.views.charts.lines import (
 )
 from vdisklab.views.charts.svg import Palette, Spec
 from vdisklab.views.compare import compared_rows
-
-MOST_POINTS = 300
-"""Maximum number of points; those on the front are always drawn."""
 
 
 def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
@@ -47,63 +42,24 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     )
 
 
-_KEPT_ALL, _KEPT_FLUSHED = "kept all without a flush, tested", "kept all that was flushed, tested"
-_SAFE_ALL, _SAFE_FLUSHED = "safe without a flush, not tested", "safe once flushed, not tested"
-_LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
-_SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
-
-
-def _safety_of(verdict: Durability) -> str:
-    """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
-    tested = verdict.tested or PathCrashes("")
-    flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
-    if flushed is False or verdict.kind is DurabilityKind.LOST_IN_TEST:
-        return _LOST
-    if not verdict.kind.acceptable:
-        return _LOSES
-    if flushed and unflushed:
-        return _KEPT_ALL
-    if flushed:
-        return _KEPT_FLUSHED
-    return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
-
-
 def _safety(report: ReportAnswer, palette: Palette) -> Figure:
     """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
 
     The answer is added to the front: it is chosen by differences within rounds, and may tie.
     """
     title = "Speed against safety"
-    overall = report.of(report.measure)
-    paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
-    if not paths or report.measure.quantity.better is Better.LOWER:
+    found = safety_plane(report)
+    if found is None:
         return Figure("safety", title, "", missing="vdisklab run PATHS… host")
-    scale = numbers.scale(max(overall[cell].median for cell in paths), report.measure.quantity.unit)
-    known = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
-    placed = [(cell, _safety_of(known[cell]), overall[cell].median) for cell in paths]
-    best_so_far = 0.0
-    front = set()
-    for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
-        if value > best_so_far:
-            front.add(cell)
-            best_so_far = value
-    if report.answer is not None:
-        front.add(report.answer)
-    placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
-    points = [
-        Point(cell.label, safety, value / scale.factor, cell in front)
-        for cell, safety, value in placed[:MOST_POINTS]
-    ]
-    order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
+    points, order, unit = found.points, found.order, found.unit
     values = "; ".join(
         f"{p.label}: {numbers.digits(p.value)}, {p.safety}" for p in points if p.front
     )
-    unit = scale.suffix.strip()
     spec = plane(points, order, unit, palette, caution=report.caveats.warning)
     what = "The answer, and the paths that no other beats in both"
     alt = f"Chart of speed in {unit} against safety. {what}: {values}."
     note = "The answer, and the paths that no other beats in both speed and safety (by medians)."
-    cells = tuple(sorted(cell.label for cell in front))
+    cells = tuple(sorted(point.label for point in points if point.front))
     rows = tuple(
         Bar(point.label, point.value, None, None, point.safety, point.label == str(report.answer))
         for name in order
@@ -111,16 +67,6 @@ def _safety(report: ReportAnswer, palette: Palette) -> Figure:
         if point.front and point.safety == name
     )
     return Figure("safety", title, alt, spec, note=note, cells=cells, bars=rows, unit=unit)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A cell as safety and speed; no other cell beats one of the `front` in both."""
-
-    label: str
-    safety: str
-    value: float
-    front: bool
 
 
 def plane(

@@ -14,13 +14,13 @@ from vdisklab import numbers
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.sums import STALL_BELOW, BandwidthSeries, coarser
 from vdisklab.answers.density import DensityAnswer
+from vdisklab.answers.figures import measured_quantities
 from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction
 from vdisklab.views.charts import vega
-from vdisklab.views.charts.bars import measured_quantities
 from vdisklab.views.charts.svg import Palette, Spec
 from vdisklab.views.density import capacity_text
 

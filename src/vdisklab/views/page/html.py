@@ -27,12 +27,12 @@ from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.summary import Summaries
 from vdisklab.analysis.sums import RelativeSums
+from vdisklab.answers.figures import choice_bars
 from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.errors import extra_hint
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.results.model import Example
 from vdisklab.sanitise import sanitise
-from vdisklab.views.charts.bars import choice_bars
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import CSS, Draw, can_draw, draw_here, for_page
 from vdisklab.views.charts.vega import harmless, page_rows

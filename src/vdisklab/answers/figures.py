@@ -1,0 +1,299 @@
+"""Which cells the report's figures show, and their numbers in the unit of an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vdisklab import numbers
+from vdisklab.analysis.candidates import candidates
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.score import Score
+from vdisklab.analysis.summary import Summary
+from vdisklab.answers.report import Bar, ReportAnswer
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
+from vdisklab.path.segments import Bus, CacheMode
+from vdisklab.results.model import Better
+
+MOST_POINTS = 300
+"""Maximum number of points; those on the front are always drawn."""
+
+MOST_BARS = 14
+"""Maximum number of bars in a figure: the best ones; the table has all."""
+
+
+MOST_GROUPS = 4
+"""Maximum number of groups in a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """One of the articles' bar charts: its bars with their unit, or what would measure them."""
+
+    key: str
+    title: str
+    rows: Callable[[ReportAnswer], tuple[Sequence[Bar], str]]
+    missing: str
+    shared: bool = True  # otherwise each group has its own axis
+    of_cells: bool = True  # otherwise the bars are measurements of the baseline
+
+    def cells(self, rows: Sequence[Bar], report: ReportAnswer) -> tuple[str, ...]:
+        """The cells that the bars show."""
+        drawn = [row.label for row in rows] if self.of_cells else [report.baseline.label]
+        return tuple(dict.fromkeys(drawn))
+
+
+def _rows(
+    summaries: Mapping[MeasuredCell, Summary], cells: Iterable[MeasuredCell], unit: str, *,
+    answer: MeasuredCell | None = None, most: int = MOST_BARS,
+) -> tuple[list[Bar], str]:  # fmt: skip
+    """Bars of some cells, best first, and the axis' unit; cells without the measure have none."""
+    drawn = [summaries[cell] for cell in cells if cell in summaries]
+    if not drawn:
+        return [], unit
+    lower = drawn[0].measure.quantity.better is Better.LOWER
+    drawn.sort(key=lambda summary: summary.median, reverse=not lower)
+    scale = numbers.scale(max(summary.median for summary in drawn), unit)
+    return [_bar(row, scale, answer) for row in drawn[:most]], scale.suffix.strip()
+
+
+def _bar(
+    summary: Summary,
+    scale: numbers.Scale,
+    answer: MeasuredCell | None,
+    group: str = "",
+    label: str | None = None,
+) -> Bar:
+    return Bar(
+        label or summary.cell.label,
+        summary.median / scale.factor,
+        None if summary.low is None else summary.low / scale.factor,
+        None if summary.high is None else summary.high / scale.factor,
+        group,
+        summary.cell == answer,
+    )
+
+
+def choice_bars(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    """The first paths that qualify, with the recommended one and QEMU's default."""
+    answer = report.recommendation
+    if answer is None:
+        return [], ""
+    recommendation = answer.recommendation
+    chosen = (*answer.order[:6], recommendation.cell, recommendation.default)
+    cells = dict.fromkeys(cell for cell in chosen if cell is not None)
+    return _ranked_rows(report, cells)
+
+
+def _ranked_rows(report: ReportAnswer, cells: Iterable[MeasuredCell]) -> tuple[Sequence[Bar], str]:
+    """Bars of some cells in the measure that ranks them."""
+    measure, answer = report.measure, report.answer
+    return _rows(report.of(measure), cells, measure.quantity.unit, answer=answer)
+
+
+def measured_quantities(report: ReportAnswer) -> list[MeasureKey]:
+    """One measure of each measurement: IOPS of random ones, bandwidth of the others."""
+    named: dict[str, list[MeasureKey]] = {}
+    for key in report.summaries:
+        if key.metric in ("iops", "bandwidth"):
+            named.setdefault(key.name, []).append(key)
+    wanted = {name: "iops" if name.startswith("rand") else "bandwidth" for name in named}
+    return [
+        next((key for key in keys if key.metric == wanted[name]), keys[0])
+        for name, keys in named.items()
+    ]
+
+
+def _baseline(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    """The host in each measurement, sequential ones first; no bars if the baseline is a guest's."""
+    if report.baseline.path is not None and not report.baseline.on_host:
+        return (), ""
+    measured = [
+        (key, report.summaries[key][report.baseline])
+        for key in measured_quantities(report)
+        if report.baseline in report.summaries[key]
+    ]
+    groups = {"bandwidth": "Sequential and others", "iops": "Random"}
+    shown: list[Bar] = []
+    for metric, group in groups.items():
+        chosen = [(key, summary) for key, summary in measured if key.metric == metric]
+        chosen.sort(key=lambda named: -named[1].median)
+        top = chosen[0] if chosen else None
+        scale = numbers.scale(top[1].median if top else None, top[0].quantity.unit if top else "1")
+        shown += [
+            replace(_bar(summary, scale, None, group, key.name), unit=scale.suffix.strip())
+            for key, summary in chosen[:MOST_BARS]
+        ]
+    return shown, ""
+
+
+def _alike(report: ReportAnswer, key: Callable[[DiskPath], object]) -> list[MeasuredCell]:
+    """The usable cells with one `key`, which omits what may differ: the answer's, else the most."""
+    groups: dict[object, list[MeasuredCell]] = {}
+    for cell, path in candidates(report.of(report.measure)).items():
+        groups.setdefault(key(path), []).append(cell)
+    answer = report.answer
+    several = [cells for cells in groups.values() if len(cells) > 1]
+    return max(several, key=lambda cells: (answer in cells, len(cells)), default=[])
+
+
+def _cache_methods(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    cells = _alike(report, lambda path: (path.layers, path.image, path.attachment))
+    return _ranked_rows(report, cells)
+
+
+def _storage_methods(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    cells = _alike(report, lambda path: (path.cache, path.attachment))
+    return _ranked_rows(report, cells)
+
+
+def _buses(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    """IDE and the other buses, with all else equal: for the fastest stores on IDE."""
+    overall = report.of(report.measure)
+    groups: dict[tuple[object, ...], list[MeasuredCell]] = {}
+    ide: dict[tuple[object, ...], float] = {}
+    paths = candidates(overall)
+    for cell, path in paths.items():
+        key = (path.layers, path.image, path.cache)
+        groups.setdefault(key, []).append(cell)
+        if path.attachment.bus is Bus.IDE:
+            ide[key] = max(ide.get(key, 0.0), overall[cell].median)
+    chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
+    top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
+    scale = numbers.scale(top, report.measure.quantity.unit)
+    shown = [
+        _bar(overall[cell], scale, report.answer, str(replace(paths[cell],
+             attachment=Attachment())))
+        for key in chosen
+        for cell in sorted(groups[key], key=lambda cell: -overall[cell].median)
+    ]  # fmt: skip
+    return shown, scale.suffix.strip()
+
+
+def _top(score: Score) -> Callable[[ReportAnswer], tuple[Sequence[Bar], str]]:
+    def rows(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+        summaries = report.of(score.key)
+        return _rows(summaries, candidates(summaries), "B/s", answer=report.answer, most=8)
+
+    return rows
+
+
+def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    """The answer and the host, for each measurement."""
+    answer = report.answer
+    if answer is None:
+        return [], "B/s"
+    shown: list[Bar] = []
+    for key in measured_quantities(report):
+        summaries = report.summaries[key]
+        if answer not in summaries or report.baseline not in summaries:
+            continue
+        pair = summaries[answer], summaries[report.baseline]
+        top = max(summary.median for summary in pair)
+        scale = numbers.scale(top, key.quantity.unit)
+        unit = scale.suffix.strip()
+        shown += [replace(_bar(one, scale, answer, key.name), unit=unit) for one in pair]
+    return shown, ""
+
+
+def _thin(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
+    """Images that differ only in their preallocation."""
+    groups: dict[object, list[MeasuredCell]] = {}
+    for cell, path in candidates(report.of(report.measure)).items():
+        if path.image is not None:
+            options = tuple(o for o in path.image.options if o[0] != "preallocation")
+            key = (path.layers, path.image.format, options, path.cache, path.attachment)
+            groups.setdefault(key, []).append(cell)
+    cells = [cell for group in groups.values() if len(group) > 1 for cell in group]
+    return _ranked_rows(report, cells)
+
+
+BAR_CHARTS = (
+    BarChart("baseline", "Baseline performance: the host itself", _baseline,
+            "vdisklab run host PATHS…", shared=False, of_cells=False),
+    BarChart("cache-methods", "Cache methods", _cache_methods,
+            f"vdisklab run raw/{{{','.join(list(CacheMode)[1:])}}} host"),
+    BarChart("storage-methods", "Storage methods", _storage_methods,
+            "vdisklab run {ext4,xfs,btrfs}/{raw,qcow2}/none host"),
+    BarChart("ide", "IDE performance", _buses, "vdisklab run raw/none/{ide,virtio} host"),
+    BarChart("top-read", "Top performers, weighted read", _top(Score.READ),
+            "vdisklab run PATHS… host"),
+    BarChart("top-write", "Top performers, weighted write", _top(Score.WRITE),
+            "vdisklab run PATHS… host"),
+    BarChart("top-overall", "Top performers, weighted overall", _top(Score.OVERALL),
+            "vdisklab run PATHS… host"),
+    BarChart("guest-host", "Guest against host", _guest_and_host,
+            "vdisklab run host PATHS…", shared=False),
+    BarChart("thin", "Thin against allocated", _thin,
+            "vdisklab run qcow2:preallocation={off,metadata,full}/none host"),
+)  # fmt: skip
+
+
+_KEPT_ALL, _KEPT_FLUSHED = "kept all without a flush, tested", "kept all that was flushed, tested"
+_SAFE_ALL, _SAFE_FLUSHED = "safe without a flush, not tested", "safe once flushed, not tested"
+_LOST, _LOSES = "lost flushed data, tested", "loses flushed data, not tested"
+_SAFETIES = (_KEPT_ALL, _KEPT_FLUSHED, _SAFE_ALL, _SAFE_FLUSHED, _LOSES, _LOST)
+
+
+def _safety_of(verdict: Durability) -> str:
+    """The safety of a cell: from judged power cuts if there are any, otherwise by rule."""
+    tested = verdict.tested or PathCrashes("")
+    flushed, unflushed = tested.flushed.kept, tested.unflushed.kept
+    if flushed is False or verdict.kind is DurabilityKind.LOST_IN_TEST:
+        return _LOST
+    if not verdict.kind.acceptable:
+        return _LOSES
+    if flushed and unflushed:
+        return _KEPT_ALL
+    if flushed:
+        return _KEPT_FLUSHED
+    return _SAFE_ALL if verdict.flush_free else _SAFE_FLUSHED
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A cell as safety and speed; no other cell beats one of the `front` in both."""
+
+    label: str
+    safety: str
+    value: float
+    front: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SafetyPlane:
+    """Speed by safety class, the safest first."""
+
+    points: Sequence[Point]
+    order: Sequence[str]
+    unit: str
+
+
+def safety_plane(report: ReportAnswer) -> SafetyPlane | None:
+    """The measured paths by speed and safety; None if there are none, or lower is better.
+
+    A path is on the front if no path that is as safe has a higher median. The answer is added: it
+    is chosen by differences within rounds, and may tie.
+    """
+    overall = report.of(report.measure)
+    paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
+    if not paths or report.measure.quantity.better is Better.LOWER:
+        return None
+    scale = numbers.scale(max(overall[cell].median for cell in paths), report.measure.quantity.unit)
+    known = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
+    placed = [(cell, _safety_of(known[cell]), overall[cell].median) for cell in paths]
+    best_so_far = 0.0
+    front = set() if report.answer is None else {report.answer}
+    for cell, _, value in sorted(placed, key=lambda entry: (_SAFETIES.index(entry[1]), -entry[2])):
+        if value > best_so_far:
+            front.add(cell)
+            best_so_far = value
+    placed.sort(key=lambda entry: (entry[0] not in front, -entry[2]))
+    points = [
+        Point(cell.label, safety, value / scale.factor, cell in front)
+        for cell, safety, value in placed[:MOST_POINTS]
+    ]
+    order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
+    return SafetyPlane(points, order, scale.suffix.strip())
