@@ -21,8 +21,8 @@ def measure_name(measure: MeasureKey) -> str:
 
 
 OTHER_VERB = (
-    "`rank` tests all pairs of cells at once, with noise estimated from all cells, and `compare` "
-    "one pair with its own noise, so the two may differ on a pair."
+    "`rank` and `compare` may disagree about a pair: `rank` corrects for all pairs and pools their "
+    "noise, `compare` looks at that pair alone."
 )
 """Why two verbs may disagree; both print it."""
 
