@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import time
 
 import pytest
 
 from tests.lab import Lab, require_ran_as_planned
+from vdisklab.cli.shell.main import main
 from vdisklab.results.model import FailureKind, Run
 
 pytestmark = pytest.mark.guest
@@ -56,6 +59,29 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
         assert {sample.metric for sample in read.samples} >= {"iops", "latency_p99"}
     assert "under emulation" in printed
     require_ran_as_planned(lab, runs, lab.arguments(*paths), only=True)
+
+
+def test_a_script_repeats_a_run_by_hand(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    """A disk that is plugged in, and one that is there when the guest boots."""
+    status, printed, runs = measure(lab, "qcow2/writeback", "raw/none/sata")
+    assert status == 0, printed
+    capsys.readouterr()
+    for run in runs:
+        assert main(["show", run.id, "--script", "--db", str(lab.database)]) == 0
+        script = lab.work / "repeat.sh"
+        script.write_text(capsys.readouterr().out)
+        done = subprocess.run(
+            ("sh", str(script), str(lab.work)),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        names = [line.partition(":")[0] for line in done.stdout.splitlines()]
+        assert names == [measured.name for measured in run.measurements]
+        assert all(re.search(r" [1-9]\d* IOPS$", line) for line in done.stdout.splitlines())
+        assert not list(lab.work.glob("repeat-*"))
 
 
 def test_aio_modes_iothread_and_queues_are_read_back(lab: Lab) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from vdisklab.answers.loading import open_results
+from vdisklab.answers.repeat import repeat_script
 from vdisklab.answers.show import answer_run
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOption, Format, OutputOptions, takes_output
@@ -24,6 +25,10 @@ PANEL = VerbPanel.STORED
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's id or its first letters.")],
     raw: Annotated[bool, typer.Option("--raw", help="Add the programs' unchanged output.")] = False,
+    script: Annotated[
+        bool,
+        typer.Option("--script", help="Print a shell script that repeats the run by hand."),
+    ] = False,
     db: DbOption = None,
     *,
     output: OutputOptions,
@@ -37,9 +42,15 @@ def show(
       vdisklab show 3f2a
 
       vdisklab show 3f2a --raw --format json
+
+      vdisklab show 3f2a --script > repeat.sh
     """
     with open_results(db) as results:
-        answer = answer_run(results.run(run), raw=raw)
+        stored = results.run(run)
+        if script:
+            sys.stdout.write(repeat_script(stored, results.campaign(stored.campaign)))
+            return
+        answer = answer_run(stored, raw=raw)
     print_answer(answer, tables(answer), replace(output, why=True, wide=True), Named.of(db))
     if output.form is Format.TABLE:
         for one in answer.measurements if raw else ():
