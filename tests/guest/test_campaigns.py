@@ -68,7 +68,7 @@ def test_a_script_repeats_a_run_by_hand(lab: Lab, capsys: pytest.CaptureFixture[
     capsys.readouterr()
     for run in runs:
         assert main(["show", run.id, "--script", "--db", str(lab.database)]) == 0
-        script = lab.work / "repeat.sh"
+        script = lab.directory / "repeat.sh"
         script.write_text(capsys.readouterr().out)
         done = subprocess.run(
             ("sh", str(script), str(lab.work)),
