@@ -81,7 +81,9 @@ class ConfiguredDisk:
         stated, noted = (
             image.options if image else () for image in (self.path.image, self.noted.image)
         )
-        alike = self.noted.guest_side == self.path.guest_side and {*stated} <= {*noted}
+        # That the data lie in a file of their own is stated, and not whether it is raw.
+        known = dict(noted) | ({"data_file": "on"} if "data_file" in dict(noted) else {})
+        alike = self.noted.guest_side == self.path.guest_side and {*stated} <= {*known.items()}
         return None if alike else self.noted
 
     @property

@@ -9,8 +9,10 @@ io_uring if it works, discards passed on; image files on ZFS and btrfs get write
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
@@ -31,12 +33,15 @@ from vdisklab.platforms.dialect import (
     lacks,
     require_supported,
 )
+from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
     GuestText,
     LimitWords,
     Tree,
     attachment_of,
+    ignored_errors,
     one_of,
     tree,
     word,
@@ -93,35 +98,81 @@ def _is_container(document: Tree) -> bool:
     )
 
 
+_KNOWN = re.compile(
+    r"type|source|path|pool|size(\.state)?|readonly|required|boot\.priority|initial\..*|io\.(bus|cache)|"
+    r"limits\..*|shift|recursive|propagation|raw\.mount\.options|ceph\..*|wwn|attached|dependent|"
+    r"security\..*|name|description"
+)
+"""The options of a disk device that are read, or that change no speed of a guest's disk."""
+
+
 def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[ConfiguredDisk]:
     own = tree(document, "devices")
+    settings: dict[str, object] = {}
+    for key in ("expanded_config", "config"):
+        settings |= tree(document, key)
     name = word(document, "name") or origin
-    for key, device in {**tree(document, "expanded_devices"), **own}.items():
-        if not isinstance(device, dict) or device.get("type") != "disk":
-            continue
-        source, place = word(device, "source") or "", word(device, "path")
-        if ":config" in source or source.startswith("agent:"):  # a configuration drive
-            continue
-        path, problem = None, None
-        try:
-            shared = place not in (None, "/")
-            path = _share(device) if shared else _path(device, drivers)
-        except ValueError as error:
-            problem = str(error)
-        yield ConfiguredDisk(
-            domain=name,
-            target=str(key),
-            source=source or f"{device.get('pool', '?')}:{name}",
-            path=path,
-            problem=problem,
-            read_only=str(device.get("readonly", "false")).lower() == "true",
-            platform=Platform.INCUS,
-            guest=name,
-            text=json.dumps({"inherited": key not in own, **device}, default=str),
-            architecture=word(document, "architecture"),
-            limits=LIMITS.beyond(device),
-            drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and place in (None, "/"),
+    empty = ConfiguredDisk(
+        name, "?", None, None, platform=Platform.INCUS, guest=name,
+        architecture=word(document, "architecture"),
+    )  # fmt: skip
+    expanded = {**tree(document, "expanded_devices"), **own}
+    try:
+        words = shlex.split(str(settings.get("raw.qemu", "")))
+    except ValueError:  # a quotation without its end
+        words = []
+    raw = tuple(key for key in settings if key.startswith("raw.qemu."))
+    for key, device in expanded.items():
+        if isinstance(device, dict) and device.get("type") == "disk":
+            disk = _disk(device, drivers, words)
+            if disk is not None:
+                yield replace(
+                    empty,
+                    target=str(key),
+                    source=word(device, "source") or f"{device.get('pool', '?')}:{name}",
+                    path=disk.path,
+                    problem=disk.problem,
+                    read_only=str(device.get("readonly", "false")).lower() == "true",
+                    text=json.dumps({"inherited": key not in own, **device}, default=str),
+                    limits=(*disk.limits, *raw),
+                    drops_flushes=disk.drops_flushes,
+                    ignored_errors=disk.ignored_errors,
+                )
+    profiles = document.get("profiles")
+    if profiles and "expanded_devices" not in document:
+        problem = (
+            f"the devices of its profiles ({', '.join(map(str, profiles))}) are not here, and one "
+            "may be a disk: give `incus list --format yaml`, or `incus config show --expanded`"
         )
+        yield replace(empty, problem=problem)
+    for argument in disks_of_arguments(words):
+        yield replace(argument, domain=name, guest=name, architecture=empty.architecture)
+
+
+def _disk(device: Tree, drivers: Mapping[str, str], words: Sequence[str]) -> ConfiguredDisk | None:
+    """A disk device without its guest; None for a drive that configures the guest."""
+    place = word(device, "path")
+    if re.fullmatch("(cloud-init|agent):config", word(device, "source") or ""):
+        return None
+    shared = place not in (None, "/")
+    path, problem = None, None
+    try:
+        path = _share(device) if shared else _path(device, drivers)
+    except ValueError as error:
+        problem = str(error)
+    bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
+    driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
+        bus or Bus.USB
+    )
+    properties, _ = properties_of(words, {"driver": driver})
+    others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
+    others += (f"{key}={value}" for key, value in properties.items())
+    return ConfiguredDisk(
+        "", "?", None, path, problem=problem,
+        limits=(*LIMITS.beyond(device), *others),
+        drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
+        ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
+    )  # fmt: skip
 
 
 def _share(device: Tree) -> DiskPath:

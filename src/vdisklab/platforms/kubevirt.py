@@ -41,6 +41,7 @@ from vdisklab.platforms.reading import (
     Tree,
     attachment_of,
     branches,
+    ignored_errors,
     one_of,
     parsed_options,
     tree,
@@ -97,10 +98,63 @@ def _mode_of_data_volume(spec: Tree) -> str:
     return named or ("Filesystem" if "pvc" in spec else "")
 
 
-def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[ConfiguredDisk]:
+def _referred(
+    spec: Tree, key: str, namespace: str, documents: Sequence[Tree]
+) -> tuple[Tree, str | None]:
+    """The specification of the machine's preference or instance type, and its name if it is not
+    among the documents."""
+    reference = tree(spec, key)
+    if not reference:
+        return {}, None
+    of_all = f"VirtualMachineCluster{key.capitalize()}"
+    kind, name = word(reference, "kind") or of_all, word(reference, "name") or "?"
+    for document in documents:
+        if str(document.get("kind")).lower() == kind.lower():
+            own, where = word(document, "metadata", "name"), word(document, "metadata", "namespace")
+            if own == name and (kind == of_all or (where or namespace) == namespace):
+                return tree(document, "spec"), None
+    return {}, name
+
+
+_KNOWN = (
+    "name", "disk", "lun", "bootOrder", "serial", "dedicatedIOThread", "cache", "io", "tag",
+    "blockSize", "shareable", "errorPolicy", "changedBlockTracking",
+)  # fmt: skip
+
+
+def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
+    """The disk with what its machine prefers where it says nothing (applyDiskPreferences of
+    pkg/instancetype/preference/apply). Raises ValueError if that is not known."""
+    inner = tree(disk, "disk")
+    if missing is not None and not ("bus" in inner and "cache" in disk):
+        raise ValueError(
+            f"its machine's preference {missing!r} is not here, and sets what the disk leaves out: "
+            "give its YAML too (`kubectl get vmclusterpreference,vmpreference -A -o yaml`)"
+        )
+    names = {"cache": "preferredDiskCache", "io": "preferredDiskIO",
+             "dedicatedIOThread": "preferredDiskDedicatedIoThread"}  # fmt: skip
+    wished = {key: preferred[name] for key, name in names.items() if name in preferred}
+    bus = {"bus": preferred["preferredDiskBus"]} if "preferredDiskBus" in preferred else {}
+    return {**wished, **disk, **({} if "lun" in disk else {"disk": {**bus, **inner}})}
+
+
+def _disks(
+    document: Tree, modes: Mapping[tuple[str, str], str], documents: Sequence[Tree]
+) -> Iterator[ConfiguredDisk]:
     spec = _spec(document)
     inner = tree(spec, "template", "spec") or spec
     domain = tree(inner, "domain")
+    where = word(document, "metadata", "namespace") or ""
+    preference, missing = _referred(spec, "preference", where, documents)
+    preferred = tree(preference, "devices")
+    kind, missing_type = _referred(spec, "instancetype", where, documents)
+    policy = {"ioThreadsPolicy": kind["ioThreadsPolicy"]} if "ioThreadsPolicy" in kind else {}
+    domain = {**policy, **domain}
+    if kind:
+        domain["cpu"] = {"cores": tree(kind, "cpu").get("guest"), **tree(domain, "cpu")}
+    annotations = tree(spec, "template", "metadata", "annotations")
+    beyond = [f"instancetype={missing_type}"] if missing_type else []
+    beyond += ["hookSidecars"] if "hooks.kubevirt.io/hookSidecars" in annotations else []
     volumes = {word(volume, "name"): volume for volume in branches(inner, "volumes")}
     name = word(document, "metadata", "name") or "unnamed"
     namespace = word(document, "metadata", "namespace") or ""
@@ -127,7 +181,8 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
         path, problem, mode = None, None, ""
         try:
             mode = _mode(volume, namespace, modes)
-            path = _path(domain, disk, on_device=mode == "Block")
+            chosen = _with_preferences(disk, preferred, missing)
+            path = _path(domain, chosen, on_device=mode == "Block")
         except ValueError as error:
             problem = str(error)
         host_file = word(volume, "hostDisk", "path")
@@ -150,6 +205,14 @@ def _disks(document: Tree, modes: Mapping[tuple[str, str], str]) -> Iterator[Con
             ),
             architecture=_ARCHITECTURES.get(architecture or "", architecture),
             on_file_volume=mode == "Filesystem" and host_file is None,
+            limits=(
+                *beyond,
+                *(f"{key}={value}" for key, value in disk.items() if key not in _KNOWN),
+                *(["matchVolume"] if "matchVolume" in tree(disk, "blockSize") else []),
+            ),
+            drops_flushes=word(disk, "cache") == CacheMode.UNSAFE,
+            shareable=disk.get("shareable") is True,
+            ignored_errors=ignored_errors(*2 * (word(disk, "errorPolicy"),)),
         )
 
 
@@ -383,7 +446,7 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         for document in text.documents:
             if document.get("kind") in _MACHINES:
-                yield from _disks(document, modes)
+                yield from _disks(document, modes, documents)
 
     return read
 

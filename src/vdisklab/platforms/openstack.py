@@ -16,7 +16,7 @@ import configparser
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
@@ -73,11 +73,19 @@ class _ComputeHost:
     def option(self, name: str, otherwise: str) -> str:
         return self.options.get(name, otherwise).strip().strip("\"'")
 
-    def cache(self, kind: str) -> CacheMode:
-        """The mode for a source of that kind: `file`, `block`. Raises ValueError."""
+    @property
+    def modes(self) -> Mapping[str, str]:
+        """The cache modes by kind of source: `file`, `block`, `network`."""
         pairs = self.option("disk_cachemodes", "").split(",")
-        modes = dict(pair.strip().partition("=")[::2] for pair in pairs)
-        return CacheMode(one_of(modes.get(kind, "none"), tuple(CacheMode), "cache mode"))
+        return dict(pair.strip().partition("=")[::2] for pair in pairs)
+
+    def cache(self, kind: str) -> CacheMode:
+        """The mode for a source of that kind. Raises ValueError."""
+        return CacheMode(one_of(self.modes.get(kind, "none"), tuple(CacheMode), "cache mode"))
+
+    def is_unsafe(self, *kinds: str) -> bool:
+        """True if a source of one of these kinds has no flushes."""
+        return any(self.modes.get(kind) == CacheMode.UNSAFE for kind in kinds)
 
 
 def _is_host_file(text: GuestText) -> bool:
@@ -143,6 +151,15 @@ def _disks(server: Tree, named: Mapping[str, Tree], host: str) -> Iterator[Confi
     specs = _properties(flavor, "extra_specs") or _properties(flavor)
     if image or not (word(server, "image") or "N/A").startswith("N/A"):
         yield _disk(name, uuid, {**_properties(image), **specs}, host)
+    for what, target in (("ephemeral", "eph0"), ("swap", "swap")):
+        size = next(
+            (word(owner, key) for owner in (flavor, server)
+             for key in (what, f"OS-FLV-EXT-DATA:{what}") if word(owner, key)), "0",
+        )  # fmt: skip
+        if size not in ("0", ""):
+            disk = _disk(name, uuid, {**_properties(image), **specs}, host, f"disk.{target}")
+            yield replace(disk, target=target)
+    unsafe = _compute(host).is_unsafe("block", "network")  # the backend decides which it is
     volumes = [word(volume, "id") or "?" for volume in branches(server, "volumes_attached")]
     for volume in volumes or re.findall(r"id='([^']+)'", word(server, "volumes_attached") or ""):
         yield ConfiguredDisk(
@@ -153,7 +170,16 @@ def _disks(server: Tree, named: Mapping[str, Tree], host: str) -> Iterator[Confi
             problem=f"it is a volume of Cinder, whose backend decides where it lies: {MAP_IT}",
             platform=Platform.OPENSTACK,
             guest=name,
+            drops_flushes=unsafe,
         )
+
+
+def _compute(host: str) -> _ComputeHost:
+    """The host's options; none if its file cannot be read, which its root disk says."""
+    try:
+        return _host_of(host)
+    except ValueError:
+        return _ComputeHost()
 
 
 def _referred(server: Tree, key: str, named: Mapping[str, Tree]) -> Tree:
@@ -166,11 +192,13 @@ def _referred(server: Tree, key: str, named: Mapping[str, Tree]) -> Tree:
     return {**found, **inner}
 
 
-def _disk(name: str, uuid: str, properties: Mapping[str, object], host: str) -> ConfiguredDisk:
+def _disk(
+    name: str, uuid: str, properties: Mapping[str, object], host: str, file: str = "disk"
+) -> ConfiguredDisk:
     path, problem, source = None, None, None
     try:
         compute = _host_of(host)
-        layers, image, source = _place(compute, uuid)
+        layers, image, source = _place(compute, uuid, file)
         path = _path(compute, layers, image, properties)
     except ValueError as error:
         problem = str(error)
@@ -185,10 +213,14 @@ def _disk(name: str, uuid: str, properties: Mapping[str, object], host: str) -> 
         guest=name,
         architecture=None if architecture is None else str(architecture),
         limits=LIMITS.beyond(properties),
+        drops_flushes=_compute(host).is_unsafe(
+            "file" if path is not None and path.image is not None else "block",
+            *(("network", "file") if path is None else ()),
+        ),
     )
 
 
-def _place(host: _ComputeHost, uuid: str) -> tuple[tuple[Layer, ...], Image | None, str]:
+def _place(host: _ComputeHost, uuid: str, file: str) -> tuple[tuple[Layer, ...], Image | None, str]:
     """Host layers, image, and file or device of a root disk. Raises ValueError."""
     kind = host.option("images_type", "default")
     if kind == "default":
@@ -196,7 +228,7 @@ def _place(host: _ComputeHost, uuid: str) -> tuple[tuple[Layer, ...], Image | No
         kind = "qcow2" if overlay else "raw"
     if kind == "lvm":
         group = host.option("images_volume_group", "VG")
-        return (Layer(LayerKind.LVM),), None, f"/dev/{group}/{uuid}_disk"
+        return (Layer(LayerKind.LVM),), None, f"/dev/{group}/{uuid}_{file}"
     if kind not in ("qcow2", "raw", "flat"):
         raise ValueError(f"its images_type is {kind}: {MAP_IT}")
     form = ImageFormat.QCOW2 if kind == "qcow2" else ImageFormat.RAW
@@ -204,8 +236,8 @@ def _place(host: _ComputeHost, uuid: str) -> tuple[tuple[Layer, ...], Image | No
     allocated = host.option("preallocate_images", "")
     if allocated:
         options["preallocation"] = "falloc" if allocated == "space" else "off"
-    file = f"{host.option('instances_path', '/var/lib/nova/instances')}/{uuid}/disk"
-    return (), Image(form, tuple(options.items())), file
+    directory = host.option("instances_path", "/var/lib/nova/instances")
+    return (), Image(form, tuple(options.items())), f"{directory}/{uuid}/{file}"
 
 
 def _path(

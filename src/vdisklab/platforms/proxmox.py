@@ -106,7 +106,7 @@ def is_proxmox(text: GuestText) -> bool:
     lines = [line for line in text.text.splitlines() if line.strip() and not line.startswith("#")]
     if not lines or lines[0].startswith("["):
         return False
-    if any(line.startswith("apiVersion:") for line in lines):  # of Kubernetes
+    if any(re.match(r"apiVersion:|\w+:\s*[{\[]", line) for line in lines):  # YAML
         return False
     return all(line.startswith("[") or _LINE.fullmatch(line) for line in lines)
 

@@ -1,0 +1,127 @@
+"""Incus, KubeVirt and OpenStack: settings beside the disk that change it, or may hold one."""
+
+from __future__ import annotations
+
+import pytest
+
+from vdisklab.path.disk_path import parse_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk, FlushesDropped, risks
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
+
+INCUS = """name: g
+type: virtual-machine
+config: {%s}
+devices: {root: {type: disk, path: /, source: /srv/a.img%s}}
+"""
+
+
+def read(text: str, *more: GuestText) -> tuple[ConfiguredDisk, ...]:
+    return read_guests([GuestText(text, "g.yaml"), *more])
+
+
+def test_arguments_that_incus_gives_to_qemu_are_read() -> None:
+    words = "-drive file=/x.img,format=raw,if=virtio,cache=unsafe -global scsi-hd.werror=ignore"
+    root, other = read(INCUS % (f"raw.qemu: '{words}'", ""))
+    assert root.ignored_errors == ("writes",)
+    assert other.path == parse_path("raw/unsafe")
+    (scripted,) = read(INCUS % ("raw.qemu.conf: '[drive]'", ", turbo: 1"))
+    assert scripted.limits == ("turbo=1", "raw.qemu.conf")
+
+
+def test_profiles_of_incus_that_are_not_here_are_named() -> None:
+    _, named = read((INCUS % ("", "")) + "profiles: [default, fast]\n")
+    assert "the devices of its profiles (default, fast) are not here" in (named.problem or "")
+    assert len(read((INCUS % ("", "")) + "profiles: [a]\nexpanded_devices: {}\n")) == 1
+
+
+def test_a_file_with_config_in_its_name_is_a_disk_of_incus() -> None:
+    (disk,) = read((INCUS % ("", "")).replace("/srv/a.img", "'/srv/a:config.img'"))
+    assert disk.source == "/srv/a:config.img"
+
+
+MACHINE = """apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: g, namespace: n}
+spec:
+  %s
+  template:
+    metadata: {annotations: {%s}}
+    spec:
+      domain: {devices: {disks: [{name: a%s}]}}
+      volumes: [{name: a, persistentVolumeClaim: {claimName: c}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: c, namespace: n}
+spec: {volumeMode: Block}
+"""
+PREFERENCE = """---
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterPreference
+metadata: {name: p}
+spec: {devices: {preferredDiskBus: virtio, preferredDiskCache: writeback}}
+"""
+NAMED = "preference: {name: p}"
+
+
+def kubevirt(
+    spec: str = "runStrategy: Always", disk: str = "", more: str = "", notes: str = ""
+) -> ConfiguredDisk:
+    (found,) = read(MACHINE % (spec, notes, disk) + more)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("disk", "path"),
+    [
+        ("", "writeback/virtio:discard=unmap"),
+        (", disk: {bus: sata}", "writeback/sata:discard=unmap"),
+        (", cache: none", "none/virtio:aio=native:discard=unmap"),
+    ],
+)
+def test_what_a_preference_says_holds_where_the_disk_says_nothing(disk: str, path: str) -> None:
+    assert kubevirt(NAMED, disk, PREFERENCE).path == parse_path(path)
+
+
+def test_a_preference_that_is_not_here_is_named() -> None:
+    assert "preference 'p' is not here" in (kubevirt(NAMED).problem or "")
+    inferred = kubevirt("preference: {inferFromVolume: a}")
+    assert "preference '?' is not here" in (inferred.problem or "")
+    whole = kubevirt(NAMED, ", disk: {bus: virtio}, cache: none")
+    assert whole.path == parse_path("none/virtio:aio=native:discard=unmap")
+
+
+def test_instance_types_and_hooks_are_named_or_read() -> None:
+    assert kubevirt("instancetype: {name: u1}").limits == ("instancetype=u1",)
+    kind = PREFERENCE.replace("Preference", "Instancetype")
+    kind = kind[: kind.index("spec")] + "spec: {cpu: {guest: 4}, ioThreadsPolicy: auto}\n"
+    found = kubevirt("instancetype: {name: p}", ", disk: {bus: virtio}", kind)
+    assert (found.limits, str(found.path)) == (
+        (), "none/virtio:aio=native:discard=unmap:iothread=on",
+    )  # fmt: skip
+    hooks = "hooks.kubevirt.io/hookSidecars: x"
+    assert kubevirt(notes=hooks).limits == ("hookSidecars",)
+
+
+def test_words_of_a_kubevirt_disk_are_read_or_named() -> None:
+    found = kubevirt(disk=", errorPolicy: ignore, shareable: true, turbo: 1, cache: unsafe")
+    assert (found.ignored_errors, found.shareable) == (("writes", "reads"), True)
+    assert (found.limits, found.drops_flushes) == (("turbo=1",), True)
+
+
+SERVER = """{"name": "g", "id": "u", "image": {"id": "i"}, "volumes_attached": [{"id": "v"}],
+ "flavor": {"vcpus": 1, "ram": 512, "ephemeral": 20, "swap": 0}}"""
+
+
+def test_openstacks_unsafe_modes_count_for_volumes_and_unknown_storage() -> None:
+    host = "[libvirt]\nimages_type = {}\ndisk_cachemodes = {}\n"
+
+    def found(kind: str, modes: str) -> dict[str, bool]:
+        nova = GuestText(host.format(kind, modes), "nova.conf")
+        disks = [disk for disk in read(SERVER, nova) if disk.guest == "g"]
+        return {disk.target: FlushesDropped() in risks(disk) for disk in disks}
+
+    assert found("rbd", "network=unsafe") == {"root": True, "eph0": True, "v": True}
+    assert found("raw", "file=unsafe") == {"root": True, "eph0": True, "v": False}
+    assert found("raw", "block=unsafe") == {"root": False, "eph0": False, "v": True}
