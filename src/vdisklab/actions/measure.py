@@ -10,11 +10,12 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
-from vdisklab.actions.planning import make_plan
+from vdisklab.actions.planning import Narrow, as_it_is, make_plan, never_begun
 from vdisklab.answers.loading import stored_verdicts
-from vdisklab.campaign.context import CampaignContext, open_campaign
+from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
 from vdisklab.campaign.schedule import campaign_seconds, plan_warnings, schedule
 from vdisklab.errors import DatabaseBusyError, HostError
@@ -25,19 +26,17 @@ from vdisklab.host.ledger import cache_directory, open_ledger, state_directory
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
-from vdisklab.results.model import Campaign, HostFacts, Run
+from vdisklab.results.model import Campaign, HostFacts, RanUnder, Run
 from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
 
 _RETRY_SECONDS = 900.0
 _PAUSE_SECONDS = 2.0
-
-Narrow = Callable[[CampaignPlan], CampaignPlan]
-"""Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
 
 Publish = Callable[[Campaign, Run], None]
 """Is called with each run and its campaign, as soon as the run is stored."""
@@ -89,7 +88,7 @@ def measure(
     *,
     new: bool = False,
     search: CellSearch | None = None,
-    narrow: Narrow | None = None,
+    narrow: Narrow = as_it_is,
     publish: Publish | None = None,
 ) -> Measured:
     """Measures a request, continuing the campaign of an equal plan unless `new`.
@@ -101,11 +100,13 @@ def measure(
     try:
         with open_ledger() as ledger:
             host = LocalHost()
-            plan = make_plan(host, ledger, request, progress)
-            if narrow is not None:
-                plan = narrow(plan)
-            if search is not None:
+            begun = never_begun if new else partial(begun_plan, store, collect_facts(host))
+            if search is None:
+                plan = make_plan(host, ledger, request, progress, narrow=narrow, begun=begun)
+            else:
                 verdicts = stored_verdicts(store, collect_facts(host), request.disk)
+                searched = partial(_searched, search, verdicts)
+                plan = make_plan(host, ledger, request, progress, narrow=searched, begun=begun)
                 plan, search = search.narrow(plan, verdicts, progress)
             report_plan(plan, progress)
             context = GuestContext(host, ledger, cache_directory(), progress)
@@ -137,7 +138,10 @@ def measure_in_turns(
         with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
-            plans = [make_plan(host, ledger, request, progress) for request in requests]
+            begun = never_begun if new else partial(begun_plan, store, collect_facts(host))
+            plans = [
+                make_plan(host, ledger, request, progress, begun=begun) for request in requests
+            ]
             for plan in plans:
                 report_plan(plan, progress)
             for plan in plans:
@@ -182,6 +186,11 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
         yield
 
 
+def _searched(search: CellSearch, verdicts: CrashVerdicts, plan: CampaignPlan) -> CampaignPlan:
+    """The plan as a search narrows it, without a word."""
+    return search.narrow(plan, verdicts, lambda _event: None)[0]
+
+
 def report_plan(plan: CampaignPlan, progress: Progress) -> None:
     """Reports the dropped paths and the plan's warnings."""
     for dropped in plan.dropped:
@@ -217,56 +226,59 @@ def _measure_plan(
     if done:
         yield Measured(campaign.id, done, race=plan.race)
     tag = RunTag(campaign.id, _medium(plan))
-    changed = None
+    # The guests of one campaign run under one accelerator, whatever a trial of KVM says today.
+    before = store.ran_under(campaign.id)
+    if before:
+        accelerator = Accelerator.TCG if before == {RanUnder.TCG} else Accelerator.KVM
+        plan = replace(plan, guest=replace(plan.guest, accelerator=accelerator))
     try:
-        with open_campaign(context, plan) as opened:
-            changed = _changed_accelerator(store, campaign, opened)
-            if changed is None:
-                with closing(
-                    campaign_runs(opened, tag, finished)
-                    if search is None
-                    else chosen_runs(
-                        opened,
-                        tag,
-                        finished,
-                        search.choosing(store, plan, campaign.id),
-                        search.time_limit(store, plan, campaign.id),
-                        renew=search.renews_guests,
-                    )
-                ) as runs:
-                    for run in runs:
-                        store_with_retry(store, run, context.progress)
-                        if publish is not None:
-                            publish(campaign, run)
-                        done += 1
-                        failed += run.failure is not None
-                        yield Measured(campaign.id, done, failed, race=plan.race)
+        with (
+            open_campaign(context, plan) as opened,
+            closing(
+                campaign_runs(opened, tag, finished)
+                if search is None
+                else chosen_runs(
+                    opened,
+                    tag,
+                    finished,
+                    search.choosing(store, plan, campaign.id),
+                    search.time_limit(store, plan, campaign.id),
+                    renew=search.renews_guests,
+                )
+            ) as runs,
+        ):
+            for run in runs:
+                store_with_retry(store, run, context.progress)
+                if publish is not None:
+                    publish(campaign, run)
+                done += 1
+                failed += run.failure is not None
+                yield Measured(campaign.id, done, failed, race=plan.race)
     finally:
         if not done:
             # An empty campaign would become the newest one, from which answers are taken.
             store.drop_if_empty(campaign.id)
-    if changed is not None:
-        context.progress(Note(changed))
-        yield from _measure_plan(store, context, plan, search, new=True, publish=publish)
-
-
-def _changed_accelerator(store: Store, campaign: Campaign, opened: CampaignContext) -> str | None:
-    """Why a campaign cannot be continued: its guests ran under another accelerator than now."""
-    before = store.ran_under(campaign.id) - {opened.ran_under}
-    if not before or opened.ran_under is None:
-        return None
-    words = before.pop().words
-    return (
-        f"a new campaign begins, because guests ran {words} and now run {opened.ran_under.words}; "
-        "the two are never ranked together"
-    )
 
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
-    """The stored campaign that this plan continues, if this host has not changed since."""
+    """The stored campaign that a possible plan continues, if this host has not changed since."""
     facts = collect_facts(LocalHost())
+    plan = begun_plan(store, facts, plan) or plan
     earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
     return None if earlier is None or _changes(earlier.host, facts) else earlier
+
+
+def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
+    """The plan of the newest campaign of this request on this host, with the cells it began with.
+
+    None if there is none, or if the host has changed: then it is tried anew what can be measured.
+    """
+    for campaign in store.campaigns():
+        if campaign.host.machine_id == facts.machine_id:
+            plan = possible.as_begun(campaign.plan)
+            if plan.fingerprint == campaign.fingerprint:
+                return None if _changes(campaign.host, facts) else plan
+    return None
 
 
 def _campaign(

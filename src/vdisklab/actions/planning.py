@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.campaign.context import guest_buses, require_space
@@ -17,7 +18,7 @@ from vdisklab.guest.factory import kernel_for
 from vdisklab.host.blockdevice import open_device
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger, cache_directory
-from vdisklab.host.mounts import require_work_directory
+from vdisklab.host.mounts import lies_in_memory, require_work_directory
 from vdisklab.plan.build import Draft, backing_of, draft_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, QemuLimits
@@ -29,6 +30,9 @@ from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
+
+Narrow = Callable[[CampaignPlan], CampaignPlan]
+"""Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
 
 
 def load_profile(name: str) -> Profile:
@@ -46,22 +50,39 @@ def rounds_of(request: Request) -> int:
     return request.rounds or usual or defaults(Request).rounds or 0
 
 
-def make_plan(host: Host, ledger: Ledger, request: Request, progress: Progress) -> CampaignPlan:
-    """Makes the plan of a request on this host, after trying to build its stacks.
+def as_it_is(plan: CampaignPlan) -> CampaignPlan:
+    """The plan itself."""
+    return plan
 
-    Raises PlanError if no host could measure it, HostError if this host cannot.
+
+def never_begun(_plan: CampaignPlan) -> None:
+    """Nothing: no campaign is continued."""
+
+
+def make_plan(
+    host: Host,
+    ledger: Ledger,
+    request: Request,
+    progress: Progress,
+    *,
+    narrow: Narrow = as_it_is,
+    begun: Callable[[CampaignPlan], CampaignPlan | None] = never_begun,
+) -> CampaignPlan:
+    """Makes the plan of a request on this host, narrowed, after trying to build its stacks.
+
+    `begun` returns the plan of the campaign that continues a plan: then nothing is tried, because a
+    trial that fails today must not change the campaign. Raises PlanError if no host could measure
+    it, HostError if this host cannot.
     """
-    draft, able = _possible_draft(host, request)
-    capabilities = survey(
-        host,
-        ledger,
-        draft.directory,
-        draft.paths_to_survey,
-        progress,
-        backing=draft.backing,
-        qemus=able,
-    )
-    plan = draft.on(capabilities)
+    draft, able, possible = _possible_draft(host, request)
+    possible = narrow(possible)
+    plan = begun(possible)
+    if plan is None:
+        surveyed = draft.paths_to_survey
+        capabilities = survey(
+            host, ledger, draft.directory, surveyed, progress, backing=draft.backing, qemus=able
+        )
+        plan = replace(narrow(draft.on(capabilities)), requested=possible.cells)
     require_usable(host, plan.backing, device_bytes_needed(plan))
     return plan
 
@@ -71,14 +92,16 @@ def possible_plan(host: Host, request: Request) -> CampaignPlan:
 
     Raises what `make_plan` and the start of the campaign would, but for that.
     """
-    draft, able = _possible_draft(host, request)
-    plan = draft.on(Capabilities(qemus=able))
+    *_, plan = _possible_draft(host, request)
     require_space(plan)
     return plan
 
 
-def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, QemuLimits]]:
-    """The draft of a request that some host can measure, and its QEMUs that start here."""
+def _possible_draft(
+    host: Host, request: Request
+) -> tuple[Draft, Mapping[str, QemuLimits], CampaignPlan]:
+    """The draft of a request that some host can measure, its QEMUs that start here, and its plan on
+    a host that can build everything."""
     for device in request.devices:
         open_device(device)  # before a path is judged by it
     profile = load_profile(request.profile or DEFAULT_PROFILE)
@@ -88,11 +111,12 @@ def _possible_draft(host: Host, request: Request) -> tuple[Draft, Mapping[str, Q
     require_work_directory((request.directory or Path()).absolute())
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))
     # Refuse requests that no host could measure before trying anything on this one.
-    plan = draft.on(Capabilities(qemus=able))
+    on_tmpfs = not draft.backing.devices and lies_in_memory(draft.directory)
+    plan = draft.on(Capabilities(qemus=able, on_tmpfs=on_tmpfs))
     check_measurements(plan)
     if plan.guest.kernel is not None and guest_buses(plan):
         kernel_for(host, cache_directory(), guest_buses(plan), plan.guest)
-    return draft, able
+    return draft, able, plan
 
 
 def require_possible_paths(request: Request) -> None:

@@ -83,10 +83,11 @@ def _remedy_for_hang(root: Path) -> str:
 
 
 def kvm_error(trial: KvmTrial) -> GuestError:
-    """The error for a request of KVM whose trial failed."""
+    """The error for guests that must run under KVM, whose trial failed."""
     return GuestError(
-        f"KVM was requested, but guests do not run under it: {trial.tried}",
-        hint=trial.remedy or "leave out --accelerator kvm",
+        "KVM was requested, or ran the campaign's earlier guests, but guests do not run under it: "
+        f"{trial.tried}",
+        hint=trial.remedy or "leave out --accelerator kvm; --new begins another campaign",
     )
 
 
@@ -99,12 +100,16 @@ def try_kvm(
     """Whether a guest runs under KVM.
 
     `boot(seconds)` boots the campaign's kernel under KVM and ends the guest. A GuestError from it
-    means that the guest did not come up within `seconds`, times the patience; other errors are
-    passed on.
+    means that the guest did not come up within `seconds`, times the patience: then it is tried once
+    more, because the machine may have been busy. Other errors are passed on.
     """
     refused = device_refused(device, root)
     if refused is not None:
         return refused
+    with contextlib.suppress(GuestError):
+        begun = time.monotonic()
+        boot(seconds)
+        return KvmTrial(True, f"a guest booted under KVM in {time.monotonic() - begun:.1f} s")
     begun = time.monotonic()
     try:
         boot(seconds)

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -173,6 +174,9 @@ def _mincore(descriptor: int, size: int) -> int:
         _libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
 
 
+_PAUSES = (0.01, 0.05, 0.1, 0.3)
+"""Seconds between the trials of O_DIRECT."""
+
 # O_DIRECT needs buffer, offset and length aligned to the logical block size; 4096 is the largest.
 _ALIGNED = 4096
 # The same number on every architecture.
@@ -183,13 +187,20 @@ def try_o_direct(directory: Path) -> str | None:
     """Writes and reads a block with O_DIRECT in `directory`; returns why that failed, or None.
 
     Opening a file proves nothing: some file systems accept the flag and refuse the transfer, and
-    some transfer through the page cache.
+    some transfer through the page cache. btrfs does that now and then on a busy machine, so what
+    failed is tried again.
     """
-    try:
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-direct-") as file:
-            return _try_block(file.name)
-    except OSError as error:
-        return f"no file can be created in {directory}: {error.strerror}"
+    refused = None
+    for pause in (*_PAUSES, 0.0):
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory, prefix=".vdisklab-direct-") as file:
+                refused = _try_block(file.name)
+        except OSError as error:
+            return f"no file can be created in {directory}: {error.strerror}"
+        if refused is None:
+            return None
+        time.sleep(pause)
+    return refused
 
 
 def _try_block(path: str) -> str | None:

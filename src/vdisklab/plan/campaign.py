@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.age import NEW, Age
 from vdisklab.plan.guest import GuestPlan, Qemu
@@ -35,7 +36,7 @@ class CampaignPlan:
     timed measurement. `scale`: the fraction of the full work that untimed measurements do.
     `baseline`: the path that scores relate to. `qemus`: the QEMUs that paths name. `settings` is
     the request with all defaults, for options that need no field of their own here. With a `race`,
-    `rounds` are the most.
+    `rounds` are the most. `requested`: the cells before the survey of this host dropped some.
     """
 
     cells: tuple[Cell, ...]
@@ -55,6 +56,7 @@ class CampaignPlan:
     qemus: tuple[Qemu, ...] = ()
     settings: Request = field(default_factory=Request)
     race: RaceTerms | None = None
+    requested: tuple[Cell, ...] = ()
 
     @property
     def searches_guests(self) -> bool:
@@ -97,11 +99,35 @@ class CampaignPlan:
     def stored_json(self) -> dict[str, Any]:
         """The plan as the database stores it.
 
-        That is the identifying parts, how often is measured, and how to start the guest.
+        That is the identifying parts, how often is measured, how to start the guest, and the cells
+        that were requested, if the host's survey dropped some.
         """
         user = self.guest.user
+        requested = [cell.label for cell in self.requested or self.cells]
         often = {"rounds": self.rounds} if self.race is None else {"race": self.race.as_json()}
-        return self.as_json() | often | ({} if user is None else user.how_to_start())
+        stored = self.as_json() | often | ({} if user is None else user.how_to_start())
+        return stored | ({} if requested == stored["cells"] else {"requested": requested})
+
+    def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:
+        """This plan with only the cells of a stored one, if both measure what one request asks for;
+        else this plan. What the host could not do on that day is not tried again."""
+        measured = stored.get("cells", [])
+        if stored.get("requested", measured) != [cell.label for cell in self.cells]:
+            return self
+        parsed = map(MeasuredCell.parse, measured)
+        cells = tuple(Cell(each.path, each.page_cache) for each in parsed if each.path is not None)
+        left_out = dict.fromkeys(c.path.canonical for c in self.cells if c.label not in measured)
+        reason = "this host could not measure it when the campaign began"
+        dropped = (Dropped(path, reason, "add --new to try it again") for path in left_out)
+        baselines = {cell.path.canonical: cell.path for cell in cells}
+        return replace(
+            self,
+            cells=cells,
+            dropped=(*self.dropped, *dropped),
+            baseline=baselines.get(str(stored.get("baseline")), self.baseline),
+            seed=self.seed if self.settings.seed is not None else stored.get("seed", 0),
+            requested=self.cells,
+        )
 
     def qemu(self, name: str | None) -> Qemu | None:
         """The QEMU of that name; None for the installed one. Raises KeyError if unknown."""

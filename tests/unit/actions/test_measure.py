@@ -1,26 +1,38 @@
-"""A run that was measured is not lost because the database is busy for a while."""
+"""What continues: the same command its campaign, and a run that was measured while the database is
+busy."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.unit.results.values import a_campaign, a_run
 from tests.unit.stored import stored
-from vdisklab.actions.measure import _alone, _changes, store_with_retry
-from vdisklab.actions.planning import load_profile
+from vdisklab.actions import planning
+from vdisklab.actions.measure import (
+    _alone,
+    _campaign,
+    _changes,
+    begun_plan,
+    store_with_retry,
+    unchanged_campaign,
+)
+from vdisklab.actions.planning import load_profile, make_plan, possible_plan
 from vdisklab.errors import DatabaseBusyError, DatabaseError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
+from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.build import build_plan
-from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
 from vdisklab.results.model import Run
-from vdisklab.results.store import Store
+from vdisklab.results.store import Store, open_store
 
 RUN = a_run(a_campaign())
 
@@ -30,6 +42,65 @@ def test_a_version_that_a_busy_machine_did_not_say_is_no_change() -> None:
     assert _changes(host, replace(host, fio=None)) == []
     assert _changes(replace(host, fio=None), host) == []
     assert _changes(host, replace(host, fio="fio-9")) == ["fio was fio-3.33 and is now fio-9"]
+
+
+ABLE = Capabilities()
+WITHOUT_EXT4 = Capabilities(stacks={"ext4": Missing("mkfs.ext4 gave no answer", "wait")})
+WITHOUT_O_DIRECT = Capabilities(direct_io={"": False, "xfs": False})
+PROBES = {"able": ABLE, "no ext4": WITHOUT_EXT4, "no O_DIRECT": WITHOUT_O_DIRECT}
+PATHS = ("ext4/host", "{,xfs/}raw/{none,writeback}")
+
+
+def planned(
+    store: Store,
+    request: Request,
+    capabilities: Capabilities,
+    patch: pytest.MonkeyPatch,
+    *,
+    new: bool = False,
+) -> CampaignPlan:
+    """The plan of a command on a day when the probes say this, with its campaign in the store."""
+    patch.setattr(planning, "survey", lambda *_args, **_options: capabilities)
+    host, said = LocalHost(), list[Event]()
+    with open_ledger() as ledger:
+        begun = partial(begun_plan, store, collect_facts(host))
+        plan = make_plan(
+            host, ledger, request, said.append, begun=(lambda _plan: None) if new else begun
+        )
+    _campaign(store, plan, host, said.append, new=new)
+    return plan
+
+
+@pytest.mark.parametrize("today", PROBES)
+@pytest.mark.parametrize("first", PROBES)
+@pytest.mark.parametrize("seed", [None, 7])
+def test_a_campaign_is_continued_whatever_a_probe_says_today(
+    first: str, today: str, seed: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(paths=PATHS, directory=tmp_path, seed=seed)
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        plan = planned(store, request, PROBES[first], monkeypatch)
+        again = planned(store, replace(request, rounds=9), PROBES[today], monkeypatch)
+        assert again.as_json() == plan.as_json()
+        (campaign,) = store.campaigns()
+        assert unchanged_campaign(store, possible_plan(LocalHost(), request)) == campaign
+        dropped = {each.path for each in plan.dropped}
+        assert bool(dropped) == (first != "able")
+        assert dropped <= {each.path for each in again.dropped}
+        other = replace(request, paths=(*PATHS, "qcow2/writeback"))
+        assert planned(store, other, PROBES[today], monkeypatch).fingerprint != plan.fingerprint
+        planned(store, request, PROBES[today], monkeypatch, new=True)
+        assert len(store.campaigns()) == 3
+
+
+def test_a_host_that_has_changed_is_probed_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(paths=PATHS, directory=tmp_path)
+    with open_store(str(tmp_path / "db.sqlite")) as store:
+        planned(store, request, WITHOUT_EXT4, monkeypatch)
+        facts = replace(collect_facts(LocalHost()), kernel="another")
+        assert begun_plan(store, facts, possible_plan(LocalHost(), request)) is None
 
 
 class Clock:
