@@ -369,6 +369,7 @@ _FULL = (
 )
 _WRITABLE = "give --db a file in a directory that can be written"
 _DAMAGED = "keep a copy, then save what can be read with `sqlite3 FILE .recover | sqlite3 NEW`"
+_NO_MEMORY = "end other programs, then repeat the command"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
 
 # SQLite's primary result codes: what is wrong, and what to do.
@@ -424,6 +425,10 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
         raise _as_sentence(error, address) from error
+    except MemoryError as error:  # as Python's sqlite3 calls SQLITE_NOMEM
+        raise DatabaseBusyError(
+            f"the database {address} cannot be used: no memory is left", hint=_NO_MEMORY
+        ) from error
 
 
 def as_unstorable(error: Exception) -> UnstorableError | None:

@@ -83,7 +83,7 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
             ran_under=None, plan=plan, guests=guests, accelerator=None, progress=lambda event: None
         )
 
-    monkeypatch.setattr(service, "make_plan", lambda *args: plan)
+    monkeypatch.setattr(service, "make_plan", lambda *args, **options: plan)
     monkeypatch.setattr(service, "open_campaign", open_campaign)
     monkeypatch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
     monkeypatch.setattr(service, "collect_facts", lambda host: HOST)

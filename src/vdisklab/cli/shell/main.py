@@ -20,7 +20,14 @@ from vdisklab import __version__
 from vdisklab.cli.shell.named import Verb
 from vdisklab.cli.shell.standard_streams import open_standard_streams
 from vdisklab.cli.shell.verbs import PACKAGE, modules, verb_file, verb_files
-from vdisklab.errors import EXIT_INTERRUPTED, INTERRUPTS, PlanError, ReaderGoneError, VdisklabError
+from vdisklab.errors import (
+    EXIT_INTERRUPTED,
+    INTERRUPTS,
+    HostError,
+    PlanError,
+    ReaderGoneError,
+    VdisklabError,
+)
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
@@ -65,6 +72,8 @@ def _root(
     del version
     if debug:
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, format="%(message)s")
+    else:  # SQLAlchemy logs, with a traceback, what becomes a sentence anyway
+        logging.basicConfig(handlers=[logging.NullHandler()])
 
 
 def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
@@ -145,7 +154,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         command = typer.main.get_command(app_for(arguments, os.environ))
         status: object = command.main(args=arguments, prog_name="vdisklab", standalone_mode=False)
         sys.stdout.flush()  # its error is still in time for a sentence and a status
-    except VdisklabError as error:
+    except (VdisklabError, MemoryError) as error:
+        if isinstance(error, MemoryError):
+            error = HostError("there is not enough memory", hint="end other programs")
         _print_error(error)
         return error.exit_code
     except typer.TyperException as error:
