@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.segments import ImageFormat
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path
+from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, disk_path, risks
 from vdisklab.platforms.dialect import ExportRequest
 from vdisklab.platforms.registry import configure
 
@@ -67,11 +70,42 @@ def test_a_chain_with_snapshots_and_bitmaps_is_read(tmp_path: Path) -> None:
     HOST.run("qemu-img", "bitmap", "--add", image, "b")
     read = context(image, "qcow2").image
     assert read is not None
-    assert (read.backing, read.snapshots, read.bitmaps, read.is_thin) == (2, 2, 1, True)
-    base.unlink()
-    read = context(image, "qcow2").image
-    assert read is not None
-    assert read.backing == 2
+    assert (read.backing, read.snapshots, read.bitmaps) == (1, 2, 1)
+
+
+def test_a_backing_file_that_only_the_header_names_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guest may have written that header; QEMU's own probe of formats had that fault."""
+    image, secret = tmp_path / "a.qcow2", tmp_path / "shadow"
+    secret.write_bytes(b"root:x")
+    words = ("-b", secret, "-F", "raw", image, str(SIZE))
+    HOST.run("qemu-img", "create", "-q", "-f", "qcow2", *words)
+    opened = list[str]()
+
+    def recorded(real: Callable[..., Any]) -> Callable[..., Any]:
+        def opening(file: object, *more: object, **options: object) -> object:
+            opened.append(str(file))
+            return real(file, *more, **options)
+
+        return opening
+
+    monkeypatch.setattr("io.open", recorded(io.open))
+    monkeypatch.setattr("os.open", recorded(os.open))
+    disk = ConfiguredDisk("d", "vda", str(image), parse_path("qcow2/none"))
+    (read,) = read_contexts([disk])
+    monkeypatch.undo()
+    assert str(image) in opened
+    assert str(secret) not in opened
+    assert read.image is not None
+    assert read.image.backing == 1
+    (said,) = (str(risk) for risk in risks(disk, read) if risk.short == "backing not followed")
+    assert f"names the backing file {secret}, which was not opened" in said
+    stated = replace(disk, path=parse_path("qcow2:backing=2/none"))
+    (read,) = read_contexts([stated])
+    assert read.not_followed is None
+    assert read.image is not None
+    assert read.image.backing == 2
 
 
 @pytest.mark.parametrize("form", ["raw", "vmdk", "vdi", "qed", "vhdx"])
@@ -126,7 +160,7 @@ def test_what_header_and_configuration_say_alike_is_said_once(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "path",
     [
-        "qcow2:backing=2/none", "qcow2:cluster_size=16k:extended_l2=on/none",
+        "qcow2:backing=1/none", "qcow2:cluster_size=16k:extended_l2=on/none",
         "qcow2:l2_cache=1M:refcount_cache=256k/none", "qcow2:data_file=raw/none",
         "qcow2:compression=zstd/none", "qcow2:bitmaps=2:snapshots=2/none",
         "raw/none/virtio:detect_zeroes=unmap:discard=unmap:throttle_bps=4M:throttle_iops=500",

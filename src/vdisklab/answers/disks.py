@@ -61,7 +61,7 @@ from vdisklab.powercut.image_reader import (
     parse_header,
 )
 
-_MOST_SNAPSHOTS, _DEEPEST = 100, 200  # of a disk path
+_MOST_SNAPSHOTS = 100  # of a disk path
 _SIZES = {
     ImageFormat.VMDK: (12, 512),
     ImageFormat.QED: (48, 1),
@@ -96,11 +96,12 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
     if place not in places:
         places[place] = _file_system(source)
     allocated = status.st_blocks * 512
-    size, image = _image(disk.path.image, source, status.st_size, allocated)
+    size, image, below = _image(disk.path.image, source, status.st_size, allocated)
     return replace(
         places[place],
         header=header_format(source),
         image=image,
+        not_followed=below,
         virtual_size=size,
         allocated=allocated,
     )
@@ -143,55 +144,41 @@ def _sync(dataset: str) -> Options | None:
 
 def _image(
     configured: Image | None, source: Path, length: int, allocated: int
-) -> tuple[int | None, Image | None]:
-    """Virtual size in bytes and format options; None if they cannot be read.
+) -> tuple[int | None, Image | None, str | None]:
+    """Virtual size in bytes and format options, None if they cannot be read, and a backing file
+    that the configuration does not name.
 
-    What the configuration says of a chain, a data file or encryption holds, too. `length` and
+    That file is not opened: its name is the guest's, if its owner ever read the image as raw. What
+    the configuration says of a chain, a data file or encryption holds, too. `length` and
     `allocated` are those of the file, in bytes.
     """
     configured = configured or Image(ImageFormat.RAW)
     form, known = configured.format, dict(configured.options)
     if form is ImageFormat.RAW:
-        return length, Image(form, tuple((known | _thin(allocated < length)).items()))
+        return length, Image(form, tuple((known | _thin(allocated < length)).items())), None
     try:
         with source.open("rb") as file:
             head = file.read(HEAD)
         if form is ImageFormat.QCOW2:
             header = parse_header(head)
-            depth, lowest = _chain(header, source)
+            alone = header.backing is None
             found = {
-                **_thin(not header.compression and _is_thin(lowest, header)),
+                **_thin(alone and not header.compression and _is_thin(source, header)),
                 **_options(header),
-                "backing": max(depth, configured.backing),
+                "backing": max(int(not alone), configured.backing),
             }
-            return header.size, Image(form, tuple((known | found).items()))
+            not_followed = None if configured.backing else header.backing
+            return header.size, Image(form, tuple((known | found).items())), not_followed
         offset, unit = _SIZES[form]
-        return struct.unpack_from("<Q", head, offset)[0] * unit, None
+        return struct.unpack_from("<Q", head, offset)[0] * unit, None, None
     except (OSError, BadImageError, KeyError, struct.error):
-        return None, None
+        return None, None, None
 
 
-def _chain(header: Qcow2Header, source: Path) -> tuple[int, Path]:
-    """The number of images below, and the lowest; those that cannot be read are not counted on."""
-    depth = 0
-    while header.backing is not None and depth < _DEEPEST:
-        depth += 1
-        below = source.parent / header.backing
-        if not is_visible_file(below):
-            break
-        source = below
-        try:
-            with source.open("rb") as file:
-                header = parse_header(file.read(HEAD))
-        except (OSError, BadImageError):  # raw, or of another user
-            break
-    return depth, source
-
-
-def _is_thin(lowest: Path, header: Qcow2Header) -> bool:
-    """True if the file that has the data lacks some of it: the lowest of a chain, a data file."""
+def _is_thin(source: Path, header: Qcow2Header) -> bool:
+    """True if the file that has the data lacks some of it: the image, or its data file."""
     name = header.extensions.data_file
-    data = lowest if name is None else lowest.parent / name
+    data = source if name is None else source.parent / name
     return not is_visible_file(data) or data.stat().st_blocks * 512 < header.size
 
 

@@ -129,14 +129,15 @@ class DiskContext:
 
     `layers` is the file system that holds it, `below` describes stacked devices below that, of
     which the layers are not read. `image` is its format with the options that qemu-img reads,
-    `header` the format that its first bytes show. Sizes are bytes. `disk` is what the user says
-    about the host's disk.
+    `header` the format that its first bytes show, `not_followed` a backing file that only its
+    header names. Sizes are bytes. `disk` is what the user says about the host's disk.
     """
 
     header: ImageFormat | None = None
     layers: tuple[Layer, ...] | None = None
     below: str | None = None
     image: Image | None = None
+    not_followed: str | None = None
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
@@ -411,6 +412,20 @@ class LimitsBeyondPath(Risk, short="other settings"):
 
 
 @dataclass(frozen=True, slots=True)
+class BackingNotFollowed(Risk, short="backing not followed"):
+    """A backing file that only the image's header names; a guest may have written that header."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return (
+            f"The image's header names the backing file {self.name}, which was not opened: it "
+            "counts as one image below. Name the chain in the configuration (backingStore) if you "
+            "trust it."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StaleNote(Risk, short="stale note"):
     """The path noted in the metadata is not the configured one: the XML was changed since."""
 
@@ -465,6 +480,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         risky.append(FileVolume())
     if disk.limits:
         risky.append(LimitsBeyondPath(disk.limits))
+    if context.not_followed is not None:
+        risky.append(BackingNotFollowed(context.not_followed))
     if disk.stale_note is not None:
         risky.append(StaleNote(disk.stale_note.canonical))
     return tuple(risky)

@@ -143,6 +143,10 @@ def unmount(host: Host, entry: Entry) -> None:
 
     try:
         wait_until(gone, timeout=_BUSY_SECONDS, what=f"unmounting of {mountpoint}", interval=0.05)
+    except CommandError as error:
+        raise DirtyHostError(
+            f"{mountpoint} cannot be unmounted: {error}", hint="run `vdisklab clean`"
+        ) from error
     except HostError as error:
         users = ", ".join(_users_of(mountpoint))
         raise DirtyHostError(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
+from vdisklab.results.address import without_password
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
@@ -20,7 +21,7 @@ def next_step(
     `db` and `campaign` are named unless they are the defaults (None), `source` if the path was
     measured on a whole device.
     """
-    place = "" if db is None else f" --db {shlex.quote(db)}"
+    place = "" if db is None else f" --db {shlex.quote(without_password(db))}"
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: vdisklab report{chosen}{place}"
     disk = "" if source is None else f" --source {shlex.quote(source)}"

@@ -72,3 +72,6 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     assert next_step(None, "my db", "c0ffee") == (
         "see it: vdisklab report --campaign c0ffee --db 'my db'"
     )
+    for address in ("postgresql://v:PW@db/v", "postgresql://v@db/v?password=PW"):
+        assert next_step(path, address, None).count("--db postgresql://v@db/v") == 2
+        assert "PW" not in next_step(path, address, None)
