@@ -4,7 +4,7 @@
 
 An input passes if it is read, or refused with a VdisklabError. Any other exception is a fault, and
 so is an input that takes more than `--limit` seconds of CPU (a verb on a database has 20 times as
-long). Inputs are mutations of recorded
+long) or `--memory` MiB. Inputs are mutations of recorded
 files (`fuzz_inputs.py`, `fuzz_parsers.py`); each parser has its share of them. Prints one JSON
 document; ends with 1 if there is a fault. The input of a fault is a function of seed, parser and
 batch, and is printed too.
@@ -136,12 +136,21 @@ def alarms() -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
+def limit_memory(mib: int) -> None:
+    """Lets this process allocate so much more: a parser that wants more gets a MemoryError, which
+    is a fault."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = pages * os.sysconf("SC_PAGE_SIZE") + (mib << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, resource.RLIM_INFINITY))
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--inputs", type=int, default=100_000)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", nargs="+", metavar="NAME")
     options.add_argument("--limit", type=float, default=1.0, help="CPU seconds for one input")
+    options.add_argument("--memory", type=int, default=256, help="MiB for one input")
     options.add_argument("--seconds", type=float, default=math.inf, help="stop after that time")
     options.add_argument("--progress", type=Path, help="rewritten after each round")
     wanted = options.parse_args()
@@ -153,6 +162,7 @@ def main() -> int:
         ]
         mutators = {each.name: Mutator(each.seeds) for each in chosen}
         tallies = {each.name: Tally() for each in chosen}
+        limit_memory(wanted.memory)
         for parser, number, size in batches(chosen, wanted.inputs):
             place = f"seed {wanted.seed}, {parser.name}, batch {number}"
             mutator, tally = mutators[parser.name], tallies[parser.name]
@@ -172,6 +182,7 @@ def main() -> int:
         "inputs_per_second": round(inputs / seconds),
         "niceness": os.nice(0),
         "limit_cpu_seconds": wanted.limit,
+        "limit_mib": wanted.memory,
         "peak_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "parsers": {name: asdict(tally) for name, tally in tallies.items()},
     }

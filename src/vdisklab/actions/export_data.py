@@ -157,6 +157,7 @@ def _ends(file: Path) -> bytes:
 def _content(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
-            return opened.read(LARGEST + 1)
+            # No more than there is: Python allocates as much as it is told to read.
+            return opened.read(min(LARGEST, file.stat().st_size) + 1)
     except OSError as error:
         raise unreadable(str(file), error) from error

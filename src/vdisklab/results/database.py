@@ -331,6 +331,12 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = EXTRA")
+    connection.set_progress_handler(_go_on, 100_000)
+
+
+def _go_on() -> int:
+    """Lets Python handle signals during a long query; an interrupt here ends the query."""
+    return 0
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
@@ -424,6 +430,9 @@ def driver_errors_as_sentences(address: Address) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, sqlite3.Error) as error:
+        cause = getattr(error, "orig", error)
+        if isinstance(cause, sqlite3.Error) and _sqlite_code(cause) == sqlite3.SQLITE_INTERRUPT:
+            raise KeyboardInterrupt from error
         raise _as_sentence(error, address) from error
     except MemoryError as error:  # as Python's sqlite3 calls SQLITE_NOMEM
         raise DatabaseBusyError(

@@ -1,0 +1,50 @@
+"""A signal ends a query that never would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from vdisklab.results.store import open_store
+
+from .values import a_campaign, a_run
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_endless_view_does_not_keep_a_verb_from_ending(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    file, campaign = tmp_path / "db.sqlite", a_campaign()
+    with open_store(str(file)) as store:
+        store.add_campaign(campaign)
+        store.add_run(a_run(campaign))
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "ALTER TABLE campaign RENAME TO kept; CREATE VIEW campaign AS WITH RECURSIVE n(x) AS "
+            "(SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT kept.* FROM kept, n WHERE x < 0"
+        )
+    words = [sys.executable, "-m", "vdisklab", "runs", "--db", str(file)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            while cpu_seconds(process.pid) < 3:  # imports take one
+                assert process.poll() is None, process.communicate()[0]
+                time.sleep(0.2)
+            process.send_signal(number)
+            said, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert b"Traceback" not in said
