@@ -230,7 +230,7 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.Exam
     return tuple(
         model.Example(
             row["cell"], row["id"], row["round"], row["started"], _ran_under(row),
-            row["medium"], tuple(row["commands"]), tuple(checks[row["key"]]),
+            row["medium"], rows.commands_of(row), tuple(checks[row["key"]]),
             tuple(measured[row["key"]]),
         )
         for row in runs

@@ -110,6 +110,14 @@ def failure_value(row: Row) -> model.Failure | None:
     return model.Failure(model.FailureKind(row["failure_kind"]), row["failure_message"])
 
 
+def commands_of(row: Row) -> tuple[str, ...]:
+    """The commands in a row of `run`; raises UnusableError for one that is no text."""
+    for command in row["commands"]:
+        if not isinstance(command, str):
+            raise UnusableError(schema.run, row, f"commands has {command!r} instead of a text")
+    return tuple(row["commands"])
+
+
 def run_value(
     row: Row,
     campaign_id: str,
@@ -120,7 +128,7 @@ def run_value(
     return model.Run(
         **_outlined(row, campaign_id),
         checks=tuple(checks),
-        commands=tuple(row["commands"]),
+        commands=commands_of(row),
         measurements=tuple(measurements),
     )
 
