@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.answers.choice import of_race
-from vdisklab.results.address import without_password
+from vdisklab.results.database import without_password
 from vdisklab.units import counted, named
 from vdisklab.views.choice import headline
 
