@@ -21,11 +21,12 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from machine import machine_facts
+from search import wilson
 from vdisklab.actions.guest_capacity import campaign_of, search_known
 from vdisklab.actions.measure import measure
 from vdisklab.analysis.capacity import capacity, next_steps
@@ -45,39 +46,50 @@ from vdisklab.workload.open_load import GuestRequests, LoggedRequest, common_win
 
 RESULTS = Path(__file__).parent / "results" / "density.json"
 CAPACITIES = (2, 3, 4, 5, 6)
-WIDTHS = (0.03, 0.15, 0.3, 0.6)
-SEARCHES, MOST = 400, 12
+WORLDS = {  # the slope in guests, and how much the limit differs from round to round
+    **{f"slope of {width} guests": (width, 0.0) for width in (0.03, 0.3, 1, 2, 3, 5)},
+    **{f"rounds differ by {drift:.0%}": (0.15, drift) for drift in (0.05, 0.15)},
+}
+SEARCHES, MOST = 60, 24
 
 
-def simulate() -> list[dict[str, Any]]:
-    """The share of simulated searches whose interval has the true number of guests."""
-    chance = random.Random(5)  # noqa: S311 - reproducible, not secret
+def simulate(
+    searches: int = SEARCHES, narrow: tuple[int | None, ...] = (None, 4)
+) -> list[dict[str, Any]]:
+    """The share of simulated searches whose interval has the true number of guests: with five
+    repeats, and until the interval spans so many guests."""
     rows = []
-    for width in WIDTHS:
-        for repeats in (3, 5):
-            covered = exact = spread = runs = 0
-            for _ in range(SEARCHES):
-                limit = chance.uniform(1, MOST - 1)
-                outcomes: dict[int, list[bool]] = {}
-                while steps := next_steps(outcomes, MOST, repeats):
-                    for guests in steps:
-                        exponent = max(-60.0, min(60.0, (guests - limit) / width))
-                        passed = chance.random() < 1 / (1 + math.exp(exponent))
-                        outcomes.setdefault(guests, []).append(passed)
-                answer = capacity(outcomes, MOST)
-                assert answer is not None
-                covered += answer.low <= int(limit) <= answer.high
-                exact += answer.guests == int(limit)
-                spread += answer.high - answer.low
-                runs += sum(map(len, outcomes.values()))
+    for world, (width, drift) in WORLDS.items():
+        for span in narrow:
+            found = [_searched(number, width, drift, span) for number in range(searches)]
+            covered, exact, spans, runs = zip(*found, strict=True)
             rows.append(
                 {
-                    "width": width, "repeats": repeats, "searches": SEARCHES,
-                    "covered": covered / SEARCHES, "exact": exact / SEARCHES,
-                    "mean_width": spread / SEARCHES, "mean_runs": runs / SEARCHES,
+                    "world": world, "narrow": span, "searches": searches,
+                    "covered": sum(covered) / searches, "exact": sum(exact) / searches,
+                    "mean_width": sum(spans) / searches, "mean_runs": sum(runs) / searches,
                 }
             )  # fmt: skip
     return rows
+
+
+def _searched(
+    seed: int, width: float, drift: float, narrow: int | None
+) -> tuple[bool, bool, int, int]:
+    """Whether a search's interval holds the true number, whether it is found; span and runs."""
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    limit, round = chance.uniform(1, 0.8 * MOST), 0
+    outcomes: dict[int, dict[int, bool]] = {}
+    while steps := next_steps(outcomes, MOST, narrow=narrow):
+        round, here = round + 1, limit * math.exp(chance.gauss(0, drift))
+        for guests in steps:
+            exponent = max(-60.0, min(60.0, (guests - here) / width))
+            outcomes.setdefault(guests, {})[round] = chance.random() < 1 / (1 + math.exp(exponent))
+    answer, runs = capacity(outcomes, MOST), sum(map(len, outcomes.values()))
+    if answer is None:
+        return limit < 1, limit < 1, 0, runs
+    held = answer.low <= int(limit) <= answer.high
+    return held, answer.guests == int(limit), answer.high - answer.low, runs
 
 
 def campaigns(count: int, directory: Path, repeats: int) -> Iterator[dict[str, Any]]:
@@ -254,6 +266,27 @@ def _process(mark: str, *, newest: bool = False) -> int:
             if mark in words and (not newest or words.startswith("qemu-system")):
                 found.append(int(file.parent.name))
     return max(found)
+
+
+def shown(words: Sequence[str]) -> str:
+    """The table of the simulated searches in the record."""
+    del words
+    rows = stored()["simulation"]
+    spans = list(dict.fromkeys(row["narrow"] for row in rows))
+    by_world: dict[str, list[str]] = {}
+    for row in rows:
+        low, high = wilson(row["covered"], row["searches"])
+        by_world.setdefault(row["world"], []).append(
+            f"{100 * row['covered']:.0f} ({100 * low:.0f}–{100 * high:.0f}) in "
+            f"{row['mean_width']:.1f}, {row['mean_runs']:.0f} runs"
+        )
+    titles = ["5 repeats" if span is None else f"--precision {span}" for span in spans]
+    lines = [
+        ["limit", *titles],
+        ["---"] * (1 + len(spans)),
+        *([k, *v] for k, v in by_world.items()),
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def stored() -> dict[str, Any]:

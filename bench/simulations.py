@@ -14,6 +14,7 @@ Draws campaigns (cells x rounds; rounds drift by 15 %) and gives them to the pro
 * rules: errors and power when the rules of `pair_noise` and `best` are others.
 * bound: the power that no test of two cells can exceed if it errs in 5 % where one is noisier.
 * reach: the lead that `BestSet.shows` states is given to the best of a campaign.
+* own: errors and power of the set with and without the leader's own test.
 * medians, ratios: the share of 95 % intervals that hold the true value.
 * rounded: the same for ratios of values that were rounded to whole numbers from 3 to 7.
 * alarms: the share of steady campaigns with a finding of drift or of a slow first round.
@@ -42,16 +43,17 @@ import vdisklab.analysis.best as best_module
 import vdisklab.analysis.diagnostics.values as values_module
 import vdisklab.analysis.pair_noise as pair_noise_module
 from pages import record_of, simulation_options
+from search import wilson
 from vdisklab.analysis.additive import Fit, Usable, fit
 from vdisklab.analysis.best import BestSet, beaten, best_set, critical, dunnett
 from vdisklab.analysis.diagnostics.values import drift_diagnostics, first_round_diagnostics
 from vdisklab.analysis.intervals import Interval, median_interval
-from vdisklab.analysis.observations import Floats, MeasureKey, Round, from_numbers
+from vdisklab.analysis.observations import POSITIVE, Floats, MeasureKey, Round, from_numbers
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.analysis.rank_intervals import separate
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import Direction
+from vdisklab.results.model import METRICS, Direction
 
 Rng = np.random.Generator
 Table = list[dict[str, Any]]
@@ -296,7 +298,7 @@ def rank_errors(rng: Rng, campaigns: int) -> Table:
 
 RULES: Mapping[str, Mapping[str, Any]] = {
     "the set": {},
-    "as careful as with three blocks": {"more_blocks": lambda _: 1.0},
+    "as careful as with three rounds": {"more_rounds": lambda _: 1.0},
     "shared effects at a third of the level": {"SHARED": 0.05},
     "no shared effects": {"SHARED": -1.0},
     "no noise of a cell's own": {"NOISIER": 1e-9, "MUCH_NOISIER": 1e-9},
@@ -309,6 +311,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "own noise as high as half of the common": {
         "own_or_common": lambda own, common, _: np.maximum(own, common / 2),
     },
+    "no test of the leader's own": {"ALONE_FROM": 99},
     "nothing kept back": {"KEPT_BACK": 0.0, "KEPT_BACK_OF_TWO": 0.0},
     "none of the rules": {
         "SHARED": -1.0, "NOISIER": 1e-9, "MUCH_NOISIER": 1e-9,
@@ -397,6 +400,42 @@ def _likelihood_power(rng: Rng, draws: int, rounds: int, lead: float, noisier: f
     return float((ratio(sample(1, ahead)) > limit).mean())
 
 
+def continuous_load(rng: Rng, shape: tuple[int, int, int]) -> Floats:
+    """One effect for each round, of which each cell has another part."""
+    campaigns, cells, rounds = shape
+    load = rng.uniform(0, 2, (campaigns, cells, 1))
+    answer: Floats = load * rng.normal(0, 0.05, (campaigns, 1, rounds)) + rng.normal(0, 0.03, shape)
+    return answer
+
+
+def own_test(rng: Rng, campaigns: int) -> Table:
+    """With and without the leader's own test, 13 × 5: how often one of two equal leaders is left
+    out, and how often a leader that is 30 % ahead is named alone, with twice the noise."""
+    rows = []
+    others = {
+        "a third has 10 times the variance": third_noisier,
+        "continuous load": continuous_load,
+    }
+    for world, noise in {**WORLDS, **others}.items():
+        ties = drawn(rng, noise, np.where(np.arange(13) < 2, 0.0, -5.0), campaigns, 5)
+        leads = [drawn(rng, twice(noise), spread(rng, 13, 0.3), 1, 5)[0] for _ in range(campaigns)]
+        row: dict[str, Any] = {"world": world}
+        for kind, first in (("without", 99), ("with", best_module.ALONE_FROM)):
+            with patch.object(best_module, "ALONE_FROM", first):
+                row[f"wrong {kind}"] = np.mean([left_out(logs)[:2].any() for logs in ties])
+                row[f"named {kind}"] = np.mean([(left_out(logs) == OTHERS).all() for logs in leads])
+        rows.append(row)
+    return rows
+
+
+def _own_test(rows: Table) -> str:
+    kinds = ("wrong without", "wrong with", "named without", "named with")
+    return _markdown(
+        ["world, 13 × 5", "wrong without", "with", "named alone without", "with"],
+        [[row["world"], *(_percent(row[kind]) for kind in kinds)] for row in rows],
+    )
+
+
 NOISES = (0.05, 0.10, 0.15, 0.20)
 LEADS = (0.10, 0.20, 0.30, 0.50)
 
@@ -406,9 +445,7 @@ OTHERS = np.arange(13) > 0
 
 def one_leader(rng: Rng, noise: float, lead: float, rounds: int) -> Floats:
     """A campaign of 13 cells of which the first is the best by this lead."""
-    steps = [0, *np.sort(rng.exponential(0.35, 11))]
-    truth = np.array([0, *(-np.log1p(lead) - np.cumsum(steps))])
-    logs: Floats = drawn(rng, of_size(noise), truth, 1, rounds)[0]
+    logs: Floats = drawn(rng, of_size(noise), spread(rng, 13, lead), 1, rounds)[0]
     return logs
 
 
@@ -442,16 +479,37 @@ def power(rng: Rng, campaigns: int) -> Table:
     return rows
 
 
+def spread(rng: Rng, cells: int, lead: float) -> Floats:
+    """True logarithms: the best leads by this, each further cell is behind the one before it."""
+    steps = [0, *np.sort(rng.exponential(0.35, cells - 2))]
+    return np.array([0, *(-np.log1p(lead) - np.cumsum(steps))])
+
+
+def twice(noise: Noise) -> Noise:
+    """The same world with noise of 10 %, where several rivals are close behind."""
+    return lambda rng, shape: 2 * noise(rng, shape)
+
+
+REACHED: Mapping[str, Noise] = {
+    name: twice(WORLDS[name])
+    for name in ("equal noise", "heavy tails (t, 3 df)", "two families 5 %, own 5 %")
+} | {"a third has 10 times the variance": twice(third_noisier)}
+
+
 def reach(rng: Rng, campaigns: int) -> Table:
-    """How often the lead is shown that a typical campaign says its rounds show."""
+    """How often the lead is shown that campaigns of that noise say their rounds show (the median of
+    what 50 say), with rivals close behind."""
     rows = []
-    for cells, rounds in SIZES:
-        probe = drawn(rng, equal, np.zeros(cells), 50, rounds) * 2  # 10 %
-        stated = float(np.median([set_of(logs).shows or 0.0 for logs in probe]))
-        truth = np.where(np.arange(cells) == 1, -np.log1p(stated), -5.0)
-        truth[0] = 0.0
-        shown = [set_of(logs).alone for logs in drawn(rng, of_size(0.1), truth, campaigns, rounds)]
-        rows.append({"size": f"{cells} × {rounds}", "lead": stated, "shown": np.mean(shown)})
+    for world, noise in REACHED.items():
+        for cells, rounds in SIZES:
+            probe = [drawn(rng, noise, spread(rng, cells, 0.1), 1, rounds)[0] for _ in range(50)]
+            stated = float(np.median([set_of(logs).shows or 0.0 for logs in probe]))
+            shown = [
+                set_of(drawn(rng, noise, spread(rng, cells, stated), 1, rounds)[0]).alone
+                for _ in range(campaigns)
+            ]
+            size = f"{cells} × {rounds}"
+            rows.append({"world": world, "size": size, "lead": stated, "shown": np.mean(shown)})
     return rows
 
 
@@ -518,11 +576,14 @@ def ratios(rng: Rng, campaigns: int) -> Table:
             noise = in_time if apart is None else of_size(0.03)
             logs = drawn(rng, noise, np.array([shift, 0.0, 0.0, 0.0]), campaigns, rounds)
             values = np.exp(logs)
-            if apart is not None:
-                values = np.round(values * 5 / np.exp(logs.mean(axis=(1, 2)))[:, None, None])
+            quantity = POSITIVE
+            if apart is not None:  # whole numbers of steps; ratios are those of value + step
+                quantity = METRICS["flushes"]
+                values = values * 5 / np.exp(logs.mean(axis=(1, 2)))[:, None, None]
+                values = np.round(values - 1)
             held = []
             for a, b in values[:, :2]:
-                (ratio,) = paired_ratios(a, b, forecast=False)
+                (ratio,) = paired_ratios(a, b, quantity, forecast=False)
                 held.append((ratio.low or 0) <= np.exp(shift) <= (ratio.high or np.inf))
             rows.append({"world": name, "blocks": rounds, "held": np.mean(held)})
     return rows
@@ -596,14 +657,14 @@ def _power(rows: Table) -> str:
 
 def _worst(rows: Table) -> str:
     return _markdown(
-        ["world", "cells × rounds", "campaigns", "wrong", "standard error", "plain"],
+        ["world", "cells × rounds", "campaigns", "wrong", "95 %", "plain"],
         [
             [
                 row["world"],
                 row["size"],
                 str(row["campaigns"]),
                 _percent(row["wrong"]),
-                f"{100 * np.sqrt(row['wrong'] * (1 - row['wrong']) / row['campaigns']):.2f}",
+                "–".join(map(_percent, wilson(row["wrong"], row["campaigns"]))),
                 _percent(row["plain"]),
             ]
             for row in rows
@@ -654,9 +715,14 @@ def _bound(rows: Table) -> str:
 
 
 def _reach(rows: Table) -> str:
+    sizes = list(dict.fromkeys(row["size"] for row in rows))
+    shown = {
+        (row["world"], row["size"]): f"{100 * row['shown']:.0f} ({100 * row['lead']:.0f} %)"
+        for row in rows
+    }
     return _markdown(
-        ["cells × rounds", "stated lead", "shown"],
-        [[row["size"], f"{100 * row['lead']:.0f} %", _percent(row["shown"])] for row in rows],
+        ["cells × rounds", *sizes],
+        [[world, *(shown[world, size] for size in sizes)] for world in REACHED],
     )
 
 
@@ -702,6 +768,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
     "rules": Simulation(other_rules, _rules),
     "bound": Simulation(bound, _bound),
     "modes": Simulation(modes, _modes),
+    "own": Simulation(own_test, _own_test),
 }
 
 

@@ -35,6 +35,7 @@ def bench() -> dict[str, Any]:
         "alike",
         "bound",
         "modes",
+        "own",
     ],
 )
 def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
@@ -60,6 +61,34 @@ def test_the_best_is_rarely_left_out(bench: dict[str, Any], world: str) -> None:
     drawn = bench["drawn"](rng, bench["WORLDS"][world], truth, 150, 3)
     wrong = np.mean([bench["left_out"](logs)[:2].any() for logs in drawn])
     assert wrong <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5
+
+
+SMALL = {
+    "best": ("wrong", 0.0, 0.05),
+    "ranks": ("silent", 0.0, 0.05),
+    "reach": ("shown", 0.65, 1.0),
+    "medians": ("ours", 0.93, 1.0),
+    "ratios": ("held", 0.93, 1.0),
+    "alarms": ("drift", 0.0, 0.05),
+}
+"""What the small form of each simulation may show on average, over worlds and sizes."""
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_small_form_of_a_simulation_keeps_its_bounds(bench: dict[str, Any], name: str) -> None:
+    """Bounds that can fail: with a plain test, `best` and `ranks` are beyond theirs."""
+    column, least, most = SMALL[name]
+    names = bench["best_errors"].__globals__
+    whole = names["SIZES"]
+    names["SIZES"] = [(13, 3), (13, 5)]
+    try:
+        rows = bench["simulated"]([name], 25, 3)[name]
+    finally:
+        names["SIZES"] = whole
+    margin = 2 * (0.05 * 0.95 / 25 / len(rows)) ** 0.5
+    assert least - margin <= np.mean([row[column] for row in rows]) <= most + margin
+    if name == "best":
+        assert np.mean([row["plain"] for row in rows]) > most + margin
 
 
 def test_the_record_keeps_its_limits() -> None:

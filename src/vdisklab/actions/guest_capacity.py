@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vdisklab.actions.measure import Measured, measure, unchanged_campaign
 from vdisklab.actions.planning import load_profile, possible_plan
-from vdisklab.analysis.capacity import REPEATS, next_steps
+from vdisklab.analysis.capacity import next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
 from vdisklab.answers.density import (
     ALONE,
@@ -73,9 +73,10 @@ class CapacitySearch:
     """Selects the numbers of guests to measure in each round."""
 
     criterion: Criterion
-    repeats: int
+    repeats: int | None
     progress: Progress
     renews_guests: bool = True
+    span: int | None = None
 
     def narrow(
         self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
@@ -102,7 +103,8 @@ class CapacitySearch:
                 if len(measured) == 1 and measured[0].round == round - 1:
                     self._say_what_one_reaches(path, measured)
                 most = min(max(by_guests), fitting)
-                steps = next_steps(outcomes_of(own, self.criterion), most, self.repeats)
+                outcomes = outcomes_of(own, self.criterion)
+                steps = next_steps(outcomes, most, self.repeats, self.span)
                 chosen |= {by_guests[guests] for guests in steps if guests <= fitting}
             return chosen
 
@@ -257,7 +259,7 @@ def _search_of(
     campaign: DensityRequest, progress: Progress, *, renew: bool = True
 ) -> CapacitySearch:
     criterion = parse_criterion(str(campaign.until))
-    return CapacitySearch(criterion, campaign.rounds or REPEATS, progress, renew)
+    return CapacitySearch(criterion, campaign.rounds, progress, renew, campaign.precision)
 
 
 def _remaining(
@@ -292,7 +294,7 @@ def measure_neighbour(
 
 def neighbour_campaign(request: DensityRequest) -> DensityRequest:
     """The campaign of a request. Raises PlanError for what it cannot say."""
-    unused = ("guests", "load", "until", "most", "profile", "baseline")
+    unused = ("guests", "load", "until", "most", "precision", "profile", "baseline")
     given = [f"--{name}" for name in unused if getattr(request, name)]
     if given:
         raise PlanError(

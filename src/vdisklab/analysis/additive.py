@@ -8,18 +8,22 @@ to cell: a warm page cache is steadier than a disk.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.distributions import digamma, t_isf, tetragamma, trigamma
+from vdisklab.analysis.distributions import digamma, tetragamma, trigamma
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
 
 PRECISION = 1e-9
 """Lower limit of a logarithm's standard deviation; anything smaller is rounding."""
+
+
+LEAST_ROUNDS = 2
+"""With this many rounds a cell is compared, too, where others have MIN_ROUNDS: those say how noisy
+runs are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +33,7 @@ class Fit:
     `error` is the standard error of the effect; a difference of two cells has sqrt(e1^2 + e2^2).
     `freedom` is the degrees of freedom of its variance. `residual` has the cells' values without
     effects and rounds, cells x rounds, NaN where missing. `resolution` is the largest error of the
-    effect from rounded values.
+    effect from rounded values: it bounds them, and is no part of `error`.
     """
 
     rows: npt.NDArray[np.intp]
@@ -53,10 +57,11 @@ class Usable:
     apart: npt.NDArray[np.intp]
 
 
-def usable(logs: Floats) -> Usable:
+def usable(logs: Floats, least: int = MIN_ROUNDS) -> Usable:
     """Drops rounds with one cell and cells with too few rounds until none is left.
 
-    If groups of cells have no round in common, only the largest stays (if equal, the first).
+    A cell with `least` of the rounds that are left joins those that have MIN_ROUNDS. If groups of
+    cells have no round in common, only the largest stays (if equal, the first).
     """
     measured = np.isfinite(logs)
     rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
@@ -68,6 +73,7 @@ def usable(logs: Floats) -> Usable:
         if (next_rows == rows).all() and (next_columns == columns).all():
             break
         rows, columns = next_rows, next_columns
+    rows = measured[:, columns].sum(axis=1) >= least
     few = np.flatnonzero(measured.any(axis=1) & ~rows)
     kept_rows, kept_columns = np.flatnonzero(rows), np.flatnonzero(columns)
     if not len(kept_rows):
@@ -107,9 +113,6 @@ def fit(
 
     Values that are not `known` are stand-ins (`Observations.ranked_logs`). They say nothing about
     their round, so the round's effect comes from the other values if these link all rounds.
-
-    Standard errors have a lower limit: no test at 5 % or less shows a difference smaller than the
-    `resolution` of both cells together (`Observations.resolution`).
     """
     table = logs[np.ix_(chosen.rows, chosen.columns)]
     measured = np.isfinite(table)
@@ -132,9 +135,7 @@ def fit(
     variance, freedom = moderate(np.maximum(variance, PRECISION**2), count - 1.0, total)
     residual[~measured] = np.nan
     half = np.zeros(cells) if resolution is None else resolution[chosen.rows]
-    # sqrt(2) hypot(a, b) >= a + b
-    error = np.maximum(np.sqrt(variance / count), math.sqrt(2) * half / t_isf(0.025, freedom))
-    return Fit(chosen.rows, effect, error, freedom, residual, half)
+    return Fit(chosen.rows, effect, np.sqrt(variance / count), freedom, residual, half)
 
 
 def round_effects(table: Floats, measured: npt.NDArray[np.bool_]) -> Floats:

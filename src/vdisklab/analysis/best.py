@@ -27,10 +27,11 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Better
 
-PLANNED_POWER = 0.93
-"""Power when all cells have the same noise. In simulations, 74 to 92 % of such leads were shown: by
-chance, a cell can look noisier, or cells can look as if they shared round effects
-(`bench/simulations.py`).
+PLANNED_POWER = 0.85
+PLANNED_POWER_OF_FEW = 0.95
+"""Power against one rival; the latter with fewer than ALONE_FROM rounds. In simulations with
+several rivals close behind, which all have to be shown to be worse, about 80 % of such leads are
+shown (`bench/simulations.py --only reach`).
 """
 
 MOST_ROUNDS = 1000
@@ -47,6 +48,9 @@ KEPT_BACK_OF_TWO = 1.0
 noisier, this test decides, so it needs the larger reserve.
 """
 
+ALONE_FROM = 5
+"""From this number of rounds on, the leader has a test of its own (`_p_of_leading`)."""
+
 CHALLENGERS = 24
 """Number of leading cells with which the others are compared."""
 
@@ -58,20 +62,23 @@ class BestSet:
     `cells` are the competitors that are not shown to be worse than another. They are sorted by
     mean, best first; the first is the leader. `beaten` is the number of the other competitors.
     `runner_up` is the second cell of the set; if the leader is alone, the competitor with the
-    second-best mean. `p` is the one-sided p-value of the leader's lead over it, adjusted for the
-    number of competitors. It is above `alpha` unless the leader is alone.
+    second-best mean. `p` is the p-value of the leader's lead, over all others if it is alone, else
+    over the runner-up. It is above `alpha` unless the leader is alone.
 
     `noise` is the standard deviation of the logarithm of a competitor's run within its round;
-    `rounds` is the median number of rounds of a competitor. `shared` is the share of the noise that
-    competitors have in common, because they are fast and slow in the same rounds (0 if that may be
-    chance). `resolution` is the smallest difference of two leaders that their rounded values can
-    show.
+    `rounds` is the median number of rounds of a competitor. `apart` is the standard deviation of
+    the difference of two runs in a round: the leader's and that of the rival which it is hardest to
+    tell from; `pooled` is False if the common noise does not tell this one.
+    `shared` is the share of the noise that competitors have in common, because they are fast and
+    slow in the same rounds (0 if that may be chance). `resolution` is the smallest difference of
+    two leaders that their rounded values can show.
 
     `close` are those of `cells` that are shown to be at most `NEGLIGIBLE` behind the leader; the
     leader is one of them. The others may be far behind: three rounds at 12 % noise leave 16 % on
     average between the leader and a cell that ties with it. `use` is the simplest of `close`, the
     one to take. The best is better than it by no more than the share `behind` (0.1: 10 %; 0 if it
-    is shown to be the best; None without rivals).
+    is shown to be the best; None without rivals). The confidence is without the `unranked`
+    competitors, which have too few rounds.
     """
 
     measure: MeasureKey
@@ -82,6 +89,8 @@ class BestSet:
     p: float | None
     noise: float
     rounds: int
+    apart: float = 0.0
+    pooled: bool = True
     shared: float = 0.0
     resolution: float = 0.0
     close: tuple[MeasuredCell, ...] = ()
@@ -89,6 +98,7 @@ class BestSet:
     behind: float | None = None
     of_this_look: Annotated[float | None, HIDDEN] = None
     """The part of `alpha` that this look has, if others are possible."""
+    unranked: int = 0
 
     @property
     def leader(self) -> MeasuredCell:
@@ -107,20 +117,21 @@ class BestSet:
 
     @property
     def shows(self) -> float | None:
-        """The smallest lead (0.25: 25 %) that these rounds show at this noise (in 74 to 92 %
-        of simulated campaigns)."""
+        """The smallest lead (0.25: 25 %) that these rounds show at this noise in about 80 % of
+        simulated campaigns; None without rivals."""
         if self.competitors < 2:
             return None
         return math.expm1(min(self._least_lead(self.rounds), 700.0))  # e ** 710 overflows
 
     def rounds_for(self, lead: float) -> int | None:
         """The number of rounds that show this lead as in `shows`; None above 1000."""
-        if self.competitors < 2 or self._least_lead(MOST_ROUNDS) > math.log1p(lead):
+        wanted = math.log1p(lead) + 1e-9  # so that `shows` needs the rounds that there are
+        if self.competitors < 2 or self._least_lead(MOST_ROUNDS) > wanted:
             return None
         low, high = MIN_ROUNDS, MOST_ROUNDS
         while low < high:
             middle = (low + high) // 2
-            if self._least_lead(middle) <= math.log1p(lead):
+            if self._least_lead(middle) <= wanted:
                 high = middle
             else:
                 low = middle + 1
@@ -129,10 +140,14 @@ class BestSet:
     def _least_lead(self, rounds: int) -> float:
         """The smallest difference of logarithms that this many rounds show (sample size of a
         t-test)."""
-        freedom = common_freedom(self.competitors, rounds)
-        limit = critical(self.of_this_look or self.alpha, self.competitors - 1, freedom, rounds)
-        lead = (limit + float(t_isf(1 - PLANNED_POWER, freedom))) * self.noise
-        return max(lead * math.sqrt(2 / rounds), self.resolution)
+        freedom = common_freedom(self.competitors, rounds) if self.pooled else rounds - 1
+        few = rounds < ALONE_FROM
+        limit = critical(
+            self.of_this_look or self.alpha, self.competitors - 1 if few else 1, freedom, rounds
+        )
+        power = PLANNED_POWER_OF_FEW if few else PLANNED_POWER
+        lead = (limit + float(t_isf(1 - power, freedom))) * self.apart
+        return lead / math.sqrt(rounds) + self.resolution
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:
@@ -179,7 +194,14 @@ def best_set(
     order = np.argsort(-goodness, kind="stable")
     worse = beaten(goodness, noise, order, alpha)
     may_be_best = order[~worse[order]]
-    first = may_be_best[:2] if len(may_be_best) > 1 else order[:2]
+    alone = len(may_be_best) == 1
+    first = order[:2] if alone else may_be_best[:2]
+    p = None
+    if len(order) > 1:
+        p = _p_of_being_best(goodness, noise, order)
+        if not alone or p > alpha:
+            p = _p_of_leading(goodness, noise, first, len(order) - 1)
+    apart, pooled = _hardest(noise, order if alone else may_be_best, alpha)
     close = _close(goodness, noise, may_be_best, alpha)
     use = min(close.tolist(), key=lambda at: _simplicity(cells[at]))
     return BestSet(
@@ -188,9 +210,11 @@ def best_set(
         cells=tuple(cells[at] for at in may_be_best),
         beaten=int(worse.sum()),
         runner_up=cells[first[1]] if len(first) > 1 else None,
-        p=_p_of_the_lead(goodness, noise, first),
+        p=p,
         noise=math.sqrt(float(np.median(noise.variance))),
         rounds=noise.rounds,
+        apart=apart,
+        pooled=pooled,
         shared=noise.shared,
         resolution=float(noise.resolution[first].sum()),
         close=tuple(cells[at] for at in close),
@@ -202,6 +226,19 @@ def best_set(
 def _simplicity(cell: MeasuredCell) -> tuple[bool, Simplicity | None]:
     """A key to sort by, the simplest path first, then cells that are no paths."""
     return (True, None) if cell.path is None else (False, simplicity(cell.path))
+
+
+def _hardest(noise: PairNoise, cells: npt.NDArray[np.intp], alpha: float) -> tuple[float, bool]:
+    """`apart` and `pooled` of a `BestSet`: those of the first cell and the rival that has to be the
+    farthest behind it."""
+    others = cells[1:]
+    if not len(others):
+        return 0.0, True
+    error, freedom = noise.between(np.broadcast_to(cells[:1], others.shape), others)
+    needed = [critical(alpha, len(others), int(of), noise.rounds) for of in freedom]
+    at = int(np.argmax(error * needed))
+    pooled = common_freedom(len(noise.count), noise.rounds)
+    return float(error[at]) * math.sqrt(noise.rounds), bool(freedom[at] >= pooled)
 
 
 def _close(
@@ -218,6 +255,7 @@ def _close(
     error, freedom = noise.between(np.broadcast_to(leader, others.shape), others)
     limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
     behind = goodness[leader] - goodness[others] + np.array(limits) * error
+    behind += noise.rounded(leader, others)
     return np.concatenate([leader, others[behind <= math.log1p(NEGLIGIBLE)]])
 
 
@@ -234,6 +272,7 @@ def _behind(
     error, freedom = noise.between(np.full(others.shape, cell), others)
     limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
     ahead = goodness[others] - goodness[cell] + np.array(limits) * error
+    ahead += noise.rounded(np.full(others.shape, cell), others)
     return max(0.0, math.expm1(min(float(ahead.max()), 700.0)))
 
 
@@ -243,10 +282,13 @@ def beaten(
     """For each cell, True if another is shown to be better; `order` has the cells, best first.
 
     Cells are compared with the first CHALLENGERS only; the others could only make the set smaller.
+    The leader is named alone, too, if it is ahead of each other by its own test.
     """
     if len(order) < 2:
         return np.zeros(len(order), dtype=np.bool_)
-    return np.asarray(ahead(goodness, noise, order[:CHALLENGERS], alpha).any(axis=0))
+    worse = np.asarray(ahead(goodness, noise, order[:CHALLENGERS], alpha).any(axis=0))
+    p = _p_of_being_best(goodness, noise, order)
+    return worse | (np.arange(len(order)) != order[0]) if p <= alpha else worse
 
 
 def ahead(
@@ -261,18 +303,31 @@ def ahead(
     unique, index = np.unique(freedom, return_inverse=True)
     others = len(goodness) - 1
     limits = np.array([critical(alpha, others, int(count), noise.rounds) for count in unique])
-    shown = goodness[one] - goodness[other] > limits[index.reshape(freedom.shape)] * error
-    return np.asarray(shown)
+    lead = goodness[one] - goodness[other] - noise.rounded(one, other)
+    return np.asarray(lead > limits[index.reshape(freedom.shape)] * error)
 
 
-def _p_of_the_lead(goodness: Floats, noise: PairNoise, first: npt.NDArray[np.intp]) -> float | None:
-    """The adjusted p-value of the first two cells' difference."""
-    if len(first) < 2:
-        return None
-    one, other = first[:1], first[1:]
-    error, freedom = noise.between(one, other)
-    lead = float((goodness[one] - goodness[other])[0] / error[0])
-    return p_of_lead(lead, len(goodness) - 1, int(freedom[0]), noise.rounds)
+def _p_of_being_best(goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp]) -> float:
+    """The p-value of "the first cell is the best".
+
+    From ALONE_FROM rounds on it needs no correction for the number of cells: the leader is rarely
+    ahead of its next rival by chance, unless just these two are alike (Gutmann & Maymin, Annals of
+    Statistics 15, 1987). With fewer rounds, the cells' noise is too uncertain for that.
+    """
+    compared = 1 if noise.rounds >= ALONE_FROM else len(order) - 1
+    return _p_of_leading(goodness, noise, order, compared)
+
+
+def _p_of_leading(
+    goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp], compared: int
+) -> float:
+    """The largest p-value of the first cell's leads, each as one of so many that are compared."""
+    one, others = np.broadcast_to(order[:1], len(order) - 1), order[1:]
+    error, freedom = noise.between(one, others)
+    leads = (goodness[one] - goodness[others] - noise.rounded(one, others)) / error
+    # With the same degrees of freedom, the smallest lead has the largest p-value.
+    least = {of: float(max(0.0, leads[freedom == of].min())) for of in np.unique(freedom).tolist()}
+    return max(p_of_lead(lead, compared, int(of), noise.rounds) for of, lead in least.items())
 
 
 def p_of_lead(lead: float, others: int, freedom: int, rounds: int) -> float:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
 import numpy as np
 
+from vdisklab.analysis.additive import LEAST_ROUNDS, fit, usable
+from vdisklab.analysis.best import critical, p_of_lead
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
-from vdisklab.analysis.paired_ratios import Ratio, paired_ratios
+from vdisklab.analysis.pair_noise import pair_noise
+from vdisklab.analysis.paired_ratios import Ratio, paired_ratios, rounds_needed
 from vdisklab.analysis.rank_intervals import Ranking, rank
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
@@ -93,19 +97,103 @@ def to_use(ranking: Ranking) -> MeasuredCell | None:
     return None if ranking.best is None else ranking.best.use
 
 
+RatioOf = Callable[[MeasuredCell, MeasuredCell], Ratio]
+"""The ratio of the first to the second within rounds, turned so that above 1 means better."""
+
+
+def ratio_of(
+    observations: Observations,
+    measure: MeasureKey,
+    a: MeasuredCell,
+    b: MeasuredCell,
+    tests: int = 1,
+) -> Ratio:
+    """The ratio of `a` to `b` within rounds, turned so that above 1 always means better.
+
+    It is one of several `tests` (Bonferroni).
+    """
+    both = narrowed(observations, (a, b))
+    grid = both.grid(measure)
+    first, second = (grid[both.place[cell]] for cell in (a, b))
+    if measure.quantity.better is Better.LOWER:
+        first, second = second, first
+    resolution = both.resolution(measure).sum(keepdims=True) if a != b else None
+    level = 1 - 0.05 / tests
+    ratio = paired_ratios(first, second, measure.quantity, level, resolution=resolution)[0]
+    return replace(ratio, p=None if ratio.p is None else min(1.0, tests * ratio.p))
+
+
+def ratios_among(
+    observations: Observations,
+    measure: MeasureKey,
+    cells: Collection[MeasuredCell],
+    alpha: float = 0.05,
+) -> RatioOf:
+    """`ratio_of` for cells that the data chose from these, such as the leader.
+
+    The best mean of many is better by chance, too, so the interval must hold for whichever cell is
+    chosen: it has Dunnett's two-sided limits, with the noise of the set of the best. `p` and
+    `rounds_needed` are corrected likewise. Of two cells, none was chosen.
+    """
+    part = narrowed(observations, cells)
+    logs = part.ranked_logs(measure)
+    usable_cells = usable(logs, LEAST_ROUNDS)
+    others = len(usable_cells.rows) - 1
+    if others < 2:
+        return partial(ratio_of, observations, measure)
+    model = fit(logs, usable_cells, part.resolution(measure), logs == part.logs(measure))
+    noise = pair_noise(model, np.arange(others + 1))
+    place = {part.cells[row]: at for at, row in enumerate(model.rows.tolist())}
+
+    def ratio(a: MeasuredCell, b: MeasuredCell) -> Ratio:
+        alone = ratio_of(observations, measure, a, b)
+        if alone.ratio is None or alone.low is None or not {a, b} <= place.keys() or a == b:
+            return alone
+        one, other = np.array([place[a]]), np.array([place[b]])
+        errors, freedom = noise.between(one, other)
+        # Not all their rounds are common ones.
+        least = float(np.minimum(noise.count[one], noise.count[other])[0])
+        error = float(errors[0]) * math.sqrt(max(1.0, least / alone.pairs))
+        degrees, rounding = int(freedom[0]), float(noise.rounded(one, other)[0])
+        lead = math.log(alone.ratio)
+        beyond = max(0.0, abs(lead) - rounding)
+        half = critical(alpha / 2, others, degrees, noise.rounds) * error + rounding
+        p = min(1.0, 2 * p_of_lead(beyond / error, others, degrees, noise.rounds))
+        (needed,) = rounds_needed(
+            np.array([beyond]), np.array([error * math.sqrt(alone.pairs)]), alpha / others
+        )
+        more = alone.pairs + 1 if p > alpha else MIN_ROUNDS
+        return replace(
+            alone,
+            low=math.exp(lead - half),
+            high=math.exp(lead + half),
+            p=p,
+            rounds_needed=max(int(needed), more) if math.isfinite(needed) else None,
+        )
+
+    return ratio
+
+
 @dataclass(frozen=True, slots=True)
 class RankedBy:
-    """How cells are ranked, which of a ranking may be the best, and which of these to use."""
+    """How cells are ranked, which of a ranking may be the best, which of these to use, and the
+    ratios of cells that the data chose.
+    """
 
     rank: Callable[[Observations, MeasureKey], Ranking] = rank
     winners: Callable[[Ranking], tuple[MeasuredCell, ...]] = possible_winners
     to_use: Callable[[Ranking], MeasuredCell | None] = to_use
+    ratios: Callable[[Observations, MeasureKey, Collection[MeasuredCell]], RatioOf] = ratios_among
 
     def among(
         self, observations: Observations, measure: MeasureKey, cells: Collection[MeasuredCell]
     ) -> Ranking:
         """Some cells ranked by a measure."""
         return self.rank(narrowed(observations, cells), measure)
+
+    def ratio_of(self, observations: Observations, measure: MeasureKey) -> RatioOf:
+        """The ratio of two paths of which the data chose one."""
+        return self.ratios(observations, measure, candidates(observations.cells))
 
 
 OVER_ROUNDS = RankedBy()
@@ -144,6 +232,7 @@ def recommend_path(
     ties = raced or ranked.winners(ranking)
     chosen = raced[0] if raced else ranked.to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])
+    ratio = ranked.ratio_of(observations, measure)
     safe = None
     if not meets(paths[chosen], DURABLE, verdicts):
         keeping = [cell for cell in qualified if meets(paths[cell], DURABLE, verdicts)]
@@ -158,20 +247,17 @@ def recommend_path(
         ties=tuple(ties) if len(ties) > 1 else (),
         prices=tuple(
             _price(
-                observations,
-                measure,
                 need,
                 chosen,
                 ranked.winners(ranked.among(observations, measure, without[need])),
+                ratio,
             )
             for need in met
         ),
         default=default,
-        over_default=None
-        if default is None or default == chosen
-        else ratio_of(observations, measure, chosen, default),
+        over_default=None if default is None or default == chosen else ratio(chosen, default),
         safe=safe,
-        over_safe=None if safe is None else ratio_of(observations, measure, chosen, safe),
+        over_safe=None if safe is None else ratio(chosen, safe),
         durability={cell: durability(paths[cell], verdicts) for cell in order},
     )
 
@@ -201,32 +287,14 @@ def _by_value(
 
 
 def _price(
-    observations: Observations,
-    measure: MeasureKey,
-    need: Need,
-    chosen: MeasuredCell,
-    winners: Sequence[MeasuredCell],
+    need: Need, chosen: MeasuredCell, winners: Sequence[MeasuredCell], ratio: RatioOf
 ) -> Price:
     """The price of one need; `winners` are the cells that may be the best without it.
 
     The need costs nothing if the chosen cell is among them.
     """
     best = chosen if chosen in winners or not winners else winners[0]
-    ratio = None if best == chosen else ratio_of(observations, measure, best, chosen)
-    return Price(need, best, ratio)
-
-
-def ratio_of(
-    observations: Observations, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell
-) -> Ratio:
-    """The ratio of `a` to `b` within rounds, turned so that above 1 always means better."""
-    both = narrowed(observations, (a, b))
-    grid = both.grid(measure)
-    first, second = (grid[both.place[cell]] for cell in (a, b))
-    if measure.quantity.better is Better.LOWER:
-        first, second = second, first
-    resolution = both.resolution(measure).sum(keepdims=True) if a != b else None
-    return paired_ratios(first, second, measure.quantity, resolution=resolution)[0]
+    return Price(need, best, None if best == chosen else ratio(best, chosen))
 
 
 def _default(paths: Mapping[MeasuredCell, DiskPath], chosen: DiskPath) -> MeasuredCell | None:

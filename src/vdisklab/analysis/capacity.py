@@ -3,16 +3,19 @@
 A step is one run with some number of guests, and it passes or fails. Near the limit it sometimes
 passes, so the answer is a fit of the probability of passing, which falls with the number of guests:
 
-    P(pass | n) = slip / 2 + (1 - slip) / (1 + exp((n - limit) / width))
+    P(pass | n) = slip / 2 + (1 - slip) / (1 + exp((n - limit * exp(drift * z)) / width))
 
-`limit` has a flat prior, `width` a flat prior of its logarithm; the capacity is the largest whole
-number up to `limit`, the number of guests that still passes more often than it fails. The interval
-has 95 % of the posterior probability. bench/density.py shows by simulation that it covers.
+A disk may be slower in one round than in another: each round has its own z, which is normal.
+`limit` has a flat prior, `width` a flat prior of its logarithm from a cliff to a slope of a dozen
+guests, and `drift` is one of a few sizes. The capacity is the largest whole number up to `limit`,
+the number of guests that still passes more often than it fails. The interval has 95 % of the
+posterior probability. bench/density.py shows by simulation how often it covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +24,15 @@ import numpy.typing as npt
 LEVEL = 0.95
 REPEATS = 5
 """How often the numbers of guests next to the limit are measured."""
+MOST_REPEATS = 40
+"""The same, while the interval is wider than it should be."""
 
 _SLIP = 0.02
-_STEPS = 20  # of the limit, for each guest
-_WIDTHS = np.geomspace(0.05, 1.0, 12)
+_STEPS = 5  # of the limit, for each guest
+_MOST_STEPS = 2500
+_WIDTHS = np.geomspace(0.05, 12.0, 10)
+_DRIFTS = (0.0, 0.06, 0.2)
+_ROUNDS = np.polynomial.hermite_e.hermegauss(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +48,18 @@ class Capacity:
     at_least: bool
 
 
-Outcomes = Mapping[int, Sequence[bool]]
-"""Whether each run passed, by its number of guests."""
+Outcomes = Mapping[int, Mapping[int, bool]]
+"""Whether each run passed, by its number of guests and its round."""
 
 
-def next_steps(outcomes: Outcomes, most: int, repeats: int = REPEATS) -> tuple[int, ...]:
+def next_steps(
+    outcomes: Outcomes, most: int, repeats: int | None = None, narrow: int | None = None
+) -> tuple[int, ...]:
     """The numbers of guests to measure in the next round; empty when the capacity is known.
 
-    First they are doubled until a step fails, then halved between; then the numbers on both sides
-    of the limit are repeated, each once in a round.
+    First they are doubled until a step fails, then halved between; then two numbers around the
+    limit are repeated, each once in a round: `repeats` times, or until the interval spans no more
+    than `narrow` guests.
     """
     passing, failing = _bracket(outcomes)
     if not outcomes:
@@ -58,8 +69,17 @@ def next_steps(outcomes: Outcomes, most: int, repeats: int = REPEATS) -> tuple[i
             return (min(2 * passing, most),)
     elif failing - passing > 1:
         return ((passing + failing) // 2,)
-    beside = [number for number in (passing, failing) if number]
-    return tuple(number for number in beside if len(outcomes[number]) < repeats)
+    limit = repeats or (REPEATS if narrow is None else MOST_REPEATS)
+    if narrow is None:
+        beside = [number for number in (passing, failing) if number]
+        return tuple(number for number in beside if len(outcomes[number]) < limit)
+    found = capacity(outcomes, most)
+    repeated = sum(map(len, outcomes.values())) - len(outcomes)
+    if (found is not None and found.high - found.low <= narrow) or repeated >= 2 * limit:
+        return ()
+    below = np.cumsum(_posterior(outcomes, most))
+    around = {int(np.searchsorted(below, share)) for share in (0.2, 0.8)}
+    return tuple(sorted({max(1, min(around)), min(most, max(around) + 1)}))
 
 
 def _bracket(outcomes: Outcomes) -> tuple[int, int | None]:
@@ -69,8 +89,8 @@ def _bracket(outcomes: Outcomes) -> tuple[int, int | None]:
     return max([0, *below]), failing
 
 
-def _mostly(passed: Sequence[bool]) -> bool:
-    return 2 * sum(passed) > len(passed)
+def _mostly(passed: Mapping[int, bool]) -> bool:
+    return 2 * sum(passed.values()) > len(passed)
 
 
 def capacity(outcomes: Outcomes, most: int) -> Capacity | None:
@@ -95,14 +115,40 @@ def capacity(outcomes: Outcomes, most: int) -> Capacity | None:
 
 
 def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
-    """The probability of each capacity from 0 to `most`, which stands for `most` and more."""
-    limits = np.arange(0, most + 1, 1 / _STEPS) + 0.5 / _STEPS
-    logs = np.zeros((len(limits), len(_WIDTHS)))
+    """The probability of each capacity from 0 to `most`, which stands for `most` and more: up to
+    twice as many if none has failed."""
+    steps = max(1, min(_STEPS, _MOST_STEPS // (most + 1)))
+    largest = most if _bracket(outcomes)[1] is not None else 2 * most
+    limits = (np.arange((largest + 1) * steps) + 0.5) / steps
+    by_round: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for number, passed in outcomes.items():
-        exponent = np.clip((number - limits[:, None]) / _WIDTHS[None, :], -60, 60)
-        chance = _SLIP / 2 + (1 - _SLIP) / (1 + np.exp(exponent))
-        successes = sum(passed)
-        logs += successes * np.log(chance) + (len(passed) - successes) * np.log(1 - chance)
-    weights = np.exp(logs - logs.max()).sum(axis=1)
-    shares = weights.reshape(most + 1, _STEPS).sum(axis=1)
+        for round in passed:
+            by_round[round].append((number, passed[round]))
+    rounds = Counter(tuple(sorted(runs)) for runs in by_round.values())
+    logs = np.array([_log_likelihood(rounds, limits, drift) for drift in _DRIFTS])
+    weights = np.exp(logs - logs.max()).sum(axis=(0, 2))
+    shares = weights.reshape(-1, steps).sum(axis=1)
+    shares = np.append(shares[:most], shares[most:].sum())
     return np.asarray(shares / shares.sum())
+
+
+def _log_likelihood(
+    rounds: Mapping[tuple[tuple[int, bool], ...], int],
+    limits: npt.NDArray[np.float64],
+    drift: float,
+) -> npt.NDArray[np.float64]:
+    """By limit and width, the logarithm of the probability of all runs; `rounds` counts those that
+    ended alike."""
+    nodes, weights = _ROUNDS if drift else (np.zeros(1), np.ones(1))
+    here = (limits * np.exp(drift * nodes)[:, None])[:, :, None]
+    passing = {
+        number: _SLIP / 2 + (1 - _SLIP) / (1 + np.exp(np.clip((number - here) / _WIDTHS, -60, 60)))
+        for number in {number for runs in rounds for number, _ in runs}
+    }
+    answer = np.zeros((len(limits), len(_WIDTHS)))
+    for runs, count in rounds.items():
+        chance = np.ones_like(here * _WIDTHS)
+        for number, passed in runs:
+            chance = chance * (passing[number] if passed else 1 - passing[number])
+        answer += count * np.log(np.tensordot(weights / weights.sum(), chance, 1))
+    return answer

@@ -1,9 +1,13 @@
-"""Tests whether a claim holds here: is the paired ratio of two sets of cells in the stated range?
+"""Tests whether a claim holds here: is every pair's ratio in the stated range?
 
-In each round that has every pair of the claim in every measure, the logarithms of left/right are
-averaged. The means of the rounds give Student's t interval. There is one number per round, so
-pairs that share a cell, or measures that are nearly the same number, do not count twice. Rounding
-errors may all have the same sign, so they are averaged as they are.
+Each contrast of a claim (a pair of cells in its measures) has one number in each round that has the
+whole claim: the mean logarithm of left/right over its measures. So measures that are nearly the
+same number do not count twice. Rounding errors may all have the same sign: they are averaged as
+they are, and subtracted from each distance.
+
+A claim about every pair holds if each pair is shown to be in the range; that needs no correction
+(an intersection-union test: Berger, Technometrics 24, 1982). It fails if any pair is shown to be
+outside, corrected for the number of pairs (Bonferroni).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.claimfile import Claim
+from vdisklab.analysis.claimfile import Claim, ClaimedContrast
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import (
@@ -71,16 +75,18 @@ class Void(StrEnum):
 class ClaimAnswer:
     """A claim and its verdict; a field without numbers is None, never NaN.
 
-    `ratio` is left/right with its 95 % interval for this claim alone. `p_adjusted` is corrected
-    for all claims answered together (Holm) and decides. `more_rounds` are needed to decide with
-    80 % power; None if the claim is decided, or if 1000 rounds would not do. `missing` are the
-    cells to measure together, in one campaign: all cells of the claim, or none. `failures` says
-    why earlier attempts to measure them failed.
+    `ratio` is left/right with its 95 % interval, both of the contrast that `decides`: the one that
+    is outside the range most clearly or, if all are inside, the one that is so least clearly.
+    `p_adjusted` is corrected for all claims answered together (Holm), and tells the verdict.
+    `more_rounds` are needed for one with 80 % power; None if the claim is decided, or if 1000
+    rounds would not do. `missing` are the cells to measure together, in one campaign: all cells of
+    the claim, or none. `failures` says why earlier attempts to measure them failed.
     """
 
     claim: Claim
     verdict: ClaimVerdict
     rounds: int = 0
+    decides: ClaimedContrast | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -109,9 +115,19 @@ class ClaimAnswer:
             case ClaimVerdict.NOT_MEASURED:
                 return "not measured"
             case verdict if self.void is None:
-                return verdict.value
+                return f"{verdict.value}{self._where}"
             case verdict:
-                return f"void: {self.void} (here it {verdict.value})"
+                return f"void: {self.void} (here it {verdict.value}{self._where})"
+
+    @property
+    def _where(self) -> str:
+        """In which of several contrasts a claim fails."""
+        contrast = self.decides
+        if self.verdict is not ClaimVerdict.FAILS or contrast is None:
+            return ""
+        pair = f" for {contrast.left.label} against {contrast.right.label}"
+        measure = f" in {contrast.measures[0]}" if self.claim.each_measure else ""
+        return (pair if len(self.claim.pairs) > 1 else "") + measure
 
 
 def judge_claims(
@@ -129,20 +145,24 @@ def judge_claims(
     adjusted = holm(np.array([measured[place][0].p for place in tested], dtype=np.float64))
     answers = [answer for answer, _ in measured]
     for order, place in enumerate(tested):
-        answer, ratios = measured[place]
-        answers[place] = _decided(answer, ratios, float(adjusted[order]), alpha, len(tested))
+        answer, contrasts = measured[place]
+        answers[place] = _decided(answer, contrasts, float(adjusted[order]), alpha, len(tested))
     return tuple(answers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RoundRatios:
-    """The mean log ratio of each complete round; `resolution` is the largest error of their mean
-    from rounded values. With a `zero` the ratio is unknown.
+    """The log ratio of a contrast in each complete round of the claim, with the ends of its range;
+    `resolution` is the largest error of the mean from rounded values. With a `zero` the ratio is
+    unknown.
     """
 
+    contrast: ClaimedContrast
     logs: Floats
     resolution: float
-    zero: bool = False
+    zero: bool
+    low: float
+    high: float
 
     @property
     def mean(self) -> float:
@@ -153,13 +173,50 @@ class _RoundRatios:
         return max(float(self.logs.std(ddof=1)), PRECISION)
 
     @property
-    def freedom(self) -> int:
-        return len(self.logs) - 1
+    def inside(self) -> float:
+        """How far the mean is from the nearer end of the range; negative outside."""
+        return min(self.mean - self.low, self.high - self.mean)
 
-    def error(self, alpha: float) -> float:
-        """The standard error; the interval at this level is not narrower than the resolution."""
-        least = self.resolution / float(t_isf(alpha / 2, self.freedom))
-        return max(self.deviation / math.sqrt(len(self.logs)), least)
+    def half_width(self, alpha: float) -> float:
+        """Half the interval's width: rounding is a bound, added to what the noise allows."""
+        rounds = len(self.logs)
+        quantile = float(t_isf(alpha / 2, rounds - 1))
+        return quantile * self.deviation / math.sqrt(rounds) + self.resolution
+
+    def chance(self, distance: float) -> float:
+        """Twice the probability that the mean is this far beyond an end by chance.
+
+        It is below 0.05 when the 95 % interval lies wholly on that side.
+        """
+        if math.isinf(distance):
+            return 0.0 if distance > 0 else 1.0
+        rounds = len(self.logs)
+        beyond = (distance - self.resolution) / (self.deviation / math.sqrt(rounds))
+        return min(1.0, 2 * float(t_sf(beyond, rounds - 1)))
+
+    @property
+    def p_inside(self) -> float:
+        """Of "the ratio is outside": two one-sided tests (Schuirmann 1987)."""
+        return max(self.chance(self.mean - self.low), self.chance(self.high - self.mean))
+
+    @property
+    def p_outside(self) -> float:
+        """Of "the ratio is inside"."""
+        return min(self.chance(self.low - self.mean), self.chance(self.mean - self.high))
+
+    @property
+    def clearly_inside(self) -> tuple[float, float]:
+        """Grows from "outside for sure" to "inside for sure"."""
+        if len(self.logs) < MIN_ROUNDS:
+            return self.inside, 0.0
+        p = self.p_outside - 1 if self.inside < 0 else 1 - self.p_inside
+        return p, self.inside
+
+    def more_rounds(self, distance: float, alpha: float) -> float:
+        """The rounds that would show this distance to an end; infinite above 1000."""
+        beyond = np.array([max(distance - self.resolution, 0.0)])
+        needed = float(rounds_needed(beyond, np.array([self.deviation]), alpha)[0])
+        return needed if math.isfinite(needed) else math.inf
 
 
 class _Grids:
@@ -211,37 +268,39 @@ def _measured(
     voids: Mapping[MeasuredCell, set[Void]],
     failed: Mapping[MeasuredCell, str],
     alpha: float,
-) -> tuple[ClaimAnswer, _RoundRatios]:
-    """The claim with its ratio, still undecided, and the ratios of its complete rounds."""
-    nothing = _RoundRatios(np.array([], dtype=np.float64), 0.0)
+) -> tuple[ClaimAnswer, tuple[_RoundRatios, ...]]:
+    """The claim with its ratio, still undecided, and its contrasts."""
     missing = _missing(claim, grids)
     void = _void(claim, voids)
-    ratios = nothing if missing else _whole_rounds(claim, grids)
-    rounds = len(ratios.logs)
+    contrasts = () if missing else _whole_rounds(claim, grids)
+    rounds = len(contrasts[0].logs) if contrasts else 0
     if not rounds:
         lacking = missing or claim.cells
         failures = tuple(failed[cell.measured] for cell in lacking if cell.measured in failed)
         failures += _without_number(claim, grids)
         answer = ClaimAnswer(claim, ClaimVerdict.NOT_MEASURED, missing=lacking, failures=failures)
-        return answer, nothing
+        return answer, ()
+    first = min(contrasts, key=lambda one: one.clearly_inside)
     answer = ClaimAnswer(
         claim,
         ClaimVerdict.INCONCLUSIVE,
         rounds=rounds,
-        ratio=None if ratios.zero else math.exp(ratios.mean),
+        decides=first.contrast,
+        ratio=None if first.zero else math.exp(first.mean),
         more_rounds=max(1, MIN_ROUNDS - rounds),
         void=void,
     )
     if rounds < MIN_ROUNDS:
-        return answer, ratios
-    error = ratios.error(alpha)
-    half = float(t_isf(alpha / 2, ratios.freedom)) * error
+        return answer, contrasts
+    half = first.half_width(alpha)
+    inside = max(one.p_inside for one in contrasts)
+    outside = len(contrasts) * min(one.p_outside for one in contrasts)
     return replace(
         answer,
-        low=None if ratios.zero else math.exp(ratios.mean - half),
-        high=None if ratios.zero else math.exp(ratios.mean + half),
-        p=_p_value(claim, ratios.mean, error, ratios.freedom),
-    ), ratios
+        low=None if first.zero else math.exp(first.mean - half),
+        high=None if first.zero else math.exp(first.mean + half),
+        p=min(1.0, inside, outside),
+    ), contrasts
 
 
 def _missing(claim: Claim, grids: _Grids) -> tuple[Cell, ...]:
@@ -260,46 +319,33 @@ def _without_number(claim: Claim, grids: _Grids) -> tuple[str, ...]:
     )
 
 
-def _whole_rounds(claim: Claim, grids: _Grids) -> _RoundRatios:
-    """The mean log ratio of each round that has all cells of the claim."""
+def _whole_rounds(claim: Claim, grids: _Grids) -> tuple[_RoundRatios, ...]:
+    """The mean log ratio of each contrast in each round that has all cells of the claim."""
     ratios: list[Floats] = []
     resolutions: list[float] = []
     zeros: list[npt.NDArray[np.bool_]] = []
-    for left, right in claim.pairs:
-        for measure in claim.measures:
-            above, below = grids.row(left, measure), grids.row(right, measure)
+    for contrast in claim.contrasts:
+        of_pair: list[Floats] = []
+        rounding, zero = 0.0, np.zeros(0, dtype=np.bool_)
+        for measure in contrast.measures:
+            above, below = (grids.row(cell, measure) for cell in (contrast.left, contrast.right))
             assert above is not None and below is not None  # noqa: S101, PT018 - none is missing
-            ratios.append(above - below)
-            resolutions += [grids.resolution(left, measure) + grids.resolution(right, measure)]
-            zeros += [grids.zeros(left, measure), grids.zeros(right, measure)]
-    means: Floats = np.mean(np.array(ratios), axis=0)  # NaN wherever a part is missing
-    whole = np.isfinite(means)
-    zero = bool(np.any(np.array(zeros)[:, whole]))
-    return _RoundRatios(means[whole], float(np.mean(resolutions)), zero)
-
-
-def _p_value(claim: Claim, mean: float, error: float, freedom: int) -> float:
-    """Two-sided p of "inside the range" or of "outside the range", whichever is smaller.
-
-    "Inside" is shown when the mean clears both ends (two one-sided tests, Schuirmann 1987),
-    "outside" when it clears one. The result is twice the one-sided p: it is below 0.05 when the
-    95 % interval lies wholly inside or wholly outside.
-    """
-    above_low = _upper_tail(mean - _log(claim.low), error, freedom)
-    below_high = _upper_tail(_log(claim.high) - mean, error, freedom)
-    inside = max(above_low, below_high)
-    outside = min(
-        _upper_tail(_log(claim.low) - mean, error, freedom),
-        _upper_tail(mean - _log(claim.high), error, freedom),
+            of_pair.append(above - below)
+            for cell in (contrast.left, contrast.right):
+                rounding += grids.resolution(cell, measure) / len(contrast.measures)
+                found = grids.zeros(cell, measure)
+                zero = found if not len(zero) else zero | found
+        ratios.append(np.mean(of_pair, axis=0))  # NaN wherever a part is missing
+        resolutions.append(rounding)
+        zeros.append(zero)
+    whole = np.isfinite(ratios).all(axis=0)
+    ends = (_log(claim.low), _log(claim.high))
+    return tuple(
+        _RoundRatios(contrast, logs[whole], rounding, bool(zero[whole].any()), *ends)
+        for contrast, logs, rounding, zero in zip(
+            claim.contrasts, ratios, resolutions, zeros, strict=True
+        )
     )
-    return min(1.0, 2 * min(inside, outside))
-
-
-def _upper_tail(distance: float, error: float, freedom: int) -> float:
-    """The probability that the mean is this far beyond a bound by chance; 0 for an open end."""
-    if math.isinf(distance):
-        return 0.0 if distance > 0 else 1.0
-    return float(t_sf(distance / error, freedom))
 
 
 def _log(bound: float) -> float:
@@ -307,20 +353,22 @@ def _log(bound: float) -> float:
 
 
 def _decided(
-    answer: ClaimAnswer, ratios: _RoundRatios, adjusted: float, alpha: float, tests: int
+    answer: ClaimAnswer,
+    contrasts: Sequence[_RoundRatios],
+    adjusted: float,
+    alpha: float,
+    tests: int,
 ) -> ClaimAnswer:
-    claim = answer.claim
-    within = _log(claim.low) <= ratios.mean <= _log(claim.high)
+    outside = [one for one in contrasts if one.inside < 0]
     if adjusted <= alpha:
-        verdict = ClaimVerdict.HOLDS if within else ClaimVerdict.FAILS
+        verdict = ClaimVerdict.FAILS if outside else ClaimVerdict.HOLDS
         return replace(answer, verdict=verdict, p_adjusted=adjusted, more_rounds=None)
-    nearest = min(abs(ratios.mean - _log(end)) for end in (claim.low, claim.high))
-    needed = float(
-        rounds_needed(np.array([nearest]), np.array([ratios.deviation]), alpha / tests)[0]
-    )
-    # More rounds do not show a difference that rounding hides.
-    possible = math.isfinite(needed) and nearest > ratios.resolution
-    more = max(1, int(needed) - answer.rounds) if possible else None
+    level = alpha / tests
+    if outside:
+        needed = min(one.more_rounds(-one.inside, level / len(contrasts)) for one in outside)
+    else:
+        needed = max(one.more_rounds(one.inside, level) for one in contrasts)
+    more = max(1, int(needed) - answer.rounds) if math.isfinite(needed) else None
     return replace(answer, p_adjusted=adjusted, more_rounds=more)
 
 

@@ -16,7 +16,9 @@
     absolute = true             # void under emulation; the default for guest against host
 
 `left` and `right` are patterns with braces. Both expand to the same number of paths, which are
-compared in order; or one side is a single path, which is compared with each path of the other.
+compared in order; or one side is a single path, which is compared with each path of the other. The
+range is claimed for every pair. In a pair, the measures are averaged, unless `each_measure = true`
+claims it for every measure, too.
 """
 
 from __future__ import annotations
@@ -49,10 +51,20 @@ class ClaimCache(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimedContrast:
+    """Two cells of a claim, and the measures whose ratios are averaged."""
+
+    left: Cell
+    right: Cell
+    measures: tuple[MeasureKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A contrast: left/right of each measure lies between `low` and `high` (0 and inf: open).
 
-    `pairs` are the cells to compare. `absolute` claims compare a guest with its host.
+    `pairs` are the cells to compare. `absolute` claims compare a guest with its host. With
+    `each_measure` the range is claimed for every measure, not for their mean.
     """
 
     article: str
@@ -65,6 +77,13 @@ class Claim:
     profile: str
     page_cache: PageCacheChoice
     absolute: bool
+    each_measure: bool = False
+
+    @property
+    def contrasts(self) -> tuple[ClaimedContrast, ...]:
+        """What has to lie in the range: each pair in its measures, or in each measure."""
+        groups = [(key,) for key in self.measures] if self.each_measure else [self.measures]
+        return tuple(ClaimedContrast(*pair, measures) for pair in self.pairs for measures in groups)
 
     @property
     def stated(self) -> str:
@@ -106,6 +125,7 @@ class _ClaimTable(TomlTable):
     profile: str = Field(DEFAULT_PROFILE, min_length=1, description="the name of a profile")
     page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
     absolute: Annotated[bool | None, Field(description="true or false")] = None
+    each_measure: Annotated[bool, Field(description="true or false")] = False
 
 
 class _ClaimsTable(TomlTable):
@@ -163,6 +183,7 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
         profile=table.profile,
         page_cache=choice,
         absolute=beside_host if table.absolute is None else table.absolute,
+        each_measure=table.each_measure,
     )
 
 

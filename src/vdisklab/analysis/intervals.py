@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from vdisklab.analysis.distributions import fair_binomial_cdf, t_isf
-from vdisklab.analysis.observations import POSITIVE, Floats, logarithms, rounded_to
+from vdisklab.analysis.observations import POSITIVE, Floats, logarithms
 from vdisklab.results.model import Metric
 
 MIN_ROUNDS = 3
@@ -31,8 +31,8 @@ def median_interval(
 
     With 3 to 5 rounds, no interval from order statistics can reach 95 % (the range of three values
     covers the median with 75 %), so a log-normal distribution is assumed. An interval is never
-    narrower than the values' last digit or the metric's step; for computed values the logarithmic
-    `resolution` takes their place.
+    narrower than the metric's step; for computed values the logarithmic `resolution` takes its
+    place.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level, quantity)
@@ -40,7 +40,7 @@ def median_interval(
     high = np.where(count >= MIN_ROUNDS, few_high, np.nan)
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
-    half: Floats | float = max(rounded_to(grid), quantity.step or 0.0) / 2
+    half: Floats | float = (quantity.step or 0.0) / 2
     if half or resolution is not None:
         middle = np.nanmedian(np.where((count > 0)[:, None], grid, 0.0), axis=1)
         if resolution is not None:

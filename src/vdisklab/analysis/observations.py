@@ -133,13 +133,12 @@ class Observations:
         """The largest distance of a true value from a measured one, by cell, as a difference of
         logarithms.
 
-        That is half a step of the metric, or half of the last digit of all values if that is more.
-        A computed measure has the weighted sum of its parts (for a score that is an estimate).
+        That is half of the step that the metric declares; without one it is 0. A computed measure
+        has the weighted sum of its parts (for a score that is an estimate).
         """
         parts = self.parts.get(measure)
         if parts is None:
-            grid = self.grid(measure)
-            return resolution_of(grid, logarithms(grid, measure.quantity), measure.quantity)
+            return resolution_of(self.grid(measure), measure.quantity)
         zero = np.zeros(len(self.cells))
         return sum((weight * self.resolution(part) for part, weight in parts.items()), zero)
 
@@ -372,40 +371,16 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
     return np.log(np.where(observed, np.maximum(grid, 0.0) + quantity.step, np.nan))
 
 
-def resolution_of(grid: Floats, logs: Floats, quantity: Metric) -> Floats:
-    """`Observations.resolution` for each row of a grid with these `logs`; 0 without values.
-
-    Rates of zero do not count: in ranks other numbers stand for them. Another zero without a step
-    counts as SMALLEST, and its true value may be `half`: the difference of their logarithms is far
-    less than the first-order estimate.
-    """
-    half = max(rounded_to(grid), quantity.step or 0.0) / 2
-    observed = np.isfinite(logs)
-    if quantity.step is None and quantity.better is Better.HIGHER:
-        observed &= grid > 0
-    mean = np.where(observed, logs, 0.0).sum(axis=1) / np.maximum(observed.sum(axis=1), 1)
-    resolution = np.where(observed.any(axis=1), half * np.exp(-mean), 0.0)
-    if quantity.step is None and quantity.better is Better.LOWER:
-        resolution = np.where((grid == 0).any(axis=1), np.log1p(resolution), resolution)
-    return np.asarray(resolution)
-
-
-def rounded_to(values: Floats) -> float:
-    """The largest power of ten that all values are multiples of; 0 if it is below 1e-4 of them."""
-    known = np.abs(values[np.isfinite(values) & (values != 0)])
-    if not len(known):
-        return 0.0
-    least = 1e-4 * float(np.median(known))
-    sample = known[:64]
-    for exponent in range(math.floor(math.log10(known.min())), -10, -1):
-        unit = 10.0**exponent
-        if unit < least:
-            break
-        if _multiples(sample, unit) and _multiples(known, unit):
-            return unit
-    return 0.0
-
-
-def _multiples(values: Floats, unit: float) -> bool:
-    quotient = values / unit
-    return bool((np.abs(quotient - np.round(quotient)) <= 1e-9 * (1 + quotient)).all())
+def resolution_of(grid: Floats, quantity: Metric) -> Floats:
+    """`Observations.resolution` for each row of a grid: 0 without a step, or without values."""
+    observed = np.isfinite(grid)
+    if quantity.step is None:
+        return np.zeros(len(grid))
+    value = np.where(observed, np.maximum(grid, 0.0), 0.0) + quantity.step
+    half = quantity.step / 2
+    error = np.maximum(
+        np.log1p(half / value),
+        # No true value is below zero.
+        np.log(value / np.maximum(value - half, quantity.step)),
+    )
+    return np.asarray((error * observed).sum(axis=1) / np.maximum(observed.sum(axis=1), 1))

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, Fit
-from vdisklab.analysis.distributions import chi2_isf, chi2_sf, t_isf
+from vdisklab.analysis.distributions import chi2_isf, chi2_sf
+from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
 
 NOISIER = 0.1
@@ -57,13 +58,16 @@ class PairNoise:
 
     @property
     def rounds(self) -> int:
-        """The median number of rounds of a cell."""
-        return int(np.median(self.count))
+        """The median number of rounds of a cell, MIN_ROUNDS at least."""
+        return max(MIN_ROUNDS, int(np.median(self.count)))
 
     def between(
         self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]
     ) -> tuple[Floats, Floats]:
-        """The standard error of the difference of the effects, and its degrees of freedom."""
+        """The standard error of the difference of the effects, and its degrees of freedom.
+
+        Rounding adds `rounded` at most, which is a bound and no part of this error.
+        """
         share = 1 / self.count[one] + 1 / self.count[other]
         least = np.minimum(self.count[one], self.count[other])
         variance = self.variance[one] / self.count[one] + self.variance[other] / self.count[other]
@@ -74,12 +78,12 @@ class PairNoise:
             freedom = np.where(
                 together > SHARED_PART * variance, np.minimum(freedom, least - 1), freedom
             )
-        # Tests at 5 % and less do not show a difference that rounding may have made.
-        unique, place = np.unique(freedom, return_inverse=True)
-        least = (self.resolution[one] + self.resolution[other]) / t_isf(0.025, unique)[
-            place.reshape(freedom.shape)
-        ]
-        return np.maximum(np.sqrt(variance), least), freedom
+        return np.sqrt(variance), freedom
+
+    def rounded(self, one: npt.NDArray[np.intp], other: npt.NDArray[np.intp]) -> Floats:
+        """The largest difference of the effects that rounded values can make."""
+        answer: Floats = self.resolution[one] + self.resolution[other]
+        return answer
 
 
 def pair_noise(model: Fit, places: npt.NDArray[np.intp]) -> PairNoise:

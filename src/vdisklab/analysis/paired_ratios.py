@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
@@ -48,7 +48,9 @@ class Ratio:
     ratio: Annotated[float | None, "A / B within rounds"] = None
     low: Annotated[float | None, "null with fewer than three pairs"] = None
     high: float | None = None
-    p: Annotated[float | None, "for this ratio alone"] = None
+    p: Annotated[
+        float | None, "for this ratio alone; if the data chose a path, for all it chose from"
+    ] = None
     rounds_needed: Annotated[
         int | None,
         "rounds that would show a difference of this size with 80 % power; null above 1,000",
@@ -102,9 +104,9 @@ def paired_ratios(
     """For each row the ratio of `a` to `b` (cells x rounds, or one row against many).
 
     With logarithms, A/B and B/A are each other's inverse, and drift that slows both by the same
-    share cancels (a two-sample t-test would count that drift as noise). An interval is never
-    narrower than the `resolution` of the two values together (logarithmic; None: that of these
-    values), and no number of rounds shows a smaller difference.
+    share cancels (a two-sample t-test would count that drift as noise). Rounding may add the
+    `resolution` of the two values together (logarithmic; None: that of these values): intervals
+    are wider by it at both ends, and tests subtract it from the difference.
     """
     a, b = np.atleast_2d(a), np.atleast_2d(b)
     logs_a, logs_b = logarithms(a, quantity), logarithms(b, quantity)
@@ -118,14 +120,13 @@ def paired_ratios(
         error = deviation / np.sqrt(pairs)
         quantile = t_isf((1 - level) / 2, pairs - 1)
         if resolution is None:
-            resolution = resolution_of(a, logs_a, quantity) + resolution_of(b, logs_b, quantity)
-        error = np.maximum(error, resolution / quantile)
-        p = 2 * t_sf(np.abs(mean) / error, pairs - 1)
-        half = quantile * error
+            resolution = resolution_of(a, quantity) + resolution_of(b, quantity)
+        beyond = np.maximum(np.abs(mean) - resolution, 0.0)
+        p = 2 * t_sf(beyond / error, pairs - 1)
+        half = quantile * error + resolution
         low, high = np.exp(mean - half), np.exp(mean + half)
     ratio = np.exp(mean)
-    needed = rounds_needed(mean, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
-    needed = np.where(np.abs(mean) > resolution, needed, np.nan)
+    needed = rounds_needed(beyond, deviation, 1 - level) if forecast else np.full(len(mean), np.nan)
     low, high, p = np.where(pairs >= MIN_ROUNDS, (low, high, p), np.nan)
     if quantity.step is None:
         zero_a, zero_b = (((grid == 0) & np.isfinite(logs)).any(axis=1) for grid in (a, b))
@@ -186,28 +187,6 @@ def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     place = np.searchsorted(-least, -effect)
     answer = np.append(counts.astype(float), np.nan)[place]
     return np.where(np.isfinite(effect), answer, np.nan)
-
-
-def one_of(ratio: Ratio, tests: int, alpha: float = 0.05) -> Ratio:
-    """The ratio with the rounds that would show it, if this many tests together did not.
-
-    Each test gets alpha / tests (Bonferroni), and there must be more rounds than there are. The
-    deviation is that of the ratio's 95 % interval.
-    """
-    if (
-        ratio.ratio is None
-        or ratio.low is None
-        or ratio.high is None
-        or ratio.rounds_needed is None
-    ):
-        return ratio
-    half = math.log(ratio.high / ratio.low) / 2
-    deviation = half / float(t_isf(0.025, ratio.pairs - 1)) * math.sqrt(ratio.pairs)
-    (needed,) = rounds_needed(
-        np.array([math.log(ratio.ratio)]), np.array([max(deviation, PRECISION)]), alpha / tests
-    )
-    known = max(int(needed), ratio.pairs + 1) if math.isfinite(needed) else None
-    return replace(ratio, rounds_needed=known)
 
 
 def holm(p: Floats) -> Floats:

@@ -10,9 +10,8 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.additive import fit, usable
-from vdisklab.analysis.best import CHALLENGERS, ahead, competitors
-from vdisklab.analysis.distributions import t_isf
+from vdisklab.analysis.additive import LEAST_ROUNDS, fit, usable
+from vdisklab.analysis.best import CHALLENGERS, ahead, competitors, critical
 from vdisklab.analysis.observations import (
     Floats,
     MeasureKey,
@@ -89,7 +88,7 @@ def pareto_front(
     part = narrowed(observations, wanted)
     complete = set(part.cells)
     for measure in measures:
-        chosen = usable(part.ranked_logs(measure))
+        chosen = usable(part.ranked_logs(measure), LEAST_ROUNDS)
         complete &= {part.cells[row] for row in chosen.rows}
     left_out = tuple(cell for cell in part.cells if cell not in complete)
     part = narrowed(part, complete)
@@ -99,7 +98,7 @@ def pareto_front(
     for measure in measures:
         logs = part.ranked_logs(measure)
         known = logs == part.logs(measure)
-        model = fit(logs, usable(logs), part.resolution(measure), known)
+        model = fit(logs, usable(logs, LEAST_ROUNDS), part.resolution(measure), known)
         sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
         goodness.append(sign * np.round(model.effect, 12))
         noises.append(pair_noise(model, np.arange(len(part.cells))))
@@ -155,7 +154,10 @@ def _shares(
     cells = np.arange(len(goodness))
     best = int(goodness.argmax())
     error, freedom = noise.between(np.full_like(cells, best), cells)
-    reach = np.where(cells == best, 0.0, t_isf(alpha / 2, freedom) * error)
+    # The data chose the best one, so the limits hold for all cells at once (Dunnett, two-sided).
+    limits = [critical(alpha / 2, max(1, len(cells) - 1), int(of), noise.rounds) for of in freedom]
+    reach = np.array(limits) * error + noise.rounded(np.full_like(cells, best), cells)
+    reach[best] = 0.0
     share = goodness - goodness[best]
     with np.errstate(over="ignore", under="ignore"):
         columns = np.exp([share, share - reach, share + reach]).T.tolist()

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from vdisklab.analysis.claimfile import ClaimCache
-from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.distributions import t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, Ratio, holm, paired_ratios
@@ -393,8 +393,7 @@ def _p_value(row: ShapeRow, observations: Observations, base: Cell) -> float | N
     assert row.number.measure is not None  # noqa: S101 - it has log ratios
     resolution = observations.resolution(row.number.measure)
     rounding = sum(resolution[observations.place[side.measured]] for side in (row.cell, base))
-    error = max(error, float(rounding / t_isf(0.025, len(logs) - 1)))
-    distance = abs(float(logs.mean()) - math.log(row.published))
+    distance = max(0.0, abs(float(logs.mean()) - math.log(row.published)) - float(rounding))
     return float(2 * t_sf(distance / error, len(logs) - 1))
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from vdisklab.analysis.additive import Fit, fit, usable
+from vdisklab.analysis.additive import LEAST_ROUNDS, Fit, fit, usable
 from vdisklab.analysis.best import BestSet, best_set, competitors
 from vdisklab.analysis.distributions import t_isf
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -90,7 +90,8 @@ def rank(
     *,
     unplanned_look: bool = False,
 ) -> Ranking:
-    """Ranks all cells that have the measure in three rounds or more.
+    """Ranks all cells that have the measure in three rounds or more, and those that miss one of
+    three.
 
     Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
     family-wise error of `alpha` after Holm. A cell's best rank follows all cells shown to be
@@ -102,7 +103,7 @@ def rank(
     stated, alpha = alpha, alpha * (LOOK_SHARE if unplanned_look else 1)
     logs = observations.ranked_logs(measure)
     count = np.isfinite(observations.grid(measure)).sum(axis=1)
-    chosen = usable(logs)
+    chosen = usable(logs, LEAST_ROUNDS)
     unranked = [(row, Unranked.TOO_FEW_ROUNDS) for row in chosen.few]
     unranked += [(row, Unranked.NO_COMMON_ROUND) for row in chosen.apart]
     if not len(chosen.rows):
@@ -157,14 +158,15 @@ def _best(
     part = narrowed(observations, competing.intersection(ranked))
     if len(part.cells) < len(ranked):
         logs = part.ranked_logs(measure)
-        chosen = usable(logs)
+        chosen = usable(logs, LEAST_ROUNDS)
         if len(chosen.rows) == len(part.cells):  # else only other cells connect them
             known = logs == part.logs(measure)
             model = fit(logs, chosen, part.resolution(measure), known)
             ranked = [part.cells[row] for row in model.rows]
     places = [place for place, cell in enumerate(ranked) if cell in competing]
     best = best_set(measure, model, ranked, np.array(places, dtype=np.intp), alpha)
-    return None if best is None else replace(best, alpha=stated, of_this_look=alpha)
+    unranked = len(competing) - len(places)
+    return best and replace(best, alpha=stated, of_this_look=alpha, unranked=unranked)
 
 
 def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
@@ -177,8 +179,8 @@ def _alone(count: npt.NDArray[np.intp], row: int, reason: Unranked) -> Unranked:
 
 Counts = npt.NDArray[np.int64]
 
-GRADES = 48
-"""Number of distinct standard errors; with more cells, they are rounded up to one of these."""
+CLASSES = 20
+"""Number of classes of cells with similar standard errors, if there are more cells."""
 
 STEPS = 25
 """Maximum number of iterations of Holm's procedure; stopping early can only miss a difference."""
@@ -196,64 +198,73 @@ def separate(goodness: Floats, model: Fit, alpha: float) -> tuple[Counts, Counts
     nothing = np.zeros(cells, dtype=np.int64)
     if not pairs:
         return nothing, nothing
-    grades = _grades(model)
+    classes = _classes(model)
     better, worse, rejected = nothing, nothing, -1
     for _ in range(STEPS):
         done = int(better.sum())
         if done in (rejected, pairs):
             break
         rejected = done
-        better, worse = _count(goodness, grades, alpha / (pairs - done))
+        better, worse = _count(goodness, model, classes, alpha / (pairs - done))
     return better, worse
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Grades:
-    """Cells sorted into a few classes of equal standard error and degrees of freedom."""
+class _Classes:
+    """Cells with equal degrees of freedom and standard errors from `least` to `most`."""
 
     member: npt.NDArray[np.intp]
-    error: Floats
     freedom: Floats
+    least: Floats
+    most: Floats
 
 
-def _grades(model: Fit) -> _Grades:
-    """Classes by standard error, rounded up, and by degrees of freedom, rounded down.
-
-    Both make a test stricter. Up to 48 cells each is its own class, and nothing is rounded.
-    """
-    if len(model.error) <= GRADES:
-        return _Grades(np.arange(len(model.error)), model.error, model.freedom)
-    floor = max(float(model.error.min()), float(np.median(model.error)) / 100)
-    edges = np.geomspace(floor, max(float(model.error.max()), floor) * (1 + 1e-9), GRADES)
-    raised = edges[np.searchsorted(edges, model.error)]
-    keys = np.stack([raised, np.floor(model.freedom)], axis=1)
+def _classes(model: Fit) -> _Classes:
+    """At most CLASSES for each number of degrees of freedom; of few cells each is its own."""
+    at: npt.NDArray[np.intp] = np.arange(len(model.error))
+    if len(at) > CLASSES:
+        at = np.searchsorted(np.quantile(model.error, np.linspace(0, 1, CLASSES)), model.error)
+    keys = np.stack([at.astype(np.float64), model.freedom], axis=1)
     unique, member = np.unique(keys, axis=0, return_inverse=True)
-    return _Grades(member.reshape(-1), unique[:, 0], np.maximum(unique[:, 1], 1.0))
+    member = member.reshape(-1)
+    least, most = np.full(len(unique), np.inf), np.zeros(len(unique))
+    np.minimum.at(least, member, model.error)
+    np.maximum.at(most, member, model.error)
+    return _Classes(member, unique[:, 1], least, most)
 
 
-def _count(goodness: Floats, grades: _Grades, p: float) -> tuple[Counts, Counts]:
+def _count(goodness: Floats, model: Fit, classes: _Classes, p: float) -> tuple[Counts, Counts]:
     """Counts, for each cell, the others that differ with a two-sided p-value of at most `p`.
 
-    All cells of a class differ from a given cell beyond the same distance, so a binary search in
-    the class's sorted values counts them. Cells are sorted by class, then by value, because
-    searching for ascending values is several times faster.
+    A cell is better for sure than those of a class that are beyond the largest distance that two of
+    their classes need, and than none within the smallest: binary searches in the class's sorted
+    values count them. The few pairs between both are compared one by one. Cells are sorted by
+    class, then by value, because searching for ascending values is several times faster.
     """
-    order = np.lexsort((goodness, grades.member))
-    values, member = goodness[order], grades.member[order]
-    ends = np.searchsorted(member, np.arange(len(grades.error) + 1))
-    better = np.zeros(len(values), dtype=np.int64)
-    worse = np.zeros(len(values), dtype=np.int64)
-    freedom = grades.freedom
-    limit = {df: float(t_isf(p / 2, df)) for df in np.unique(freedom)}
-    for grade in range(len(grades.error)):
-        inside = values[ends[grade] : ends[grade + 1]]
-        least = np.minimum(freedom, freedom[grade])
-        distance = np.array([limit[df] for df in least]) * np.hypot(
-            grades.error, grades.error[grade]
+    freedom, error = classes.freedom, model.error
+    limits = {df: float(t_isf(p / 2, df)) for df in np.unique(freedom)}
+    # Rounding may have made one of two cells look better, and the other one worse.
+    high, low = goodness - model.resolution, goodness + model.resolution
+    first, second = (np.lexsort((value, classes.member)) for value in (high, low))
+    ends = np.searchsorted(classes.member[second], np.arange(len(freedom) + 1))
+    kinds, values = classes.member[first], high[first]
+    better, worse = np.zeros((2, len(high)), dtype=np.int64)
+    for place in range(len(freedom)):
+        others = second[ends[place] : ends[place + 1]]
+        limit = np.array([limits[df] for df in np.minimum(freedom, freedom[place]).tolist()])
+        sure, possible = (
+            np.searchsorted(low[others], values - (limit * np.hypot(size, size[place]))[kinds])
+            for size in (classes.most, classes.least)
         )
-        reach = distance[member]
-        better += len(inside) - np.searchsorted(inside, values + reach, side="right")
-        worse += np.searchsorted(inside, values - reach, side="left")
-    back_better, back_worse = np.empty_like(better), np.empty_like(worse)
-    back_better[order], back_worse[order] = better, worse
-    return back_better, back_worse
+        worse[first] += sure
+        # Those before the n-th are worse than each cell that is better than n of them.
+        better[others] += len(first) - np.bincount(sure, minlength=len(others) + 1).cumsum()[:-1]
+        width = possible - sure
+        one = np.repeat(first, width)
+        before = np.repeat(sure - width.cumsum() + width, width)
+        other = others[before + np.arange(len(one))]
+        needed = limit[classes.member[one]] * np.hypot(error[one], error[other])
+        shown = high[one] - low[other] > needed
+        worse += np.bincount(one[shown], minlength=len(high))
+        better += np.bincount(other[shown], minlength=len(high))
+    return better, worse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from typing import Annotated
 from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.paired_ratios import Ratio, one_of
+from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
     DiskRow,
@@ -362,8 +361,6 @@ class _Desk:
         if rebuilt is not None and chosen is not None and not measured.beats(rebuilt, chosen):
             rebuilt = None
         gain = measured.ratio(best, own)
-        if gain is not None and chosen is None:
-            gain = one_of(gain, math.comb(len(usable) + 1, 2))  # pairs with the disk's own cell
         to = None if chosen is None else usable[chosen]
         default = default_path(row.disk.platform, path)
         others = (cell for cell in cells if cells[cell] == default and cell != (chosen or own))

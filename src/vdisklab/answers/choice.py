@@ -52,6 +52,7 @@ class PathChoice:
 
     step: Annotated[float | None, "the metric's step, if `behind` is that"] = None
     left_out: Annotated[int, "paths that did not race: a model expects nothing of them"] = 0
+    unranked: Annotated[int, "paths that qualify, but have too few rounds to be compared"] = 0
 
     @property
     def is_close(self) -> bool:
@@ -118,6 +119,7 @@ def _of_ranking(
         confidence=1 - ranking.alpha,
         durability=known_durability(cell, analysis.verdicts),
         surer=surer,
+        unranked=0 if best is None else best.unranked,
     )
 
 

@@ -18,7 +18,7 @@ from vdisklab.analysis.claim_verdicts import (
     Void,
     judge_claims,
 )
-from vdisklab.analysis.claimfile import ClaimFile, builtin_claims, parse_claims
+from vdisklab.analysis.claimfile import ClaimedContrast, ClaimFile, builtin_claims, parse_claims
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
@@ -43,6 +43,9 @@ from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 from vdisklab.workload.registry import directions_of
 
+ALPHA = 0.05
+"""The chance that any claim of an answer is judged wrongly."""
+
 _CLAIM_FILE = "name a readable TOML file, in the format of docs/claims.md"
 
 
@@ -55,7 +58,7 @@ class JudgedClaim:
     sentence: str
     status: ClaimStatus
     verdict: Annotated[str, "the status in words"]
-    ratio: Annotated[float | None, "left/right within rounds"]
+    ratio: Annotated[float | None, "left/right within rounds, of the pair that `decides`"]
     low: Annotated[float | None, "95 % interval of the ratio, for this claim alone"]
     high: float | None
     stated: Annotated[str, "the claimed range"]
@@ -63,6 +66,10 @@ class JudgedClaim:
     stated_high: float | None
     p: Annotated[Probability | None, "for this claim alone"]
     p_adjusted: Annotated[Probability | None, "corrected for all claims (Holm); this one decides"]
+    decides: Annotated[
+        ClaimedContrast | None,
+        "the pair that is outside the range most clearly or, if all are inside, so least clearly",
+    ]
     rounds: Annotated[Count, "in which all cells of the claim were measured"]
     more_rounds: Annotated[int | None, "how many more rounds would decide"]
     void: Annotated[Void | None, "why the claim says nothing about this machine"]
@@ -76,8 +83,8 @@ class JudgedClaim:
     hosts: Annotated[
         Mapping[ClaimStatus, tuple[str, ...]] | None,
         RARE,
-        "with --hosts: the hosts by the status of the claim there; it fails if it does on any, and "
-        "holds if it does on all",
+        "with --hosts: the hosts by the status of the claim there; it fails if it does on any "
+        "(p times the number of hosts), and holds if it does on all",
     ] = None
 
     @classmethod
@@ -98,6 +105,7 @@ class JudgedClaim:
             stated_high=None if math.isinf(claim.high) else claim.high,
             p=answer.p,
             p_adjusted=answer.p_adjusted,
+            decides=answer.decides,
             rounds=answer.rounds,
             more_rounds=answer.more_rounds,
             void=answer.void,
@@ -115,7 +123,7 @@ class JudgedClaim:
 class ClaimsAnswer(Answer):
     """`vdisklab claims`: a verdict on each claim of the articles."""
 
-    FORMAT = "vdisklab.claims/2"
+    FORMAT = "vdisklab.claims/3"
 
     campaigns: Annotated[tuple[Campaign, ...], "where the verdicts come from"]
     caveats: Caveats
@@ -243,7 +251,7 @@ def evaluate_claims(
     The commands use the options of `requested`, or else those of the loaded campaigns.
     """
     claims = [claim for file in files for claim in file.claims]
-    answers = judge_claims(claims, loaded.observations, loaded.outlines)
+    answers = judge_claims(claims, loaded.observations, loaded.outlines, ALPHA)
     like = loaded.campaigns[0] if loaded.campaigns else None
     commands = {
         (answer.claim.article, answer.claim.name): run_command(
@@ -287,7 +295,10 @@ def claims_over_hosts(
     }
     first = by_host[analysis.hosts[0].name]
     claims = tuple(
-        _on_hosts(claim, {name: answer.claims[at].status for name, answer in by_host.items()})
+        _on_hosts(
+            claim,
+            {name: _of_many(answer.claims[at], len(by_host)) for name, answer in by_host.items()},
+        )
         for at, claim in enumerate(first.claims)
     )
     return replace(
@@ -299,6 +310,13 @@ def claims_over_hosts(
         findings=(),
         hosts=analysis.named_hosts,
     )
+
+
+def _of_many(claim: JudgedClaim, hosts: int) -> ClaimStatus:
+    """The claim's status on one of many hosts: it must not fail on one of them by chance."""
+    certain = claim.p_adjusted is not None and claim.p_adjusted * hosts <= ALPHA
+    failed = claim.status is ClaimStatus.FAILS and not certain
+    return ClaimStatus.INCONCLUSIVE if failed else claim.status
 
 
 def _on_hosts(claim: JudgedClaim, statuses: Mapping[str, ClaimStatus]) -> JudgedClaim:
@@ -316,6 +334,6 @@ def _on_hosts(claim: JudgedClaim, statuses: Mapping[str, ClaimStatus]) -> Judged
         claim,
         status=status,
         verdict=", ".join(f"{kind} on {len(names)}" for kind, names in hosts.items()),
-        ratio=None, low=None, high=None, p=None, p_adjusted=None, rounds=0, more_rounds=None,
-        void=None, command=None, missing=(), failures=(), hosts=hosts,
+        ratio=None, low=None, high=None, p=None, p_adjusted=None, decides=None, rounds=0,
+        more_rounds=None, void=None, command=None, missing=(), failures=(), hosts=hosts,
     )  # fmt: skip

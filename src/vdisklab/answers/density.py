@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from vdisklab.analysis.capacity import Capacity, capacity, next_steps
+from vdisklab.analysis.capacity import Capacity, Outcomes, capacity, next_steps
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.guest_groups import (
     LEAST_SERVED,
@@ -100,14 +100,14 @@ class NeighbourAnswer(Answer):
     paths: tuple[NeighbourEffect, ...]
 
 
-def outcomes_of(runs: Sequence[Run], criterion: Criterion) -> Mapping[int, list[bool]]:
-    """Whether all measurements of each run passed, by its number of guests."""
-    outcomes: dict[int, list[bool]] = defaultdict(list)
+def outcomes_of(runs: Sequence[Run], criterion: Criterion) -> Outcomes:
+    """Whether all measurements of each run passed, by its number of guests and its round."""
+    outcomes: dict[int, dict[int, bool]] = defaultdict(dict)
     for run in runs:
         groups = [group for _, group in groups_of(run)]
         if groups:
             passed = all(judge(group, criterion).passed for group in groups)
-            outcomes[len(groups[0].members)].append(passed)
+            outcomes[len(groups[0].members)][run.round] = passed
     return outcomes
 
 

@@ -16,10 +16,11 @@ import shlex
 import struct
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from vdisklab.analysis.candidates import candidates, ratio_of, to_use
+from vdisklab.analysis.candidates import RatioOf, candidates, ratios_among, to_use
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking
@@ -431,7 +432,11 @@ class MeasuredPaths:
         """How many times as good a cell is as another; None without one of them."""
         if cell is None or other is None:
             return None
-        return ratio_of(self.analysis.observations, self.score, cell, other)
+        return self._ratio_of(cell, other)
+
+    @cached_property
+    def _ratio_of(self) -> RatioOf:
+        return ratios_among(self.analysis.observations, self.score, self.cells)
 
     def better(
         self,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Self
 
 import numpy as np
 
-from vdisklab.analysis.candidates import RankedBy
+from vdisklab.analysis.candidates import RankedBy, ratio_of
 from vdisklab.analysis.diagnostics import recorded
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
@@ -137,7 +137,15 @@ class HostsAnalysis(Analysis):
     @property
     def ranked_by(self) -> RankedBy:
         """Over hosts."""
-        return RankedBy(rank_over_hosts, may_be_best, to_use)
+        return RankedBy(
+            rank_over_hosts,
+            may_be_best,
+            to_use,
+            # Each pair has its own noise over hosts, so nothing is shared (Bonferroni).
+            lambda means, measure, cells: partial(
+                ratio_of, means, measure, tests=max(1, len(cells) - 1)
+            ),
+        )
 
     @property
     def unplanned_look(self) -> None:

@@ -89,9 +89,11 @@ EXPLANATIONS = (
         "ratio",
         "rank, compare, claims, compare --published, recommend, audit",
         "ratio low high pairs gain over_default",
-        "exp of the mean log ratio within rounds, so that drift cancels; its interval is Student's "
-        "t on those. For a claim, pairs and measures are averaged in each round first.",
-        "analysis/paired_ratios.py, analysis/claim_verdicts.py",
+        "exp of the mean log ratio within rounds, so that drift cancels, with Student's t "
+        "interval. For a claim, measures are averaged first, and of several pairs it is the one "
+        "that decides. Where the data chose a path, the interval holds for all that they chose "
+        "from (Dunnett); `rank` and `compare` show each pair alone.",
+        "analysis/paired_ratios.py, analysis/claim_verdicts.py, analysis/candidates.py",
     ),
     _entry(
         "score: read, write, overall",
@@ -113,41 +115,41 @@ EXPLANATIONS = (
     _entry(
         "may be the best",
         "rank, recommend, report",
-        "best cells beaten runner_up ties shared resolution",
-        "The paths that are not shown to be worse than another: with 95 % confidence one of them "
-        "is the best. Each of c paths is tested against the others with Dunnett's limit for c - 1; "
-        "the host, the null device and warm page caches do not compete. All share one noise, "
-        "unless a path is noisier, or paths are fast and slow in the same rounds.",
-        "Gupta 1965; Hsu 1984; Dunnett 1955; Bingham 1974",
+        "best cells beaten runner_up ties shared resolution unranked",
+        "The paths that are not shown to be worse than another: with 95 % confidence one of "
+        "them is the best (Dunnett's limits; from 5 rounds on, the leader has a test of its "
+        "own). All share one noise, unless a path is noisier or paths are fast and slow in the "
+        "same rounds. `unranked` paths have fewer than 2 rounds.",
+        "Gupta 1965; Hsu 1984; Dunnett 1955; Gutmann & Maymin 1987; Bingham 1974",
     ),
     _entry(
         "leads that the rounds show",
         "rank",
-        "noise shows rounds_for_10_percent",
-        "How far the best must be ahead of the next to be named in 74 to 92 % of simulated "
-        "campaigns with this many rounds and this noise. The noise is that of one run within its "
-        "round.",
+        "noise apart pooled shows rounds_for_10_percent",
+        "How far the best must be ahead to be named alone in about 80 % of simulated campaigns "
+        "with rivals close behind (in 60 % with 3 rounds and unequal noise). The noise is that "
+        "of the leader and the rival that is hardest to tell from it. A race needs fewer runs "
+        "for a decision.",
         "analysis/best.py",
     ),
     _entry(
         "beaten in all (rank --pareto)",
         "rank --pareto, report",
         "standing by shares measures",
-        "A path is beaten if another is shown to be better in each measure (each at 5 %, corrected "
-        "for the number of other paths). `cpu` is the host's CPU seconds per operation; a metric "
-        "alone is the geometric mean of all measurements that have it. A path with a rate of zero "
-        "has a share of 0; if the best rate is zero, all shares are unknown.",
+        "Another path is shown to be better in each measure, each at 5 %, corrected for the "
+        "other paths. `cpu` is the host's CPU seconds per operation; a metric alone is the "
+        "geometric mean of all measurements that have it. Shares of the best hold although the "
+        "data chose it.",
         "Berger 1982",
     ),
     _entry(
         "zero",
         "rank, compare, claims",
         "",
-        "A zero is a measured value. What can be zero (stalls, flushes, growth, the worst second) "
-        "is compared as value + step, where the step is the smallest value above zero that counts; "
-        "a rate of zero is the worst: the ratio of zero to a rate is 0, without an interval, the "
-        "ratio to a rate of zero is unknown, and a mean of rates with a zero is 0. No interval is "
-        "narrower than the step or the last digit.",
+        "A zero is a measured value. What can be zero (stalls, flushes, growth) is compared as "
+        "value + step; half a step for each value is added to intervals and subtracted from "
+        "differences. Metrics without a step count as exact. A rate of zero is the worst: its "
+        "ratio to another is 0, that of another to it unknown.",
         "results/model.py",
     ),
     _entry(
@@ -156,8 +158,9 @@ EXPLANATIONS = (
         "p p_adjusted",
         "From a paired t-test on log ratios. p_adjusted is corrected for all rows of the same "
         "answer (Holm), and decides. For a claim, p is twice the smaller of the one-sided p for "
-        "`inside the range` and `outside the range`.",
-        "Holm 1979; Schuirmann 1987",
+        "`every pair is inside the range` (the largest of all pairs) and `one is outside` (the "
+        "smallest, times their number).",
+        "Holm 1979; Schuirmann 1987; Berger 1982",
     ),
     _entry(
         "rounds that would decide",
@@ -170,10 +173,11 @@ EXPLANATIONS = (
     _entry(
         "verdict of a claim",
         "claims",
-        "status verdict stated_low stated_high rounds void",
-        "`holds` or `fails` when the ratio is shown to lie inside or outside the stated range, "
-        f"from {MIN_ROUNDS} rounds; else `inconclusive`. A claim of guest against host is void "
-        "under emulation and in a lab; under KVM in an emulated host every claim is.",
+        "status verdict stated_low stated_high rounds void decides",
+        "`holds` when every pair's ratio is shown to lie inside the stated range, `fails` when one "
+        f"is shown to lie outside, from {MIN_ROUNDS} rounds; else `inconclusive`. A claim of guest "
+        "against host is void under emulation and in a lab; under KVM in an emulated host every "
+        "claim is.",
         "analysis/claim_verdicts.py",
     ),
     _entry(
@@ -352,10 +356,10 @@ EXPLANATIONS = (
         "how many guests a path carries",
         "density, recommend",
         "guests low high load reached served worst p99 fairness cpu_for_each",
-        "The largest number of guests that passes more often than it fails, with a 95 % interval, "
-        "from a fit of a falling probability of passing. A run passes if its worst guest meets the "
-        "limit and completes 99 % of the requests that were due. Fairness is Jain's index of the "
-        "guests' rates; the p99 is that of all requests together, never a mean of percentiles.",
+        "The largest number of guests that passes more often than it fails, with a 95 % "
+        "interval, from a fit of a probability of passing that falls over up to a dozen guests "
+        "and may differ between rounds. The worst guest must meet the limit and complete 99 % "
+        "of what was due. Fairness is Jain's index.",
         "docs/density.md",
     ),
     _entry(

@@ -61,10 +61,12 @@ class RankAnswer(Answer):
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]
     competitors: Annotated[int | None, "paths that may be chosen: no host, null or warm cache"]
     shows: Annotated[
-        float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
+        float | None,
+        "the lead that these rounds show in about 80 % of simulated campaigns with this noise and "
+        "with rivals close behind: 0.25 is 25 %",
     ]
     rounds_for_10_percent: Annotated[
-        int | None, "rounds that show a lead of 10 %; null above 1,000"
+        int | None, "rounds that show a lead of 10 % so; null above 1,000"
     ]
     baseline: Annotated[MeasuredCell, "the cell that scores and ratios relate to"]
     host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"]

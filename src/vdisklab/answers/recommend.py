@@ -10,7 +10,12 @@ from typing import Annotated
 
 import numpy as np
 
-from vdisklab.analysis.candidates import Recommendation, candidates, ratio_of, recommend_path
+from vdisklab.analysis.candidates import (
+    RatioOf,
+    Recommendation,
+    candidates,
+    recommend_path,
+)
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load
@@ -72,10 +77,12 @@ class RecommendAnswer(Answer):
     recommendation: Recommendation
     choice: PathChoice
     shows: Annotated[
-        float | None, "the lead that these rounds show with a power of 80 %: 0.25 is 25 %"
+        float | None,
+        "the lead that these rounds show in about 80 % of simulated campaigns with this noise and "
+        "with rivals close behind: 0.25 is 25 %",
     ]
     rounds_for_10_percent: Annotated[
-        int | None, "rounds that show a lead of 10 %; null above 1,000"
+        int | None, "rounds that show a lead of 10 % so; null above 1,000"
     ]
     lead: Annotated[
         Ratio | None, "of the leader of a tie to the recommended cell; null if that leads"
@@ -130,7 +137,8 @@ def recommend(
     best, chosen = found.ranking.best, found.cell
     race = race if chosen in raced[:1] else None
     leads = bool(found.ties) and found.ties[0] != chosen
-    alternatives = tuple(_alternatives(observations, found, shown))
+    ratio = analysis.ranked_by.ratio_of(observations, measure)
+    alternatives = tuple(_alternatives(observations, found, shown, ratio))
     answer = RecommendAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
@@ -139,8 +147,8 @@ def recommend(
         choice=recommended(analysis, found, race),
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
-        lead=ratio_of(observations, measure, found.ties[0], chosen) if leads else None,
-        over_platforms=dict(_over_platforms(observations, measure, chosen)),
+        lead=ratio(found.ties[0], chosen) if leads else None,
+        over_platforms=dict(_over_platforms(observations, chosen, ratio)),
         host_disk=analysis.verdicts.disk,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
         measures=shown,
@@ -192,7 +200,10 @@ def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanErro
 
 
 def _alternatives(
-    observations: Observations, found: Recommendation, shown: Sequence[MeasureKey]
+    observations: Observations,
+    found: Recommendation,
+    shown: Sequence[MeasureKey],
+    ratio: RatioOf,
 ) -> Iterator[Alternative]:
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
     summaries = {key: summarise(observations, key) for key in shown}
@@ -203,9 +214,7 @@ def _alternatives(
             cell=cell,
             place=places.get(cell),
             medians={key: of[cell] for key, of in summaries.items() if cell in of},
-            ratio=ratio_of(observations, found.measure, cell, order[0])
-            if 0 < at <= _NEXT
-            else None,
+            ratio=ratio(cell, order[0]) if 0 < at <= _NEXT else None,
             power_cut=found.durability[cell],
         )
 
@@ -254,7 +263,7 @@ def _grown(analysis: Analysis, cell: MeasuredCell) -> Iterator[ThinImage]:
 
 
 def _over_platforms(
-    observations: Observations, measure: MeasureKey, chosen: MeasuredCell
+    observations: Observations, chosen: MeasuredCell, ratio: RatioOf
 ) -> Iterator[tuple[Platform, Ratio | None]]:
     """The ratio of the chosen cell to each platform's default disk; None if they are the same.
 
@@ -268,8 +277,7 @@ def _over_platforms(
         ]
         alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
         for cell in alike[:1]:
-            own = cell == chosen
-            yield platform, None if own else ratio_of(observations, measure, chosen, cell)
+            yield platform, None if cell == chosen else ratio(chosen, cell)
 
 
 def weighted(

@@ -285,6 +285,16 @@ class DensityRequest(MeasureRequest):
         limits=Limits(1, 999),
         identifies=True,
     )
+    precision: int | None = setting(
+        WHOLE,
+        "Repeat near the limit until the 95 % interval spans no more than this many guests, at "
+        "most 40 times; without it, 5 times. --rounds sets the number of times.",
+        Panel.WHAT,
+        key="",
+        metavar="N",
+        shown="none",
+        limits=Limits(1, 999),
+    )
     thin: bool = setting(
         SWITCH,
         "Also measure images whose blocks are allocated while measuring, which says how fast they "

@@ -57,6 +57,9 @@ def verdict_lines(
     if choice.ties:
         names = named([cell.name for cell in choice.ties], NAMED)
         yield "Tied", " ".join((f"Not shown to be worse: {names}.", *losses(known, choice.ties)))
+    if choice.unranked:
+        few = counted(choice.unranked, "path")
+        yield "Missing", f"{few} with too few rounds not compared, and may be better."
     if choice.durability is not None:
         yield "Safety", durability_sentence(choice.cell.name, choice.durability)
     surer = choice.surer

@@ -99,9 +99,11 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     failures = dict.fromkeys(failure for row in answer.claims for failure in row.failures)
     yield from (f"Failed: {failure}" for failure in failures)
     if any(row.p_adjusted is not None for row in answer.claims):
+        several = "; of several pairs, the ratio that decides"
         yield (
-            "The ratio is left/right within rounds. Intervals hold for each claim alone; verdicts "
-            "are corrected for the number of claims answered (Holm)."
+            "The ratio is left/right within rounds"
+            f"{several if any(len(row.left) > 1 for row in answer.claims) else ''}. Intervals hold "
+            "for each claim alone; verdicts are corrected for the number of claims answered (Holm)."
         )
     if any(row.more_rounds is not None for row in answer.claims):
         yield (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from vdisklab.analysis.best import BestSet
+from vdisklab.analysis.best import NEGLIGIBLE, BestSet
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Comparison, Ratio, Verdict
 from vdisklab.results.model import Better
@@ -105,12 +105,13 @@ def reach_sentence(best: BestSet) -> str | None:
     """The leads that the rounds can show; None without noise or anything to compare."""
     if best.shows is None or best.noise < LEAST_NOISE:
         return None
-    more = [
-        f"{lead:.0%} needs {needed} rounds"
-        for lead in (0.25, 0.10)
-        if best.shows > lead and (needed := best.rounds_for(lead)) is not None
-    ]
+    race = (
+        f"; a race (`--find best`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
+        "best"
+        if best.shows > NEGLIGIBLE and not best.alone
+        else ""
+    )
     return (
         f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
-        f"show leads of {best.shows:.0%} or more{''.join(f'; {text}' for text in more)}."
+        f"name a leader that is {best.shows:.0%} ahead in about 8 of 10 cases{race}."
     )

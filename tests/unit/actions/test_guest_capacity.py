@@ -192,9 +192,9 @@ class TestAnswer:
 
     def test_each_measurement_of_a_run_must_pass(self) -> None:
         run = a_step(a_density(), 1, 2, 0.001)
-        slow = a_step(a_density(), 1, 2, 0.050)
-        both = replace(run, measurements=(*run.measurements, *slow.measurements))
-        assert outcomes_of([run, both], LIMIT) == {2: [True, False]}
+        slow = a_step(a_density(), 2, 2, 0.050)
+        both = replace(slow, measurements=(*run.measurements, *slow.measurements))
+        assert outcomes_of([run, both], LIMIT) == {2: {1: True, 2: False}}
 
     def test_every_run_failed(self, store: Store) -> None:
         campaign = a_density()

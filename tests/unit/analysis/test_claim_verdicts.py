@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from tests.unit.analysis.made import IOPS, START, labelled
-from vdisklab.analysis.claim_verdicts import ClaimAnswer, ClaimVerdict, Void, judge_claims
+from vdisklab.analysis.claim_verdicts import (
+    ClaimAnswer,
+    ClaimStatus,
+    ClaimVerdict,
+    Void,
+    judge_claims,
+)
 from vdisklab.analysis.claimfile import Claim, builtin_claims, parse_claims
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.errors import PlanError
@@ -65,7 +71,7 @@ def test_zeros_against_zeros_do_not_decide_more_than_their_step() -> None:
     )
     (narrow,) = judge_claims([claim(metric="longest_stall", rest="low = 1.1")], data, [])
     assert (narrow.verdict, narrow.more_rounds) == (ClaimVerdict.INCONCLUSIVE, None)
-    assert (narrow.low, narrow.high) == pytest.approx((np.exp(-1), np.exp(1)))
+    assert (narrow.low, narrow.high) == pytest.approx((1.5**-2, 1.5**2))
     (wide,) = judge_claims([claim(metric="longest_stall", rest="low = 0.1\nhigh = 10")], data, [])
     assert wide.verdict is ClaimVerdict.HOLDS
 
@@ -171,11 +177,65 @@ def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
     assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None
 
 
-def test_sides_that_share_a_cell_count_each_round_once() -> None:
+def test_one_bad_pair_refutes_a_claim_about_all_pairs() -> None:
     one = claim(left="{raw,qcow2}/none", right="host", rest="high = 1.0")
-    found = answered(one, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.5), host=np.ones(4)))
-    assert found.ratio == pytest.approx(1.0)
+    found = answered(one, measured(raw=np.full(4, 2.0), qcow2=np.full(4, 0.1), host=np.ones(4)))
+    assert found.status is ClaimStatus.FAILS
+    assert found.ratio == pytest.approx(2.0)
     assert found.rounds == 4
+    assert found.words == "fails for raw/none against host"
+
+
+def test_a_claim_about_all_pairs_holds_only_if_each_is_shown() -> None:
+    one = claim(left="{raw,qcow2}/none", right="host", rest="low = 1.0")
+    sure = np.array([3.0, 3.1, 3.0, 2.9])
+    held = answered(one, measured(raw=sure, qcow2=sure, host=np.ones(4)))
+    assert held.status is ClaimStatus.HOLDS
+    unsure = np.array([0.8, 1.5, 1.2, 0.9])
+    found = answered(one, measured(raw=sure, qcow2=unsure, host=np.ones(4)))
+    assert found.status is ClaimStatus.INCONCLUSIVE
+    assert found.decides is not None
+    assert found.decides.left.label == "qcow2/none"
+    assert found.ratio == pytest.approx(np.exp(np.log(unsure).mean()))
+
+
+def test_each_measure_is_tested_if_the_claim_says_so() -> None:
+    text_of = text(rest="low = 1.0").replace(
+        'measures = ["', 'measures = ["seqread-1m-q1/read/bandwidth", "'
+    )
+    bandwidth = MeasureKey("seqread-1m-q1", Direction.READ, "bandwidth")
+    numbers = {
+        (path, round, key): value * (1 + round / 1000 if path == "raw/none" else 1.0)
+        for path, values in {"raw/none": (4.0, 0.5), "qcow2/none": (1.0, 1.0)}.items()
+        for key, value in zip((bandwidth, IOPS), values, strict=True)
+        for round in range(5)
+    }
+    mean, each = (
+        answered(parse_claims(text_of + more, "mine.toml").claims[0], labelled(numbers))
+        for more in ("", "each_measure = true\n")
+    )
+    assert mean.status is ClaimStatus.HOLDS
+    assert each.status is ClaimStatus.FAILS
+    assert each.words == f"fails in {IOPS}"
+
+
+@pytest.mark.slow
+def test_claims_about_many_pairs_rarely_fail_if_each_is_just_true() -> None:
+    """Every ratio is the bound itself. Half of the pairs decide a claim that every pair is above
+    it, so it never holds for more than the error."""
+    rng = np.random.default_rng(8)
+    one = claim(left="{raw,qcow2,vdi,vhdx}/none", right="host", rest="low = 1.0")
+    names = [cell.label for cell in one.cells]
+    verdicts = []
+    for _ in range(300):
+        numbers = {
+            (name, round, IOPS): float(np.exp(rng.normal(0, 0.05)))
+            for name in names
+            for round in range(5)
+        }
+        verdicts.append(answered(one, labelled(numbers)).status)
+    for wrong in (ClaimStatus.FAILS, ClaimStatus.HOLDS):
+        assert verdicts.count(wrong) / 300 <= 0.05 + 2 * (0.05 * 0.95 / 300) ** 0.5
 
 
 @pytest.mark.parametrize(

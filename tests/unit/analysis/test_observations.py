@@ -17,13 +17,13 @@ from vdisklab.analysis.observations import (
     collect,
     logarithms,
     observe,
-    rounded_to,
 )
+from vdisklab.analysis.paired_ratios import paired_ratios
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import METRICS, Failure, FailureKind
+from vdisklab.results.model import METRICS, Direction, Failure, FailureKind
 
 
 @pytest.mark.parametrize("state", list(PageCache))
@@ -133,17 +133,27 @@ def test_zero_is_a_value_of_a_metric_with_a_step() -> None:
     assert np.isnan(logs[0, 3])
 
 
-@pytest.mark.parametrize(
-    ("values", "unit"),
-    [
-        ([3.0, 7.0, 4.0], 1.0),
-        ([300.0, 700.0], 100.0),
-        ([1.2e-4, 5e-5, 0.0], 1e-5),
-        ([412345678.0, 412345679.0], 0.0),
-        ([0.1234567, 0.7654321], 0.0),
-        ([0.0, np.nan], 0.0),
-        ([], 0.0),
-    ],
-)
-def test_the_digits_that_values_were_rounded_to(values: list[float], unit: float) -> None:
-    assert rounded_to(np.array(values)) == pytest.approx(unit)
+FLUSHES = MeasureKey("seqwrite-1m-q1", Direction.WRITE, "flushes")
+
+
+@pytest.mark.parametrize("unit", [1.0, 100.0, 1e-5])
+def test_only_a_declared_step_bounds_what_rounding_made(unit: float) -> None:
+    """Values that happen to be multiples of a power of ten are not rounded to it."""
+    values = np.array([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]])
+    assert observed({IOPS: unit * values}).resolution(IOPS).tolist() == [0.0, 0.0]
+    declared = observed({FLUSHES: 100 * values}).resolution(FLUSHES)
+    np.testing.assert_allclose(declared, np.log([101 / 100.5, 201 / 200.5]))
+    (ratio,) = paired_ratios(np.full(20, 100 * unit), np.full(20, 200 * unit))
+    assert ratio.p is not None
+    assert ratio.p < 1e-6
+
+
+def test_the_step_of_a_value_does_not_depend_on_the_other_values() -> None:
+    stall = METRICS["longest_stall"]
+    ratios = [
+        paired_ratios(np.zeros(5), np.full(5, worse), stall)[0] for worse in (0.9, 1.0, 1.1, 100.0)
+    ]
+    assert all(ratio.p is not None and ratio.p < 0.001 for ratio in ratios)
+    (flushes,) = paired_ratios(np.zeros(3), np.full(3, 100.0), METRICS["flushes"])
+    assert flushes.low == pytest.approx(1 / 101 / 1.5 / (101 / 100.5), rel=1e-3)
+    assert flushes.high == pytest.approx(1.5 / 101 * (101 / 100.5), rel=1e-3)

@@ -9,12 +9,10 @@ from scipy import stats
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import (
-    Ratio,
     Verdict,
     against_baseline,
     compare_cells,
     holm,
-    one_of,
     paired_ratios,
     rounds_needed,
     unpaired_ratio,
@@ -114,22 +112,6 @@ def test_rounds_needed_gives_the_promised_power() -> None:
     assert power(int(needed)) >= 0.78
     assert power(int(needed * 0.7)) < 0.78
     assert np.isnan(rounds_needed(np.array([1e-6]), np.array([1.0]), 0.05))[0]
-
-
-def test_one_of_many_comparisons_needs_more_rounds() -> None:
-    chance = np.random.default_rng(5)
-    base = chance.normal(0, 0.1, 5)
-    logs = 0.3 + chance.normal(0, 0.2, 5)
-    (alone,) = paired_ratios(np.exp(base + logs), np.exp(base))
-    assert alone.rounds_needed is not None
-    asked = [one_of(alone, tests).rounds_needed or 0 for tests in (1, 10, 100)]
-    assert asked == sorted(asked)
-    assert asked[0] == max(alone.rounds_needed, 6)  # more than there are: they did not show it
-    assert asked[2] > asked[1] > asked[0]
-    deviation = float(np.std(logs, ddof=1))
-    expected = rounds_needed(np.array([logs.mean()]), np.array([deviation]), 0.05 / 100)[0]
-    assert asked[2] == expected
-    assert one_of(Ratio(2, 1.3), 10) == Ratio(2, 1.3)
 
 
 def test_better_follows_the_metric() -> None:

@@ -14,11 +14,11 @@ from vdisklab.analysis.diagnostics.values import (
     first_round_diagnostics,
 )
 from vdisklab.analysis.intervals import median_interval
-from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.paired_ratios import Verdict, compare_cells, paired_ratios
 from vdisklab.analysis.pareto import ShareOfBest, Standing, add_metric_mean, pareto_front
 from vdisklab.analysis.rank_intervals import rank
-from vdisklab.analysis.score import MEAN, MIX, ROLE_SETS, Score, add_mix, add_scores
+from vdisklab.analysis.score import MEAN, MIX, add_mix, add_scores
 from vdisklab.analysis.search import goodness, margin_with_resolution
 from vdisklab.analysis.summary import summarise
 from vdisklab.answers.loading import find_measure
@@ -99,45 +99,47 @@ def test_a_round_in_which_no_cell_did_anything_changes_no_order() -> None:
     assert [str(row.cell) for row in answer.rows] == ["c00", "c01", "c02"]
 
 
-def test_no_interval_is_narrower_than_the_digits_of_its_values() -> None:
-    low, high = median_interval(np.array([[5.0, 5.0, 5.0], [6.0, 6.0, 6.0]]))
+def test_no_interval_is_narrower_than_the_step_of_its_values() -> None:
+    flushes = METRICS["flushes"]
+    low, high = median_interval(np.array([[5.0, 5.0, 5.0], [6.0, 6.0, 6.0]]), quantity=flushes)
     np.testing.assert_allclose([low, high], [[4.5, 5.5], [5.5, 6.5]])
-    low, high = median_interval(np.array([[5.0] * 8]))
+    low, high = median_interval(np.array([[5.0] * 8]), quantity=flushes)
     np.testing.assert_allclose([low, high], [[4.5], [5.5]])
-    (ratio,) = paired_ratios(np.array([5.0] * 3), np.array([6.0] * 3))
+    (ratio,) = paired_ratios(np.array([5.0] * 3), np.array([6.0] * 3), flushes)
     assert ratio.low is not None
     assert ratio.high is not None
-    # The true values may be anything from 4.5 to 5.5 and from 5.5 to 6.5.
-    assert ratio.low == pytest.approx(4.5 / 6.5, rel=0.03)
-    assert ratio.high == pytest.approx(5.5 / 5.5, rel=0.03)
+    # The true values may be anything from 4.5 to 5.5 and from 5.5 to 6.5; one step is added.
+    assert ratio.low == pytest.approx(5.5 / 7.5, rel=0.03)
+    assert ratio.high == pytest.approx(6.5 / 6.5, rel=0.03)
     assert ratio.p is not None
     assert ratio.p > 0.04
 
 
 @pytest.mark.parametrize(("apart", "least"), [(0.0, 0.93), (0.08, 0.9)])
 def test_ratios_of_rounded_values_hold_the_true_one(apart: float, least: float) -> None:
-    """Integers from 3 to 7; 51 to 70 % held it where intervals ignored the rounding."""
+    """Whole numbers of steps; 51 to 70 % held it where intervals ignored the rounding."""
     rng = np.random.default_rng(4)
     level = np.log(5) + np.array([apart, 0.0])
     drift = rng.normal(0, 0.15, (400, 1, 5))
-    values = np.round(np.exp(level[:, None] + drift + rng.normal(0, 0.03, (400, 2, 5))))
+    # Ratios are those of value + step.
+    values = np.round(np.exp(level[:, None] + drift + rng.normal(0, 0.03, (400, 2, 5))) - 1)
     held = 0
     for a, b in values:
-        (ratio,) = paired_ratios(a, b, forecast=False)
+        (ratio,) = paired_ratios(a, b, METRICS["flushes"], forecast=False)
         held += (ratio.low or 0) <= np.exp(apart) <= (ratio.high or 0)
     assert held / 400 >= least
 
 
 def test_ranks_and_the_set_do_not_show_what_rounding_may_have_made() -> None:
     """The true values may all be 5.5."""
-    counts = MeasureKey("boot", Direction.NONE, "boot_time")
+    counts = MeasureKey("write", Direction.NONE, "flushes")
     grid = np.array([[5.0, 5.0, 5.0], [6.0, 6.0, 6.0], [6.0, 6.0, 6.0]])
     answer = rank(observed({counts: grid}), counts)
     assert answer.separated == 0
     assert answer.best is not None
     assert len(answer.best.cells) == 3
     assert answer.best.shows is not None
-    assert answer.best.shows > 1 / 6
+    assert answer.best.shows > 1 / 7
     front = pareto_front(observed({counts: grid, STALL: 0.1 * grid}), [counts, STALL])
     assert front.of(Standing.BEATEN) == ()
 
@@ -150,28 +152,32 @@ def test_computed_measures_have_the_resolution_of_their_parts() -> None:
     assert answer is not None
     assert len(answer.ties) == 2
     (ratio,) = (one for one in [ratio_of(data, MIX, cell(names[0]), cell(names[1]))])
-    # 0.05 s of 0.1 s for each of the two
-    assert (ratio.low, ratio.high) == pytest.approx((np.exp(-1), np.exp(1)))
+    # 0.05 s more than none, beside the step of 0.1 s, for each of the two and their baseline
+    assert (ratio.low, ratio.high) == pytest.approx((1.5**-2, 1.5**2))
     summary = summarise(data, MIX)[cell(names[1])]
-    assert (summary.low, summary.high) == pytest.approx((0.5, 1.5))
+    assert (summary.low, summary.high) == pytest.approx((1 - np.log(1.5), 1 + np.log(1.5)))
     mean, key = add_metric_mean(data, "longest_stall")
-    assert mean.resolution(key) == pytest.approx([0.5, 0.5])
+    assert mean.resolution(key) == pytest.approx([np.log(1.5)] * 2)
 
 
-def test_a_score_of_rounded_numbers_is_no_more_exact_than_they_are() -> None:
-    roles = ROLE_SETS[0].measures.values()
-    data = add_scores(
-        labelled(
-            {(name, b, role): 5e6 for name in ("host", "a") for b in range(3) for role in roles}
-        ),
-        cell("host"),
-    ).observations
-    key = Score.OVERALL.key
-    (comparison,) = (
-        one for one in compare_cells(data, cell("a"), cell("host")) if one.measure == key
-    )
-    assert comparison.ratio.low == pytest.approx(np.exp(-0.2))  # the last digit is a million
-    assert comparison.ratio.rounds_needed is None
+@pytest.mark.parametrize("cells", [2, 13, 40])
+@pytest.mark.parametrize("worse", [0.2, 1.0])
+def test_rounding_does_not_grow_with_the_number_of_comparisons(cells: int, worse: float) -> None:
+    """More than a step apart in each of 30 rounds: the ranks show what the set of the best does."""
+    rng = np.random.default_rng(3)
+    grid: Floats = worse + 0.1 * rng.integers(0, 2, (cells, 30)).astype(np.float64)
+    grid[0] = 0.0
+    answer = rank(observed({STALL: grid}), STALL)
+    assert answer.best is not None
+    assert answer.best.cells == (cell("c00"),)
+    assert (answer.rows[0].best, answer.rows[0].worst) == (1, 1)
+
+
+def test_rounding_is_a_bound_for_claims_and_ratios_alike() -> None:
+    """A difference of less than both errors is not shown by any number of rounds."""
+    close = paired_ratios(np.full(500, 0.0), np.full(500, 0.1), METRICS["longest_stall"])[0]
+    assert close.p == pytest.approx(1.0, abs=1e-4)
+    assert close.rounds_needed is None
 
 
 def test_a_search_does_not_tell_apart_what_rounding_does_not() -> None:

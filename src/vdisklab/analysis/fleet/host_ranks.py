@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, round_effects, usable
-from vdisklab.analysis.distributions import t_isf, t_sf
+from vdisklab.analysis.distributions import t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
@@ -117,7 +117,6 @@ def pair_tests_over_hosts(table: Floats, resolution: Floats) -> tuple[Floats, Fl
     variance = np.maximum(squares - hosts * mean**2, 0.0) / (hosts - 1)
     error = np.sqrt(np.maximum(variance, PRECISION**2) / hosts)
     freedom = np.where(enough, count - 1, 1.0)
-    unique, place = np.unique(freedom, return_inverse=True)
-    least = (resolution[:, None] + resolution) / t_isf(0.025, unique)[place.reshape(count.shape)]
-    p = 2 * t_sf(np.abs(mean) / np.maximum(error, least), freedom)
+    beyond = np.maximum(np.abs(mean) - (resolution[:, None] + resolution), 0.0)
+    p = 2 * t_sf(beyond / error, freedom)
     return mean, np.where(enough, p, np.nan)
