@@ -161,10 +161,10 @@ def unpaired_ratio(
     freedom = sum(parts) ** 2 / sum(
         part**2 / (len(values) - 1) for part, values in zip(parts, logs, strict=True)
     )
-    quantile = float(t_isf((1 - level) / 2, freedom))
-    error = max(math.sqrt(sum(parts)), resolution / quantile)
-    low, high = (math.exp(mean + sign * quantile * error) for sign in (-1, 1))
-    p = 2 * float(t_sf(abs(mean) / error, freedom))
+    error = math.sqrt(sum(parts))
+    half = float(t_isf((1 - level) / 2, freedom)) * error + resolution
+    low, high = math.exp(mean - half), math.exp(mean + half)
+    p = 2 * float(t_sf(max(0.0, abs(mean) - resolution) / error, freedom))
     return Ratio(count, math.exp(mean), low, high, p, a_is_more=mean > 0)
 
 

@@ -9,6 +9,7 @@ from scipy import stats
 from tests.unit.analysis.made import IOPS, P99, cell, drifting, observed
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import (
+    Ratio,
     Verdict,
     against_baseline,
     compare_cells,
