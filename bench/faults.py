@@ -115,7 +115,9 @@ class Injector:
         tempfile.tempdir = None
         status = self._finish(self._start(lambda: None, "run", rounds=1))
         words = ("export-data", str(self._exported), "--db", str(self.lab.database))
-        if status != 0 or vdisklab(words) != 0:
+        with redirect_stdout(StringIO()):
+            exported = vdisklab(words)
+        if status != 0 or exported != 0:
             raise SystemExit(f"the campaign fails by itself: {self._printed.read_text()}")
         self._keep("run")
         self.lab.database.unlink()
@@ -327,11 +329,10 @@ def inject(
 def shown(words: Sequence[str]) -> str:
     """The table of the record, a row for each kind; see pages.py."""
     del words
-    rows = ["| what fails | injections | results lost | left after `clean` | tracebacks |"]
-    rows.append("|---|---|---|---|---|")
-    record = record_of(RECORD)["kinds"]
-    for name, kind in record.items():
-        figures = (kind[key] for key in ("injections", "lost", "left", "tracebacks"))
+    rows = ["| what fails | calls | injections | results lost | left after `clean` | tracebacks |"]
+    rows.append("|---|---|---|---|---|---|")
+    for name, kind in record_of(RECORD)["kinds"].items():
+        figures = (kind[key] for key in ("of", "injections", "lost", "left", "tracebacks"))
         rows.append(f"| {name} | {' | '.join(f'{figure:,}' for figure in figures)} |")
     return "\n".join(rows)
 
