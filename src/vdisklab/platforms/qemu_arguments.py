@@ -187,13 +187,11 @@ def _unused(arguments: Arguments) -> Iterator[str]:
         for each in (*arguments.nodes.values(), *arguments.devices, *arguments.objects.values())
         for word in _leaves({**each, "node-name": None, "id": None, "limits": None})
     }
-    words = " ".join(
-        value for flag, value in arguments.options if flag not in ("blockdev", "drive")
-    )
+    others = (value for flag, value in arguments.options if flag not in ("blockdev", "drive"))
+    spelled = {part for value in others for part in re.findall(r"[\w.-]+", value)}
     for name, node in arguments.nodes.items():
-        spelled = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", words)
         media = name in arguments.drives and "cd" in str(node.get("media"))
-        if "node-name" in node and name not in named and not spelled and not media:
+        if "node-name" in node and name not in named and name not in spelled and not media:
             yield name
 
 
