@@ -196,14 +196,14 @@ def _unused(arguments: Arguments) -> Iterator[str]:
 
 
 def _leaves(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _leaves(inner)
-    elif isinstance(value, str):
-        yield value
+    """The texts in a value, which may be nested without end."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, dict | list):
+            rest += each.values() if isinstance(each, dict) else each
 
 
 _NO_DRIVE = re.compile(r"vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
