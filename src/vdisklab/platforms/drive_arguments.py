@@ -61,7 +61,7 @@ def keyed_settings(text: str, first: str) -> dict[str, Any]:
                 settings[key] = True
                 continue
             key, value = first, part
-        *above, last = key.split(".")
+        *above, last = key.split(".", 20)  # a hostile one has thousands
         inner = settings
         for name in above:
             below = inner.setdefault(name, {})
