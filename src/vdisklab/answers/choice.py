@@ -18,6 +18,7 @@ from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
+from vdisklab.plan.run_request import MOST_ROUNDS
 
 MARGIN = 0.1
 """A path that is at most so much worse than the best is good enough."""
@@ -25,9 +26,11 @@ MARGIN = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Surer:
-    """What it costs to tell paths apart that differ by 10 %."""
+    """What it costs to know a path within 10 % of the best."""
 
-    rounds: Annotated[int | None, "to ask for; null if the same command goes on by itself"]
+    paths: Annotated[
+        int, "to race, this one and its ties; 0 if the same command goes on with its race"
+    ]
     runs: Annotated[int, "still to be made, at most"]
     seconds: Annotated[float, "by the mean duration of a run so far"]
 
@@ -104,11 +107,9 @@ def _of_ranking(
     if best is None and ranking.rows and not ties:
         behind = 0.0
     surer = None
-    if best is not None and (behind is None or behind > MARGIN):
-        rounds = best.rounds_for(MARGIN)
-        cells = len({run.measured_cell for run in analysis.loaded.outlines})
-        if rounds is not None and rounds > best.rounds:
-            surer = _surer(analysis, rounds, cells * (rounds - best.rounds))
+    over_hosts = isinstance(analysis, HostsAnalysis)
+    if best is not None and ties and (behind is None or behind > MARGIN) and not over_hosts:
+        surer = _surer(analysis, 1 + len(ties), MOST_ROUNDS * (1 + len(ties)))
     return PathChoice(
         cell=cell,
         ties=ties,
@@ -129,7 +130,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> PathChoi
         of_race(race),
         considered=considered,
         durability=known_durability(race.best, analysis.verdicts),
-        surer=_surer(analysis, None, runs) if runs > 0 else None,
+        surer=_surer(analysis, 0, runs) if runs > 0 else None,
     )
 
 
@@ -150,6 +151,6 @@ def of_race(race: RaceOutcome) -> PathChoice:
     )
 
 
-def _surer(analysis: Analysis, rounds: int | None, runs: int) -> Surer:
+def _surer(analysis: Analysis, paths: int, runs: int) -> Surer:
     took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
-    return Surer(rounds, runs, runs * sum(took) / max(1, len(took)))
+    return Surer(paths, runs, runs * sum(took) / max(1, len(took)))

@@ -67,8 +67,8 @@ def verdict_lines(
         effort = (
             f"at most {counted(surer.runs, 'more run')}, about {format_duration(surer.seconds)}"
         )
-        asked = f"run the same command with `--rounds {surer.rounds}`"
-        way = f"{asked}, which tells paths apart that differ by 10 %"
-        if surer.rounds is None:
-            way = "let the same command go on"
+        way = "let the same command go on"
+        if surer.paths:
+            way = f"race these {surer.paths} (the same command with their paths and no `--rounds`)"
+            effort += ", usually less than half of that"
         yield "Cost", f"To be surer, {way}: {effort}."

@@ -106,7 +106,7 @@ def reach_sentence(best: BestSet) -> str | None:
     if best.shows is None or best.noise < LEAST_NOISE:
         return None
     race = (
-        f"; a race (`--find best`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
+        f"; a race (no `--rounds`) needs the fewest runs for a path within {NEGLIGIBLE:.0%} of the "
         "best"
         if best.shows > NEGLIGIBLE and not best.alone
         else ""

@@ -126,6 +126,7 @@ def test_an_interrupted_race_goes_on_where_it_was(
         assert answer[0] == "raw/none"
     measured: list[str] = []
     with open_store(str(tmp_path / "a.db")) as store:
+        found = answer
         for runs in (*interrupt_at, math.inf):
             part = Programs(interrupt_at=runs, before=measured)
             found = search(store, part, find)

@@ -128,9 +128,8 @@ def test_a_tie_has_no_winner_and_names_the_leader(
     assert others[0].startswith("Not shown to be worse: ")
     assert len(found["choice"]["ties"]) == 5
     surer = found["choice"]["surer"]
-    assert others[2].startswith(
-        f"To be surer, run the same command with `--rounds {surer['rounds']}`"
-    )
+    assert (surer["paths"], surer["runs"]) == (6, 360)
+    assert others[2].startswith("To be surer, race these 6 (the same command with their paths")
     assert found["recommendation"]["ranking"]["best"]["p"] > 0.05
     target = database.file.with_name("report.md")
     assert main(["report", "--format", "md", "-o", str(target)]) == 0
