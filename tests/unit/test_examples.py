@@ -81,10 +81,10 @@ def test_the_readme_quotes_the_ranking_of_the_recorded_campaign(
     readme = (ROOT / "README.md").read_text()
     (quoted,) = re.findall(r"\(shortened\):\n\n((?:    .*\n|\n)+)", readme)
     monkeypatch.setenv("COLUMNS", "100")
-    database = str(tmp_path / "lab.sqlite")
-    assert main(["import", str(ROOT / "docs/images/campaign.json.gz"), "--db", database]) == 0
+    monkeypatch.setenv("VDISKLAB_DB", str(tmp_path / "lab.sqlite"))
+    assert main(["import", str(ROOT / "docs/images/campaign.json.gz")]) == 0
     capsys.readouterr()
-    assert main(["rank", "--db", database]) == 0
+    assert main(["rank"]) == 0
     assert pattern(plain(textwrap.dedent(quoted))).fullmatch(plain(capsys.readouterr().out))
 
 
