@@ -212,12 +212,13 @@ class FlushesDropped(Risk, short="flushes dropped", serious=True):
 
 @dataclass(frozen=True, slots=True)
 class WritesThrownAway(Risk, short="writes thrown away", serious=True):
-    """A snapshot that is removed when the guest stops takes all writes."""
+    """A snapshot or volume that is removed when the guest stops takes all writes."""
 
     def __str__(self) -> str:
         return (
             "All that the guest writes is thrown away when it stops: the disk is transient (a "
-            "snapshot of QEMU's). Remove snapshot or <transient/> if its data matter."
+            "snapshot of QEMU's, or a volume that is deleted with the guest). Remove snapshot or "
+            "<transient/>, or use a claim, if its data matter."
         )
 
 

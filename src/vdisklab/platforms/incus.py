@@ -195,6 +195,9 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
             f"the driver of its pool {pool!r} is not known: give `incus storage list --format "
             "yaml` too"
         )
+    cluster = re.match("ceph(fs)?:", word(device, "source") or "")
+    if cluster and pool is None:
+        raise ValueError(f"its source is of type {cluster[0][:-1]}: {MAP_IT}")
     layers: tuple[Layer, ...] = ()
     image = None
     if driver in _BLOCK_LAYERS:
@@ -311,6 +314,7 @@ DIALECT = Dialect(
     location=Location(program="incus", printed=_listed),
     aio_of=aio_of,
     left_out={
+        "host devices (PCI, USB), which may hold disks": r"\btype\"?:\s*\"?(pci|usb)\b",
         "TPM state": r"\btype\"?:\s*\"?tpm\b",
         "cloud-init": r"cloud-init:config",
         "the agent's drive": r"agent:config",

@@ -211,9 +211,13 @@ def _disks(
                 *(["matchVolume"] if "matchVolume" in tree(disk, "blockSize") else []),
             ),
             drops_flushes=word(disk, "cache") == CacheMode.UNSAFE,
+            transient=any(kind in volume for kind in _TEMPORARY),
             shareable=disk.get("shareable") is True,
             ignored_errors=ignored_errors(*2 * (word(disk, "errorPolicy"),)),
         )
+
+
+_TEMPORARY = ("containerDisk", "ephemeral", "emptyDisk")
 
 
 def _claim(volume: Tree) -> str | None:
@@ -224,8 +228,8 @@ def _mode(volume: Tree, namespace: str, modes: Mapping[tuple[str, str], str]) ->
     """The volumeMode of a disk's volume. Raises ValueError if it has none that is known."""
     if "hostDisk" in volume:
         return "Filesystem"
-    if "containerDisk" in volume or "ephemeral" in volume or "emptyDisk" in volume:
-        kind = next(key for key in ("containerDisk", "ephemeral", "emptyDisk") if key in volume)
+    kind = next((kind for kind in _TEMPORARY if kind in volume), None)
+    if kind is not None:
         raise ValueError(f"its volume ({kind}) is deleted with the guest: use a claim")
     claim = _claim(volume)
     if claim is None:
@@ -459,6 +463,7 @@ DIALECT = Dialect(
     recognises_document=is_kubernetes,
     left_out={
         "EFI variables": r"\befi\b\"?:",
+        "host devices (PCI, USB), which may hold disks": r"\bhostDevices\"?:",
         "TPM state": r"\btpm\b\"?:",
         "cloud-init": r"\bcloudInit\w+\"?:",
         "CD-ROMs": r"\bcdrom\b\"?:",

@@ -481,6 +481,7 @@ DIALECT = Dialect(
         "EFI variables": r"<nvram\b",
         "TPM state": r"<tpm\b",
         "CD-ROMs": r"\bdevice=.cdrom\b",
+        "host devices (PCI, USB), which may hold disks": r"<hostdev\b[^>]*\btype=.(pci|usb)\b",
         "floppies": r"\bdevice=.floppy\b",
     },
 )

@@ -304,8 +304,7 @@ class _Guest:
     ) -> Mapping[str, str]:
         """The properties of QEMU's device that the domain sets beside libvirt: <qemu:override>,
         -set, and -global, which does not change what libvirt sets."""
-        named = _attributes(disk, "alias").get("name")
-        name = named or _alias(disk, bus)
+        name = _attributes(disk, "alias").get("name") or _alias(disk, bus)
         device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
         every, own = properties_of(self.words, device)
         cache_is_set = driver.get("cache", "default") != "default"
@@ -315,7 +314,7 @@ class _Guest:
         override = {
             setting.get("name", "?"): setting.get("value", "")
             for changed in self.element.iterfind(f"./{_Q}override/{_Q}device")
-            if named is not None and changed.get("alias") == named
+            if changed.get("alias") == name
             for setting in changed.iterfind(f"./{_Q}frontend/{_Q}property")
             if setting.get("type") != "remove"
         }

@@ -215,7 +215,8 @@ def _disk(
     properties = {**every, **own}
     options = dict(part.partition("=")[::2] for part in settings[slot].split(","))
     options |= drive_changes(words, f"drive-{slot}")  # Proxmox has the words of -drive
-    volume = next((key for key, value in options.items() if not value), options.get("file", ""))
+    named = options.get("file", options.get("volume", ""))  # two names of one option (Drive.pm)
+    volume = next((key for key, value in options.items() if not value), named)
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source = None, None, volume
@@ -536,6 +537,7 @@ DIALECT = Dialect(
         "TPM state": r"^tpmstate\d+:",
         "cloud-init": r"^\w+\d+:.*cloudinit",
         "CD-ROMs": r"^\w+\d+:.*media=cdrom",
+        "host devices (PCI, USB), which may hold disks": r"^(hostpci\d+:|usb\d+:.*(host|mapping)=)",
         "unused volumes": r"^unused\d+:",
         "snapshots": r"^\[(?!PENDING|special:)",
     },

@@ -63,6 +63,8 @@ NETWORK = xml("type='raw' cache='unsafe'", kind="type='network'")
         (domain(NETWORK), "g.xml"),
         (f"{QEMU}-drive file=nbd://host/x,format=raw,if=virtio,cache=unsafe", "guest.sh"),
         ("- {name: g, config: {}, devices: {d: {type: disk, pool: far, io.cache: unsafe}}}", "i"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, source: 'ceph:pool/vol', "
+         "io.cache: unsafe}}}", "i"),
     ],
 )  # fmt: skip
 def test_dropped_flushes_are_named_without_a_path(text: str, name: str) -> None:
@@ -149,6 +151,15 @@ def test_what_is_not_understood_is_named(words: str, said: str) -> None:
     assert read_guests([GuestText(f"{QEMU}-cdrom /a.iso {IMAGE}", "x")])[0].problem is None
 
 
+KUBEVIRT = """\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {name: g}
+spec: {template: {spec: {
+  domain: {devices: {disks: [{name: v, disk: {bus: virtio}}]}}, volumes: [{name: v, %s}]}}}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -156,8 +167,12 @@ def test_what_is_not_understood_is_named(words: str, said: str) -> None:
         (f"{QEMU}{IMAGE},cache=none,snapshot=on", "guest.sh"),
         (domain(xml("cache='none'", "<transient/>")), "g.xml"),
         ("virtio0: files:3/vm-3-disk-0.raw,snapshot=1\nmemory: 512\n", "3.conf"),
+        *((KUBEVIRT % volume, "g.yaml") for volume in (
+            "emptyDisk: {capacity: 1Gi}", "containerDisk: {image: i}",
+            "ephemeral: {persistentVolumeClaim: {claimName: c}}",
+        )),
     ],
-)
+)  # fmt: skip
 def test_writes_that_are_thrown_away_are_the_first_risk(
     text: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,3 +337,37 @@ def test_an_option_that_proxmox_has_not_yet_is_named() -> None:
     (disk,) = read(f"{PROXMOX}{DISK},turbo=1,ssd=1,size=8G,werror=ignore\n", "3.conf")
     assert disk.limits == ("turbo=1",)
     assert disk.ignored_errors == ("writes",)
+
+
+def test_both_names_of_a_proxmox_volume_are_read() -> None:
+    text = "virtio{}: {}=files:3/vm-3-disk-0.raw,cache=unsafe\n"
+    found = read("memory: 512\n" + text.format(0, "file") + text.format(1, "volume"), "3.conf")
+    assert [str(disk.path and disk.path.cache) for disk in found] == ["unsafe", "unsafe"]
+
+
+def test_an_override_names_the_disk_by_the_alias_that_libvirt_gives_it() -> None:
+    space = "http://libvirt.org/schemas/domain/qemu/1.0"
+    override = (
+        f"<q:override xmlns:q='{space}'><q:device alias='virtio-disk0'><q:frontend>"
+        "<q:property name='werror' type='string' value='ignore'/>"
+        "</q:frontend></q:device></q:override></domain>"
+    )
+    text = domain(xml("type='raw' cache='none'")).replace("</domain>", override)
+    (disk,) = read(text, "g.xml")
+    assert disk.ignored_errors == ("writes",)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{QEMU}{IMAGE} -device vfio-pci,host=01:00.0", "guest.sh"),
+        ("memory: 512\nhostpci0: 01:00.0\nvirtio0: files:3/a.raw\n", "3.conf"),
+        (domain(xml(), devices="<hostdev mode='subsystem' type='pci'/>"), "g.xml"),
+        (KUBEVIRT.replace("disks:", "hostDevices: [], disks:") % "emptyDisk: {}", "g.yaml"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, pool: p}, e: {type: pci}}}", "i"),
+    ],
+)
+def test_a_device_of_the_host_that_may_be_a_disk_is_named(text: str, name: str) -> None:
+    notes: list[str] = []
+    assert len(read_guests([STORAGES, GuestText(text, name)], notes)) == 1
+    assert notes == ["Left out: host devices (PCI, USB), which may hold disks."]
