@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
@@ -154,6 +155,10 @@ def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
     return replace(path, attachment=attachment_of(attachment.bus, options))
 
 
+MOST_DEVICES = 500
+"""More than any guest has; each is looked up among all others."""
+
+
 def disks_of_arguments(
     words: Sequence[str], served: Served | None = None, program: str = ""
 ) -> Iterator[ConfiguredDisk]:
@@ -163,6 +168,11 @@ def disks_of_arguments(
     drive, a drive without a device, JSON that cannot be read.
     """
     arguments = arguments_of(words, program)
+    if len(arguments.devices) > MOST_DEVICES:
+        raise PlanError(
+            f"a command line has more than {MOST_DEVICES} devices",
+            hint="give each guest's command a file of its own",
+        )
     # of -drive alone (system/vl.c, drive_enable_snapshot)
     thrown_away = any(flag == "snapshot" for flag, _ in arguments.options)
     for device in arguments.devices:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
@@ -15,6 +16,7 @@ from vdisklab.platforms.configured_disk import (
     loses_writes,
     risks,
 )
+from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.registry import read_guests
 
@@ -219,3 +221,14 @@ def test_each_command_of_a_script_is_a_guest() -> None:
     one = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.img,format=raw,if=virtio,cache=unsafe\n"
     text = f"#!/bin/sh\nset -e; modprobe kvm\n{one.format('a')}\nsudo {one.format('b')}exit 0\n"
     assert [disk.domain for disk in read_guests([GuestText(text, "s.sh")])] == ["a", "b"]
+
+
+def test_a_command_line_with_thousands_of_words_is_refused_in_time() -> None:
+    with pytest.raises(PlanError, match="more than 500 devices"):
+        list(disks_of_arguments(["a"] * 20_000, program="qemu-system-x86_64"))
+
+
+def test_a_key_of_thousands_of_parts_is_read_without_recursion() -> None:
+    key = ".".join(["x"] * 20_000)
+    (disk,) = disks_of_arguments(["-drive", f"file=a.raw,format=raw,if=virtio,{key}=1"])
+    assert disk.source is not None
