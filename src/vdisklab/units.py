@@ -11,7 +11,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 SECTOR = 512
-"""What block devices, QEMU and logs of writes count in, in bytes."""
+"""The unit in which block devices, QEMU and write logs count, in bytes."""
 
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}

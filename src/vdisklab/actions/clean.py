@@ -13,7 +13,7 @@ from vdisklab.storage.undo import Undo, await_programs
 
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
-    """What `remove_leftovers` would remove, in its order."""
+    """The things that `remove_leftovers` would remove, in its order."""
     with leftovers(directory) as ledgers:
         return [entry for _, entry in _in_order(ledgers)]
 
@@ -66,8 +66,8 @@ def _in_order(ledgers: Sequence[Leftover]) -> list[tuple[Leftover, Entry]]:
 
 
 def _way_out(error: VdisklabError | OSError) -> str:
-    """What to do about a thing that stays: only some are in use by a program."""
+    """The hint for a thing that could not be removed; not all of them are in use by a program."""
     if isinstance(error, PermissionError):
         return "run `vdisklab clean` as root"
-    mend = "mend what is said in brackets, then run `vdisklab clean` again"
+    mend = "fix the cause given in brackets, then run `vdisklab clean` again"
     return getattr(error, "hint", None) or mend

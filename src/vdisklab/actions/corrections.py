@@ -51,8 +51,8 @@ class StoredResult:
 
 
 def find_stored(results: Store, name: str) -> StoredResult:
-    """What a name means: the id of a campaign or a run, its first letters, a campaign's label, or
-    an import's free name, which means all runs that have it.
+    """The stored results that a name means. A name is the id of a campaign or a run, its first
+    letters, a campaign's label, or an import's free name (then all runs that have it are meant).
 
     Raises DatabaseError unless it means one thing.
     """
@@ -120,9 +120,9 @@ def delete_stored(results: Store, stored: StoredResult) -> CorrectionAnswer:
 def rename_stored(results: Store, stored: StoredResult, name: str) -> CorrectionAnswer:
     """Gives a campaign another label, or an imported run and its repetitions another name.
 
-    A campaign of one imported name gets both. Repetitions get rounds after those that the name has
-    already. Raises PlanError for a bad name, and for a run that vdisklab measured: its path says
-    what was measured.
+    A campaign of one imported name gets both. Repetitions get the rounds that follow the new name's
+    existing ones. Raises PlanError for a bad name, and for a run that vdisklab measured: its path
+    says what was measured.
     """
     require_name("--rename", name)
     campaign = stored.campaign

@@ -147,7 +147,7 @@ class BestSearch:
         return rows if len(rows) <= affordable else ()
 
     def time_limit(self, results: Store, plan: CampaignPlan, campaign: str) -> TimeLimit:
-        """What is left of the budget."""
+        """The remaining budget."""
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         return TimeLimit(
             lambda: self.budget - before - (time.monotonic() - self.began),
@@ -172,7 +172,7 @@ class BestSearch:
 
 
 def _mean_seconds(plan: CampaignPlan) -> float:
-    """The mean of the estimated durations of the runs of one round."""
+    """The mean estimated duration of a run in one round."""
     return sum(map(run_seconds(plan), plan.cells)) / len(plan.cells)
 
 

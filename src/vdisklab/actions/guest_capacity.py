@@ -217,7 +217,7 @@ def _require_groups(path: DiskPath, request: DensityRequest) -> None:
         )
     if path.image is not None and path.image.is_thin and not request.thin:
         raise PlanError(
-            f"{path} is thin: what is measured would be the allocation of its blocks, and a full "
+            f"{path} is thin: the numbers would show how fast its blocks are allocated. A full "
             "image carries several times as many guests",
             hint="leave preallocation out, or add --thin",
         )
@@ -293,7 +293,7 @@ def measure_neighbour(
 
 
 def neighbour_campaign(request: DensityRequest) -> DensityRequest:
-    """The campaign of a request. Raises PlanError for what it cannot say."""
+    """The campaign of a request. Raises PlanError if no campaign can express the request."""
     unused = ("guests", "load", "until", "most", "precision", "profile", "baseline")
     given = [f"--{name}" for name in unused if getattr(request, name)]
     if given:

@@ -21,10 +21,10 @@ _COPIES = "vdisklab-import-"
 
 @contextmanager
 def input_files(names: Sequence[str]) -> Iterator[tuple[Path, ...]]:
-    """The files of these names; `-` is standard input, kept in a temporary file meanwhile.
+    """The files with these names; standard input (`-`) is copied to a temporary file.
 
-    So is what the shell's `<( )` passes, because its name is only a number. Copies that killed
-    imports of this user left are removed. Raises PlanError for a name that is not a readable file.
+    The shell's `<( )` is copied, too, because its name is only a number. Copies that killed imports
+    of this user left are removed. Raises PlanError for a name that is not a readable file.
     """
     _remove_left_copies()
     with tempfile.TemporaryDirectory(prefix=f"{_COPIES}{os.getpid()}-") as directory:

@@ -50,7 +50,7 @@ _MARK = "lab"
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """An image that can be booted, and the site for the disks of one run."""
+    """A bootable image, and the site that holds one run's disks."""
 
     site: Site
     image: LabImage
@@ -151,7 +151,9 @@ class LabResults:
         """The campaigns of the runs, in order."""
 
     def take(self, line: str) -> None:
-        """Stores the run of a line that `vdisklab run --stream` wrote. Raises DatabaseError."""
+        """Stores one run, which is a line of output from `vdisklab run --stream`. Raises
+        DatabaseError.
+        """
         for whole in read_export(line.encode(), name="a run from the lab").campaigns:
             campaign = whole.campaign
             if campaign.id not in self._known:
@@ -216,7 +218,9 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
 def lab_facts(
     host: HostFacts, image: LabImage, config: LabConfig, words: Sequence[str]
 ) -> dict[str, str]:
-    """What is stored with each campaign of a lab. Equal facts mean that it can be continued."""
+    """The facts stored with each of a lab's campaigns. A campaign can be continued if they are
+    equal.
+    """
     return {
         "lab": describe_lab(config.accelerator),
         "lab_command": shlex.join(words),

@@ -109,7 +109,7 @@ def run_command(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredClaims:
-    """The campaigns that answer the claims, the older ones first."""
+    """The campaigns that answer the claims, oldest first."""
 
     campaigns: tuple[str, ...]
     interrupted: bool

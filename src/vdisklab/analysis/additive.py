@@ -22,8 +22,9 @@ PRECISION = 1e-9
 
 
 LEAST_ROUNDS = 2
-"""With this many rounds a cell is compared, too, where others have MIN_ROUNDS: those say how noisy
-runs are."""
+"""A cell with this many rounds is compared if others have MIN_ROUNDS: those tell how noisy runs
+are.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,15 +44,15 @@ KEPT_BACK = 0.35
 `pair_noise` cannot detect; divided by `more_rounds`."""
 
 KEPT_BACK_OF_TWO = 1.0
-"""The same for the test of two cells, divided by the rounds - 1. With few cells of which one is
-noisier, this test decides, so it needs the larger reserve.
+"""The same for the test of two cells, divided by the rounds - 1. This test decides if there are few
+cells and one is noisier, so it needs the larger reserve.
 """
 
 ALONE_FROM = 5
 """From this number of rounds on, the leader has a test of its own (`_p_of_leading`)."""
 
 CHALLENGERS = 24
-"""Number of leading cells with which the others are compared."""
+"""The others are compared with this many leading cells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class BestSet:
 
     `noise` is the standard deviation of the logarithm of a competitor's run within its round;
     `rounds` is the median number of rounds of a competitor. `apart` is the standard deviation of
-    the difference of two runs in a round: the leader's and that of the rival which it is hardest to
-    tell from; `pooled` is False if the common noise does not tell this one.
-    `shared` is the share of the noise that competitors have in common, because they are fast and
-    slow in the same rounds (0 if that may be chance). `resolution` is the smallest difference of
-    two leaders that their rounded values can show.
+    the difference of two runs in a round: one run is the leader's, the other is of the rival
+    hardest to tell from it; `pooled` is False if the common noise does not tell this one. `shared`
+    is the share of the noise that competitors have in common, because they are fast and slow in the
+    same rounds (0 if that may be chance). `resolution` is the smallest difference of two leaders
+    that their rounded values can show.
 
     `close` are those of `cells` that are shown to be at most `NEGLIGIBLE` behind the leader; the
     leader is one of them. The others may be far behind: three rounds at 12 % noise leave 16 % on
@@ -229,8 +229,9 @@ def _simplicity(cell: MeasuredCell) -> tuple[bool, Simplicity | None]:
 
 
 def _hardest(noise: PairNoise, cells: npt.NDArray[np.intp], alpha: float) -> tuple[float, bool]:
-    """`apart` and `pooled` of a `BestSet`: those of the first cell and the rival that has to be the
-    farthest behind it."""
+    """`apart` and `pooled` of a `BestSet`: they compare the first cell with the rival that must
+    trail it by most before a difference shows.
+    """
     others = cells[1:]
     if not len(others):
         return 0.0, True
@@ -244,7 +245,7 @@ def _hardest(noise: PairNoise, cells: npt.NDArray[np.intp], alpha: float) -> tup
 def _close(
     goodness: Floats, noise: PairNoise, may_be_best: npt.NDArray[np.intp], alpha: float
 ) -> npt.NDArray[np.intp]:
-    """Those whose distance to the leader, the first, is shown to be at most `NEGLIGIBLE`.
+    """The cells shown to be at most `NEGLIGIBLE` behind the leader, which is the first.
 
     The limits hold for all cells at once (Dunnett). That the data chose the leader makes its lead
     look larger than it is, so these limits are on the safe side.
@@ -321,7 +322,7 @@ def _p_of_being_best(goodness: Floats, noise: PairNoise, order: npt.NDArray[np.i
 def _p_of_leading(
     goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp], compared: int
 ) -> float:
-    """The largest p-value of the first cell's leads, each as one of so many that are compared."""
+    """The largest p-value among the first cell's leads, each corrected for `compared` cells."""
     one, others = np.broadcast_to(order[:1], len(order) - 1), order[1:]
     error, freedom = noise.between(one, others)
     leads = (goodness[one] - goodness[others] - noise.rounded(one, others)) / error

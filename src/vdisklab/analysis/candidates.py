@@ -129,11 +129,12 @@ def ratios_among(
     cells: Collection[MeasuredCell],
     alpha: float = 0.05,
 ) -> RatioOf:
-    """`ratio_of` for cells that the data chose from these, such as the leader.
+    """Like `ratio_of`, for cells that the data chose from these, such as the leader.
 
     The best mean of many is better by chance, too, so the interval must hold for whichever cell is
     chosen: it has Dunnett's two-sided limits, with the noise of the set of the best. `p` and
-    `rounds_needed` are corrected likewise. Of two cells, none was chosen.
+    `rounds_needed` are corrected likewise. Two cells alone need no correction: the data had no
+    choice.
     """
     part = narrowed(observations, cells)
     logs = part.ranked_logs(measure)
@@ -192,7 +193,7 @@ class RankedBy:
         return self.rank(narrowed(observations, cells), measure)
 
     def ratio_of(self, observations: Observations, measure: MeasureKey) -> RatioOf:
-        """The ratio of two paths of which the data chose one."""
+        """The ratio of two paths, one of them chosen by the data."""
         return self.ratios(observations, measure, candidates(observations.cells))
 
 

@@ -121,7 +121,9 @@ class ClaimAnswer:
 
     @property
     def _where(self) -> str:
-        """In which of several contrasts a claim fails."""
+        """The contrast in which a claim fails, as a clause; empty if there is only one, or none
+        fails.
+        """
         contrast = self.decides
         if self.verdict is not ClaimVerdict.FAILS or contrast is None:
             return ""
@@ -196,12 +198,12 @@ class _RoundRatios:
 
     @property
     def p_inside(self) -> float:
-        """Of "the ratio is outside": two one-sided tests (Schuirmann 1987)."""
+        """The p-value of "the ratio is outside": two one-sided tests (Schuirmann 1987)."""
         return max(self.chance(self.mean - self.low), self.chance(self.high - self.mean))
 
     @property
     def p_outside(self) -> float:
-        """Of "the ratio is inside"."""
+        """The p-value of "the ratio is inside"."""
         return min(self.chance(self.low - self.mean), self.chance(self.mean - self.high))
 
     @property

@@ -81,7 +81,9 @@ class Claim:
 
     @property
     def contrasts(self) -> tuple[ClaimedContrast, ...]:
-        """What has to lie in the range: each pair in its measures, or in each measure."""
+        """The contrasts that must lie in the range: each pair, over all measures or measure by
+        measure.
+        """
         groups = [(key,) for key in self.measures] if self.each_measure else [self.measures]
         return tuple(ClaimedContrast(*pair, measures) for pair in self.pairs for measures in groups)
 

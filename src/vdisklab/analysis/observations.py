@@ -75,9 +75,9 @@ class Observations:
     """Columns of equal length; the codes index the vocabularies. A missing value has no row.
 
     The `rounds` of each campaign are in the order of measurement. Values are in the metric's SI
-    unit. `too_slow` has the cells whose measurement did not end in time in a round: their
-    values are unknown, but worse than those of the cells that ended. `parts` are the measures from
-    which others were computed, with their weights in the logarithm.
+    unit. `too_slow` has the cells whose measurement did not end in time in a round: their values
+    are unknown, but worse than those of the cells that ended. `parts` lists for each computed
+    measure the measures it was made from, with their weights (of logarithms).
     """
 
     cell: Codes

@@ -21,8 +21,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats
 
 NOISIER = 0.1
-"""If the common noise makes a cell's variance less probable than this, the cell has its own
-variance."""
+"""A cell gets its own variance if the common noise makes its variance less probable than this."""
 MUCH_NOISIER = 0.01
 """Below this probability, the cell's variance also has the degrees of freedom of one cell alone."""
 
@@ -43,9 +42,9 @@ class PairNoise:
     """For each cell: its variance with degrees of freedom, number of rounds, `load`, and
     `resolution` (`Fit`).
 
-    The load is the cell's part in the shared round effect (a standard deviation of logarithms, 0
-    without such an effect); `rest` is the variance that the effect leaves. `shared` is the share of
-    the variance that is shared, 0 if that may be chance.
+    `load` says how strongly the shared round effect moves the cell (a standard deviation of
+    logarithms, 0 without such an effect); `rest` is the variance that the effect leaves. `shared`
+    is the fraction of the variance that cells have in common, 0 if that may be chance.
     """
 
     variance: Floats

@@ -197,7 +197,7 @@ def _shown(
 def add_metric_mean(observations: Observations, metric: str) -> tuple[Observations, MeasureKey]:
     """Adds the geometric mean of all measures of a metric, in the rounds that have all of them.
 
-    With a zero among them it is zero, unless the metric has a step.
+    The mean is zero if one of them is, unless the metric has a step.
     """
     parts = [measure for measure in observations.measures if measure.metric == metric]
     key = MeasureKey("mean", Direction.NONE, metric)

@@ -11,8 +11,8 @@ The boundary is a one-sided Dunnett test against all paths of the start, at a le
 the rounds. LEVEL and GROWTH were chosen by simulation with the noise rules of `pair_noise`
 (`bench/race.py`).
 
-Pure: numbers in, the paths that are left out. All looks are repeated from the numbers, so an
-interrupted race goes on as if nothing had happened.
+Pure: numbers in, remaining paths out. All looks are repeated from the numbers, so an interrupted
+race goes on as if nothing had happened.
 
 Matrices are cells x rounds of logarithms, negated for latencies so that more is better; NaN where
 nothing was measured. Paths are named by their rows.

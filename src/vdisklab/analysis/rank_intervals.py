@@ -95,10 +95,10 @@ def rank(
 
     Every pair of cells is compared by a t-test on the additive model of `additive.py`, at a
     family-wise error of `alpha` after Holm. A cell's best rank follows all cells shown to be
-    better; its worst rank precedes all cells shown to be worse. With a confidence of 1 - alpha
-    all ranges are right at once (Mohamad, Goeman & van Zwet 2019; Klein, Wright &
-    Wieczorek, Journal of the Royal Statistical Society C 69, 2020). An `unplanned_look`, as before
-    the last round or when the numbers themselves ended a campaign, has LOOK_SHARE of that error.
+    better; its worst rank precedes all cells shown to be worse. All ranges are right at once with a
+    confidence of 1 - alpha (Mohamad, Goeman & van Zwet 2019; Klein, Wright & Wieczorek, Journal of
+    the Royal Statistical Society C 69, 2020). An `unplanned_look` may use LOOK_SHARE of that error
+    only. It is a look before the last round, or at a campaign that ended because of its numbers.
     """
     stated, alpha = alpha, alpha * (LOOK_SHARE if unplanned_look else 1)
     logs = observations.ranked_logs(measure)

@@ -140,7 +140,7 @@ class NoScore(Diagnostic):
             )
             return (
                 f"{self.cell}: no {name} in the rounds in which its {', '.join(self.zero)} is "
-                f"zero, as a ratio to zero is unknown{everywhere}. `vdisklab rank --metric "
+                f"zero, because a ratio to zero is unknown{everywhere}. `vdisklab rank --metric "
                 f"{self.zero[0]}` counts them."
             )
         if self.baseline_lacking:
@@ -244,7 +244,7 @@ def _rates_of(
 
 
 def _without_mean(observations: Observations, rates: Sequence[MeasureKey]) -> list[NoScore]:
-    """The cells without the mean, with the rates that they lack."""
+    """Why cells have no mean: the rates that each lacks."""
     measured = {key: _any(observations.grid(key)) for key in rates}
     return [
         NoScore(

@@ -58,8 +58,8 @@ ATTEMPTS = 3
 class SearchState:
     """The state after some rounds, in rows.
 
-    `shortlist` are the cells of which one is the best in every draw, the leader first. If they are
-    to `race` the search is over, else the leader and the `challengers` are measured next.
+    `shortlist` holds the best cell of every draw, the leader first. The search is over if these are
+    to `race`; otherwise the leader and the `challengers` are measured next.
     """
 
     shortlist: tuple[int, ...]
@@ -142,8 +142,8 @@ def shortlist(draws: Floats, leader: int, margin: float) -> tuple[int, ...]:
 def next_cells(state: SearchState, runs: int, affordable: float) -> tuple[int, ...]:
     """The cells of the next round after `runs` runs of a search; none if too few are affordable.
 
-    They are the leader and the cells that may be the best. If the `affordable` runs suffice for
-    little more, they are kept for three rounds of the first of the shortlist.
+    They are the leader and the cells that may be the best. If few runs are `affordable`, they are
+    the shortlist's first cells, as many as can be measured three times.
     """
     if affordable < 2:
         return ()
@@ -171,7 +171,7 @@ def given_up(levels: Levels, tried: Collection[int], failed: Collection[int]) ->
 def goodness(
     observations: Observations, measure: MeasureKey, columns: Sequence[int] | None = None
 ) -> Floats:
-    """Logarithms in which more is better, cells x rounds; of some columns, or of all rounds.
+    """Logarithms in which more is better, cells x rounds; only for `columns` if given.
 
     Values that are HOPELESS times as bad as the best are set to that: how bad they are does not
     matter, and a cell that did nothing at all would be infinitely bad.

@@ -266,7 +266,7 @@ class _Desk:
         return replace(answer, disk=disk, risks=found, change=change, directory=place)
 
     def _advise(self, row: DiskAdvice) -> DiskAdvice:
-        """What rules say of a disk, then what was measured; the row's reason is its problem."""
+        """Advises by rules first, then by measurements; the row's reason is the disk's problem."""
         disk, path, now = row.disk, row.path, row.power_cut
         if path is None or now is None:
             action = DiskAction.CHANGE if disk.drops_flushes else DiskAction.UNKNOWN
@@ -335,7 +335,7 @@ class _Desk:
         return self._measured[campaign.id]
 
     def _answer(self, row: DiskAdvice, path: DiskPath, campaign: Campaign) -> DiskAdvice:
-        """What a campaign says of a disk; unknown if it compares too little."""
+        """The answer of one campaign for a disk; unknown if the campaign compares too few paths."""
         try:
             measured = self._paths_of(campaign)
         except PlanError as error:
@@ -449,8 +449,9 @@ def _is_empty(cell: MeasuredCell) -> bool:
 
 
 def _made_safe(row: DiskAdvice, path: DiskPath) -> DiskAdvice | None:
-    """The advice for disks that lose flushed data: the first setting that keeps it; None if no
-    single line makes them safe. What it costs was not measured."""
+    """The advice for disks that lose flushed data: the first setting that keeps it. None if no
+    single line makes them safe. The price of that setting was not measured.
+    """
     rules = CrashVerdicts(disk=HostDisk.VOLATILE if row.power_cut is None else row.power_cut.disk)
     usable = (
         other

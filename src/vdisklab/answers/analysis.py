@@ -78,7 +78,7 @@ class Analysis:
 
     @property
     def unplanned_look(self) -> ranked.UnplannedLook | None:
-        """What is known if this is not the look that the campaign was planned for."""
+        """The warning that this look at the campaign was not planned; None for a planned one."""
         plan = self.campaigns[0].plan
         planned = None if "race" in plan else plan.get("rounds")
         known = "race" in plan or isinstance(planned, int)
@@ -198,7 +198,7 @@ class Analysis:
         return shlex.quote(str(first_measure(self.observations)))
 
     def why_no_score(self, metric: str) -> str:
-        """Why a profile without the score's four measurements has no score of this name."""
+        """Explains why the campaign has no score with this name."""
         if metric != DEFAULT_METRIC and self.scored.overall is not None:
             return f"this campaign's profile has no {metric} score, only the overall one"
         return (

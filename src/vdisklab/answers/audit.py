@@ -113,7 +113,7 @@ def audit_disks(
 
 
 class _Audit:
-    """The needs, the power cuts and the measured paths that disks are compared with."""
+    """What disks are compared with: the needs, the power cuts, the measured paths."""
 
     def __init__(
         self,

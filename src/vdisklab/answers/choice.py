@@ -40,7 +40,7 @@ class PathChoice:
     """The path to use, and how sure that is."""
 
     cell: MeasuredCell
-    ties: Annotated[tuple[MeasuredCell, ...], "the others that are not shown to be worse"]
+    ties: Annotated[tuple[MeasuredCell, ...], "the other paths that are not shown to be worse"]
     behind: Annotated[
         float | None,
         "the best of them is better by at most this share: 0.1 is 10 %, 0 that it is the best; "

@@ -313,7 +313,7 @@ def claims_over_hosts(
 
 
 def _of_many(claim: JudgedClaim, hosts: int) -> ClaimStatus:
-    """The claim's status on one of many hosts: it must not fail on one of them by chance."""
+    """The claim's status on one of many hosts, corrected so that it does not fail by chance."""
     certain = claim.p_adjusted is not None and claim.p_adjusted * hosts <= ALPHA
     failed = claim.status is ClaimStatus.FAILS and not certain
     return ClaimStatus.INCONCLUSIVE if failed else claim.status

@@ -124,7 +124,7 @@ def _pair(analysis: Analysis, first: MeasuredCell, second: MeasuredCell) -> Comp
 
 
 def _over_hosts(analysis: HostsAnalysis, pair: ComparedPair) -> ComparedPair:
-    """The pair with what hosts say of it. Raises PlanError if no host measured both cells."""
+    """The pair with the hosts' agreement on it. Raises PlanError if no host measured both."""
     if not pair.measures:
         raise PlanError(
             f"no host measured both {pair.a} and {pair.b}",
@@ -202,7 +202,7 @@ def compare_published(
 def all_published(
     loaded: Loaded, publications: Sequence[Publication]
 ) -> tuple[PublishedAnswer, ...]:
-    """Every published series of which at least one ratio was measured here, in their order."""
+    """Every published series with at least one ratio measured here, in published order."""
     series = dict.fromkeys(
         table.series
         for publication in publications

@@ -82,7 +82,7 @@ def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
 
 
 def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:
-    """`places` has what is the same for all files of a directory."""
+    """The context of one disk; `places` caches the facts that a directory's files share."""
     if disk.source is None or disk.path is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
@@ -135,7 +135,7 @@ _ZVOLS = "/dev/zvol/"
 
 
 def _sync(dataset: str) -> Options | None:
-    """What a data set of ZFS does at a flush; None where `zfs` does not tell."""
+    """A ZFS dataset's behaviour at a flush; None if `zfs` does not tell."""
     try:
         words = LocalHost().run("zfs", "get", "-H", "-o", "value", "sync", dataset).stdout.split()
     except HostError:
@@ -315,7 +315,7 @@ def limits_of(disk: ConfiguredDisk, path: DiskPath) -> tuple[str, ...]:
 
 
 def is_alike(path: DiskPath, measured: DiskPath) -> bool:
-    """True if a measured path has all that costs a disk of this path speed or safety.
+    """True if the measured path equals the disk's path in all that affects speed or safety.
 
     An image in use is allocated where it matters, so how it was allocated does not count. Unknown
     layers of a file may be any plain file system.
@@ -339,7 +339,7 @@ def _lasting(image: Image | None) -> Options:
 
 
 def differences(path: DiskPath, measured: DiskPath) -> Iterator[str]:
-    """What a disk of this path has, and what the measured one has instead: `backing=1, not 0`."""
+    """The differences between a disk's path and the measured one: `backing=1, not 0`."""
     if path.layers != measured.layers:
         own = f"host layers {path.stack}" if path.layers else "unknown host layers"
         yield f"{own}, not {measured.stack or 'those of the work directory'}"

@@ -298,7 +298,7 @@ def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
 
 _LOOP = KernelPart(driver=("loop", "loop"))
 _LAYERS = (("loop", _LOOP), *((k.value, k.facts.kernel) for k in LayerKind if k.facts.kernel))
-"""What the kernel must have, by layer; `loop` is below all that are on image files."""
+"""The kernel features that each layer needs; `loop` is below all layers on image files."""
 
 
 _SAME = {LayerKind.ZVOL: LayerKind.ZFS, LayerKind.LVMTHIN: LayerKind.LVM}

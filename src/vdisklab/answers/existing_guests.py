@@ -144,7 +144,7 @@ def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
 
 
 def _beside(directory: Path) -> Iterator[GuestText]:
-    """What belongs to the guests of a directory, there or in the one above."""
+    """The other files that a directory's guests need, from that directory or its parent."""
     for name in (name for dialect in dialects().values() for name in dialect.beside):
         places = (directory / name, directory.parent / name)
         yield from map(_text, list(filter(is_visible_file, places))[:1])
@@ -209,13 +209,13 @@ def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
 
 
 _NO_FORMAT = (
-    "its configuration names no format, and its file, in which QEMU looks for one, cannot be read "
-    "here: add the format, such as format=qcow2"
+    "its configuration names no format, so QEMU looks into the file, which cannot be read here: "
+    "add the format, such as format=qcow2"
 )
 
 
 def as_probed(disk: ConfiguredDisk) -> ConfiguredDisk:
-    """The disk in the format that QEMU finds in its file, if the configuration names none."""
+    """The disk, with the format probed from its file if the configuration names none."""
     if not disk.probed or disk.path is None or disk.source is None:
         return disk
     form = header_format(Path(disk.source))

@@ -29,7 +29,7 @@ class ExportAnswer:
 
 
 def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ...] | None:
-    """A version such as 11.5 or 9.0.0; without a text that of the installed libvirt, if any.
+    """A version such as 11.5 or 9.0.0. An empty text means the installed libvirt's version, if any.
 
     Raises PlanError for a text that is not a version.
     """
@@ -62,7 +62,7 @@ def answer_export(
     """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
     all.
 
-    Needs that go by power cuts use those stored for this machine; other needs use only rules.
+    Needs that depend on power cuts use this machine's stored verdicts; all others use rules only.
     """
     path = without_qemu(request.path)
     tested = any(need.goes_by_power_cuts for need in needs)

@@ -1,4 +1,4 @@
-"""Answers over hosts (`--hosts`): an Analysis whose rounds are hosts, and what is said of hosts."""
+"""Answers over hosts (`--hosts`): an Analysis whose rounds are hosts, and facts about hosts."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ class HostsAnalysis(Analysis):
         return list(groups.values())
 
     def _class_names(self, facts: Sequence[str]) -> dict[str, str]:
-        """For each host the name of its class by some of the facts, such as `medium=SSD 840`."""
+        """The class of each host, named by some of its facts, such as `medium=SSD 840`."""
         return {
             host.name: ", ".join(f"{fact}={host.facts.get(fact, _UNKNOWN)}" for fact in facts)
             or "all hosts"
@@ -496,7 +496,7 @@ def _by_host(campaigns: Sequence[Campaign]) -> dict[str, list[Campaign]]:
 def _joined(
     results: Store, chosen: Mapping[str, Sequence[Campaign]], *, all_must_join: bool
 ) -> tuple[dict[str, list[Campaign]], list[str]]:
-    """Of each host the newest campaign that joins the others, and why other hosts have none.
+    """Each host's newest campaign that can join the others, and why other hosts have none.
 
     If `all_must_join`, all campaigns of each host; raises PlanError for one that does not.
     """

@@ -227,7 +227,9 @@ class Joining:
         return None
 
     def _names(self, campaign: Campaign) -> tuple[frozenset[str], ...]:
-        """What a later campaign may contradict. Of those with equal names, one is compared."""
+        """The names under which a later campaign may contradict this one. Campaigns with equal
+        names are compared only once.
+        """
         return (
             frozenset(_measurements(campaign)),
             frozenset(campaign.plan.get("qemu", ())),

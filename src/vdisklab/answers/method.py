@@ -80,7 +80,7 @@ EXPLANATIONS = (
         "latency: mean, p50, p99, p99.9, max",
         "rank, compare",
         "latency_mean latency_p50 latency_p99 latency_p99.9 latency_max",
-        "Of one run, from the submission of a request to its completion (fio's lat); percentiles "
+        "One run's, from a request's submission to its completion (fio's lat); percentiles "
         "from fio's histogram, with bins about 1.5 % wide. Completion latency alone (clat, fio's "
         "default) would hide the time spent in io_submit(2); imported reports mostly have that.",
         "workload/fio.py; fio HOWTO, lat_percentiles",
@@ -90,9 +90,9 @@ EXPLANATIONS = (
         "rank, compare, claims, compare --published, recommend, audit",
         "ratio low high pairs gain over_default",
         "exp of the mean log ratio within rounds, so that drift cancels, with Student's t "
-        "interval. For a claim, measures are averaged first, and of several pairs it is the one "
-        "that decides. Where the data chose a path, the interval holds for all that they chose "
-        "from (Dunnett); `rank` and `compare` show each pair alone.",
+        "interval. A claim averages its measures first, and shows the pair that decides. If the "
+        "data chose the path, the interval holds for all candidates (Dunnett); `rank` and "
+        "`compare` show each pair alone.",
         "analysis/paired_ratios.py, analysis/claim_verdicts.py, analysis/candidates.py",
     ),
     _entry(
@@ -146,10 +146,11 @@ EXPLANATIONS = (
         "zero",
         "rank, compare, claims",
         "",
-        "A zero is a measured value. What can be zero (stalls, flushes, growth) is compared as "
-        "value + step; half a step for each value is added to intervals and subtracted from "
-        "differences. Metrics without a step count as exact. A rate of zero is the worst: its "
-        "ratio to another is 0, that of another to it unknown.",
+        "A zero is a measured value. Values that can be zero (stalls, flushes, growth) are "
+        "compared as value + step; half a step for each value widens intervals and lessens "
+        "differences. "
+        "Metrics without a step count as exact. A rate of zero is the worst: its ratio to another "
+        "rate is 0, and another rate's ratio to it is unknown.",
         "results/model.py",
     ),
     _entry(
@@ -265,7 +266,7 @@ EXPLANATIONS = (
         "table, rank, compare",
         "bandwidth iops latency_mean latency_max latency_p50 latency_p95 latency_p99 "
         "latency_p99.9 latency_p99_9 sync_mean sync_p99 sync_max transactions duration",
-        "What the program itself reports, in SI units. For fio: latency from the submission "
+        "The program's own report, in SI units. For fio: latency from the submission "
         "(lat), fsyncs apart from the writes; the seconds of --ramp do not count.",
         "docs/articles.md",
     ),
@@ -273,9 +274,9 @@ EXPLANATIONS = (
         "worst second, longest stall",
         "table",
         "worst_second longest_stall",
-        "The smallest bandwidth of a whole second of the run (of a shorter run, its bandwidth), "
-        "and the longest time without a completion: from the program's log, else from QEMU's "
-        "counters, and on the host from the kernel's counters of the program.",
+        "The lowest bandwidth of any whole second (a shorter run's own bandwidth), and the longest "
+        "time without a completion. They come from the program's log, else from QEMU's counters; "
+        "on the host, from the kernel's counters of the program.",
         "docs/articles.md",
     ),
     _entry(
@@ -299,10 +300,10 @@ EXPLANATIONS = (
         "the score of a profile without the score's measurements",
         "rank, recommend, report, advise",
         "overall_ratio rates",
-        "The geometric mean of the ratios to the baseline in the same round of one rate for each "
-        "measurement and direction: its bandwidth, else its transactions or IOPS, else the inverse "
-        "of its duration. With a rate of zero it is 0; a rate that is zero at the baseline is not "
-        "part of it.",
+        "The geometric mean of ratios to the baseline in the same round. Each measurement and "
+        "direction has one: of its bandwidth, else its transactions or IOPS, else the inverse of "
+        "its duration. A rate of zero makes the mean 0; a rate that is zero at the baseline is "
+        "left out.",
         "Fleming & Wallace 1986",
     ),
     _entry(
@@ -318,20 +319,19 @@ EXPLANATIONS = (
         "tie, and the path to take",
         "recommend, report, run, run --find, audit",
         "leader ties path close",
-        "All paths that may be the best tie, and none of them is called the winner. The one to "
-        "take is the leader, by the mean of its logarithms, or the simplest path that is shown to "
-        "be at most 10 % behind the leader, at 5 % for all paths together: any other of the tie "
-        f"may be far behind. {SIMPLEST}",
+        "All paths that may be the best tie, and none of them is called the winner. Take the "
+        "leader, by the mean of its logarithms, or the simplest path shown to be at most 10 % "
+        "behind it (an error of 5 % for all paths together). Any other tied path may be far "
+        f"behind. {SIMPLEST}",
         "path/adjacent.py, analysis/best.py",
     ),
     _entry(
         "price of a need",
         "recommend",
         "prices considered excluded compared",
-        "The ratio, within rounds, of the best path without that need to the recommended one; "
-        "nothing if that one may be the best of those, too. Durable is a need unless you say "
-        "--unsafe. Only guests' paths are considered, "
-        "and none with a warm page cache.",
+        "The best path without that need, divided by the recommended one, within rounds. Nothing "
+        "is shown if the recommended path may be the best without the need, too. Durable is a "
+        "need unless you say --unsafe. Only guests' paths with a cold page cache are considered.",
         "analysis/candidates.py",
     ),
     _entry(
@@ -357,9 +357,9 @@ EXPLANATIONS = (
         "density, recommend",
         "guests low high load reached served worst p99 fairness cpu_for_each",
         "The largest number of guests that passes more often than it fails, with a 95 % "
-        "interval, from a fit of a probability of passing that falls over up to a dozen guests "
+        "interval. A curve is fitted to passes and failures: it falls over up to a dozen guests "
         "and may differ between rounds. The worst guest must meet the limit and complete 99 % "
-        "of what was due. Fairness is Jain's index.",
+        "of the requests that were due. Fairness is Jain's index.",
         "docs/density.md",
     ),
     _entry(

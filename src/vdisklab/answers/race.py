@@ -93,11 +93,11 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What some rounds have shown: the goodness of competing cells x rounds, NaN if missing.
+    """The results of some rounds: the goodness of competing cells x rounds, NaN if missing.
 
     `out` are the rows that were given up, `seconds` is the mean duration of a run, 0 without runs.
-    The `margin` is at least the resolution of the values; `step` is that of the metric if so.
-    `waits` is True if only the numbers to which scores relate are missing, in few rounds.
+    `margin` is never finer than the values' resolution; `step` is the metric's step if that decided
+    the margin. `waits` is True if nothing but the baseline's numbers is missing, in a few rounds.
     """
 
     logs: Floats

@@ -170,7 +170,7 @@ def recommend(
 
 
 def _with_hosts(answer: RecommendAnswer, analysis: HostsAnalysis) -> RecommendAnswer:
-    """The answer with what hosts say of it."""
+    """The answer, with the hosts' results added."""
     chosen, measure = answer.recommendation.cell, answer.recommendation.measure
     numbers = analysis.numbers(measure)
     rivals = [cell for cell in answer.order[: _NEXT + 1] if cell != chosen]
@@ -267,7 +267,7 @@ def _over_platforms(
 ) -> Iterator[tuple[Platform, Ratio | None]]:
     """The ratio of the chosen cell to each platform's default disk; None if they are the same.
 
-    A default that was measured on several host layers is taken on those of the chosen cell.
+    If a default was measured on several host layers, the chosen cell's layers count.
     """
     paths = candidates(observations.cells)
     for platform, disk in NEW_GUEST_DISKS.items():

@@ -82,7 +82,7 @@ def repeat_script(run: Run, campaign: Campaign) -> str:
 
 
 def _too_much(run: Run, path: DiskPath) -> str:
-    """What a run has that the script does not build; empty if it has nothing of that kind."""
+    """The parts of a run that the script cannot build; empty if there are none."""
     image = path.image
     if run.origin is not Origin.GUEST or not run.measurements:
         return "nothing was measured in a guest on this host"

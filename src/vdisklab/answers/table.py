@@ -94,7 +94,7 @@ class Medians:
     def time_series(
         self, cell: PlacedCell, name: str, direction: Direction
     ) -> dict[str, float | None]:
-        """The worst second and the longest stall, else those of reads and writes together."""
+        """The worst second and the longest stall of this direction, or of both together."""
         return {
             metric: own
             if (own := self.get(cell, name, direction, metric)) is not None

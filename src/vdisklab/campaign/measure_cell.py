@@ -1,8 +1,8 @@
 """Measures one cell in one round: stack → image → disk → guest → state → measurements → result.
 
-A cell of several guests is measured in all at once: each with its own disk, released together by
-the host's clock. Only the seconds in which all guests ran count. The group fails if one guest
-fails, ends early, or starts so late that too few of those seconds are left.
+A cell of several guests is measured in all guests at once. Each has its own disk, and the host's
+clock releases them together. Only the seconds in which all guests ran count. The group fails if one
+guest fails, ends early, or starts so late that too few of those seconds are left.
 
 Measures how long a guest takes to boot from the cell's disk and to shut down.
 """

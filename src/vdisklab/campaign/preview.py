@@ -43,7 +43,7 @@ _NOTHING = BootFiles(Path("-"), Path("-"), Path("-"), "")
 
 @dataclass(frozen=True, slots=True)
 class GuestFiles:
-    """What guests need that a campaign takes from the cache.
+    """The cached files that a campaign's guests need.
 
     `boot` is the micro guest; None if no cell needs it. `system` is written to disks that guests
     boot from.

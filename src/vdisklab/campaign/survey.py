@@ -44,7 +44,8 @@ def survey(
     backing: BackingDevices = WORK_DIRECTORY,
     qemus: Mapping[str, QemuLimits] = NO_QEMUS,
 ) -> Capabilities:
-    """The things that these paths need and this host lacks. `qemus` is the result of `find_qemus`.
+    """The features that these paths need and this host lacks. `qemus` is the result of
+    `find_qemus`.
 
     Each stack is built once, small and thin, on image files in the work directory; devices in
     `backing` are only inspected. Without root, only the work directory itself is tried. Raises

@@ -145,7 +145,7 @@ def _series(measured: TimeSeries) -> Series | None:
 
 
 def _spans(measured: TimeSeries) -> list[Span]:
-    """Spans in which the disk had something to do, in order; short pauses are included."""
+    """The disk's busy spans, in order; short pauses are included."""
     spans: list[Span] = []
     for begin, end in sorted((*measured.busy, *(measured.stalls or ()))):
         if spans and begin - spans[-1][1] < _NO_PAUSE:
@@ -156,7 +156,7 @@ def _spans(measured: TimeSeries) -> list[Span]:
 
 
 def _busy(measured: TimeSeries, seconds: int) -> list[float]:
-    """The share of each second in which the disk had something to do.
+    """The share of each second in which the disk was busy.
 
     Without this, an idle second with a few hundred bytes at its edge would count as the worst one.
     """

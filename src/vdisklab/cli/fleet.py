@@ -69,7 +69,7 @@ class FleetRequest(OptionRows):
     )
     port: int = option(
         WHOLE,
-        "Where the worker listens to the scheduler.",
+        "The port on which the worker listens to the scheduler.",
         0,
         metavar="PORT",
         shown="any free one",
@@ -299,7 +299,7 @@ def _on_hosts(directory: Path | None) -> Path:
     """A work directory that is the same one on all hosts, wherever their workers were started."""
     if directory is None or not directory.is_absolute():
         raise PlanError(
-            "the hosts must be told in which directory to build images",
+            "no directory is named in which the hosts can build images",
             hint="--dir /DIR, which all hosts have",
         )
     return directory

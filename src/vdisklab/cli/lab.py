@@ -131,7 +131,7 @@ def run(
         try:
             imported = measure_in_lab(lab, config, words, store, _line_printer(console))
         except (KeyboardInterrupt, GuestError):
-            console.print("what was measured is kept; the same command continues")
+            console.print("all finished measurements are kept; the same command continues")
             raise
         end = imported.end
         up, wall = f"{end.up_seconds:.0f} s", format_duration(end.wall_seconds)

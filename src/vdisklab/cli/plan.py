@@ -65,7 +65,7 @@ def plan(
 
 
 def _print_beside(answer: PlanAnswer, console: Console) -> None:
-    """What the table has no rows for."""
+    """Prints the parts of the answer that the table has no rows for."""
     print_dropped(console, answer.dropped)
     for sentence in answer.warnings:
         console.print(warning_line(sentence), soft_wrap=True)

@@ -41,7 +41,7 @@ class FleetScheduler(_WithoutHttp, Scheduler):  # type: ignore[misc]
     """A scheduler that also says its versions."""
 
     def identity(self, *arguments: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - Dask's
-        """What `client.scheduler_info` returns."""
+        """The identity that `client.scheduler_info` returns."""
         return {**super().identity(*arguments, **options), "versions": own_versions()}
 
 

@@ -54,7 +54,7 @@ def device_refused(device: Path = DEVICE, root: Path = SYSTEM) -> KvmTrial | Non
 
 
 def _remedy_without_kvm(root: Path) -> str:
-    """What to do where the kernel offers no KVM."""
+    """The hint for a kernel that offers no KVM."""
     loaded = (root / "sys/module" / name for name in ("kvm_intel", "kvm_amd", "kvm_pvm"))
     if any(module.exists() for module in loaded):
         return "KVM is loaded, but its device is not here: pass it into the container (/dev/kvm)"
@@ -68,7 +68,7 @@ def _remedy_without_kvm(root: Path) -> str:
 
 
 def _remedy_for_hang(root: Path) -> str:
-    """What to do where the device opens but no guest boots."""
+    """The hint for a KVM device that opens, but boots no guest."""
     if (root / "sys/module/kvm_pvm").exists():
         return (
             "this KVM (module kvm_pvm) boots only kernels that are built as PVM guests: use a host"

@@ -139,7 +139,7 @@ class Agent:
         nanoseconds = self.query("guest-get-time")
         if not isinstance(nanoseconds, int) or abs(nanoseconds) >= 1 << 63:
             shown = f"{nanoseconds!r:.200}"
-            raise GuestError(f"the guest agent's answer to guest-get-time is no time: {shown}")
+            raise GuestError(f"the guest agent's answer to guest-get-time is not a time: {shown}")
         return nanoseconds / 1e9
 
     def write_file(self, path: str, content: bytes) -> None:

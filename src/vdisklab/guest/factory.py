@@ -317,8 +317,8 @@ class GuestPool:
     def _start(self, machine: str, disks: tuple[Disk, ...], qemu: str | None) -> Iterator[Machine]:
         """Starts a guest, and another if the first one stays silent or its clock is wrong.
 
-        Both happen to emulated guests on a busy host, before anything is measured. If a guest was
-        unfit before, raises the same error without another attempt.
+        Both happen to emulated guests on a busy host, before anything is measured. Raises the same
+        error at once if an earlier guest was unfit too.
         """
         if self._unfit is not None:
             raise UnfitGuestError(self._unfit.message, hint=self._unfit.hint)

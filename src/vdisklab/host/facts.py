@@ -93,9 +93,9 @@ def memory_bytes(root: Path = SYSTEM, field: str = "MemTotal") -> int:
 def available_memory(root: Path = SYSTEM) -> int:
     """Bytes of memory that this process may still use; 0 if the kernel does not report it.
 
-    That is the minimum of MemAvailable and of what the limits of this process's control groups
-    leave. In a container, a process that exceeds the group's limit is killed, however much memory
-    the machine has.
+    That is MemAvailable, or less if a limit of this process's control groups leaves less. In a
+    container, a process that exceeds the group's limit is killed, however much memory the machine
+    has.
     """
     return min((memory_bytes(root, "MemAvailable"), *_left_in_groups(root)))
 
@@ -198,7 +198,7 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
             continue
         if not equals or not value or not name.isidentifier() or name in facts:
             raise HostError(
-                f"{OWN_FACTS}: {line!r} is no fact of this host",
+                f"{OWN_FACTS}: {line!r} is not a fact about this host",
                 hint="write lines such as rack=A3, with a name that vdisklab does not use itself",
             )
         yield name, value

@@ -35,9 +35,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing: its undo function finds it by `name`, with the help of `detail`.
+    """One thing that was created; its undo function finds it by `name` and `detail`.
 
-    `noted` is when, in nanoseconds since 1970: things of one ledger may lie on those of another.
+    `noted` is the time of the note in nanoseconds since 1970. It orders the things of several
+    ledgers, because one may lie on another.
     """
 
     number: int

@@ -216,7 +216,7 @@ def run_shell(site: Site, config: LabConfig, files: LabFiles) -> None:
 
 
 CARRIED = Path("/vdisklab/files")
-"""Where the lab has the files that were named on the command line."""
+"""The lab's directory for files named on the command line."""
 
 _FILE_OPTIONS = (
     plan_file.PLAN_FLAG,

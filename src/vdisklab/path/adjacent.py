@@ -20,7 +20,7 @@ def adjacent_paths(
 ) -> tuple[DiskPath, ...]:
     """The possible paths that differ from this one in one segment and keep flushed data.
 
-    A shared directory has none: no setting makes a disk of it.
+    A shared directory has none: no setting turns it into a disk.
 
     Settings that need no conversion come first: cache mode, aio, I/O thread; then format and bus.
     A cache mode without O_DIRECT excludes aio=native, which becomes aio=threads. QEMU's default is

@@ -270,7 +270,7 @@ def nearest(
 ) -> DiskPath | None:
     """The possible path closest to `path` that meets all needs and has no `refusal`, or None.
 
-    That of a whole device is one, too.
+    It may be the path of a whole device.
     """
     backing = backing_below(path)
     for variation in sorted(_variations(path, needs), key=lambda variant: distance(path, variant)):

@@ -142,7 +142,7 @@ class Percent(OptionType):
         return int(match[1]) if match and 1 <= int(match[1]) <= 100 else None
 
     def format(self, value: OptionValue) -> str:
-        """With the sign: `10%`."""
+        """The value with its sign: `10%`."""
         return f"{value}%"
 
 

@@ -89,7 +89,7 @@ def _null_stands_alone(path: DiskPath, _backing: BackingDevices) -> Iterator[Imp
 
 
 def native_without_direct(path: DiskPath) -> bool:
-    """True for aio=native without O_DIRECT, with which QEMU does not start (block/file-posix.c)."""
+    """True for aio=native without O_DIRECT: QEMU refuses to start with it (block/file-posix.c)."""
     return path.attachment.aio is Aio.NATIVE and not path.cache.direct
 
 
@@ -325,7 +325,7 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
         )
     if path.attachment.guests is not None:
         return Impossible(
-            "names several guests, and a power cut is judged for one", "leave out guests"
+            "names several guests, but a power cut is judged for one", "leave out guests"
         )
     return _unknown_recovery(path) or _unknown_image(path)
 

@@ -492,7 +492,7 @@ _VIRTIO: Schema = {
 }
 
 _SERVED = ("iothread", "poll", "aio_max_batch", "queues", "queue_size")
-"""The options of virtio that a disk served by qemu-storage-daemon has, too.
+"""The virtio options that a disk served by qemu-storage-daemon also has.
 
 The daemon offers no packed rings (vu_blk_get_features in block/export/vhost-user-blk-server.c).
 """

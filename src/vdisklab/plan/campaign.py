@@ -110,7 +110,8 @@ class CampaignPlan:
 
     def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:
         """This plan with only the cells of a stored one, if both measure what one request asks for;
-        else this plan. What the host could not do on that day is not tried again."""
+        else this plan. Cells that the host could not serve then are not tried again.
+        """
         measured = stored.get("cells", [])
         if stored.get("requested", measured) != [cell.label for cell in self.cells]:
             return self

@@ -43,9 +43,9 @@ class MeasurementPlan:
     """One program with its settings, which the program's own module reads and checks.
 
     `name` is unique within the profile and names the result: `randread-4k-q1`. `filesystem` is
-    created in the guest for the program's files; with None the program uses the disk itself.
-    In a group of guests all but the first run the `neighbour`, if there is one; then the numbers
-    are those of the first guest.
+    created in the guest for the program's files; with None the program uses the disk itself. If
+    there is a `neighbour`, the first guest of a group runs this measurement and yields the numbers;
+    all other guests run the neighbour.
     """
 
     name: str

@@ -58,7 +58,7 @@ class RaceTerms:
     groups: tuple[tuple[str, ...], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """As the plan of a stored campaign has it."""
+        """The form that a stored campaign's plan has."""
         return {
             "margin": self.margin,
             "confidence": self.confidence,
@@ -160,13 +160,13 @@ class RunRequest(MeasureRequest):
     )
     budget: float | None = _search_setting(
         SECONDS,
-        "End after this time, such as 30m, with what is known then.",
+        "End after this time, such as 30m, with the answer known by then.",
         metavar="TIME",
         shown="none",
     )
     every_path: bool = _search_setting(
         SWITCH,
-        "With --find: leave no path to the model, however many there are.",
+        "With --find: measure every path, also those that a model would leave out.",
         needs="find",
     )
     need: tuple[Need, ...] = _search_setting(
@@ -249,8 +249,8 @@ class DensityRequest(MeasureRequest):
     )
     until: str | None = setting(
         TEXT,
-        "What each guest must meet: latency_p99, latency_p50, latency_mean or latency_max, at most "
-        "a time.",
+        "The limit that each guest must meet: latency_p99, latency_p50, latency_mean or "
+        "latency_max, at most a time.",
         Panel.WHAT,
         key="",
         metavar="LIMIT",

@@ -387,8 +387,8 @@ class Request(OptionRows):
     )
     guest_mount: tuple[str, ...] = _guest_setting(
         values_of("guest_mount"),
-        "Options with which the guest mounts that file system, joined by +, such as "
-        "noatime+commit=60; braces or repeating it compare several.",
+        "The guest's mount options for that file system, joined by +, such as noatime+commit=60; "
+        "braces or repeating it compare several.",
         key="mount",
         metavar="OPTIONS",
         shown="the guest's own",
@@ -488,7 +488,7 @@ def given(request: OptionRows) -> Iterator[tuple[SettingRow, Any]]:
 
 
 def merge(below: AnyRequest, above: AnyRequest) -> AnyRequest:
-    """Both requests in one: a setting of `above` replaces that of `below`, lists as a whole."""
+    """Merges two requests: a setting of `above` replaces that of `below`, lists as a whole."""
     return replace(below, **{row.name: value for row, value in given(above)})
 
 

@@ -37,14 +37,14 @@ class ConfiguredDisk:
     empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
     `read_only` disk, so it loses nothing in a power cut.
 
-    `platform` is the one whose configuration it is, and `guest` that program's name for the
-    guest (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of
-    its SCSI controller. `io_thread` is one that the guest has already. `architecture` is the
-    guest's, None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim
-    that holds a file system with an image file. `probed` is True if the configuration names no
-    format and QEMU looks for one in the file. `limits` are I/O limits and other settings that a
-    path cannot express, as the configuration spells them. `drops_flushes` says so of its cache
-    mode, which is known without a path.
+    `platform` is the one whose configuration it is, and `guest` that program's name for the guest
+    (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of its
+    SCSI controller. `io_thread` is one that the guest has already. `architecture` is the guest's,
+    None if the configuration does not say. `on_file_volume` is True for a Kubernetes claim that
+    holds a file system with an image file. `probed` is True if the configuration names no format
+    and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
+    cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
+    ignores flushes, which is known without a path.
     """
 
     domain: str
@@ -97,7 +97,7 @@ def with_pending(
     then: Sequence[ConfiguredDisk],
     say: Callable[[ConfiguredDisk], str] = lambda disk: f"{disk.path or disk.problem}",
 ) -> tuple[ConfiguredDisk, ...]:
-    """A guest's disks, with what is different from its next start on as `say` puts it."""
+    """A guest's disks. `say` words the changes that take effect at the guest's next start."""
     later = {disk.target: disk for disk in then}
     known = {disk.target for disk in now}
     changed = (replace(disk, pending=_pending(disk, later.get(disk.target), say)) for disk in now)
@@ -150,7 +150,7 @@ UNKNOWN_CONTEXT = DiskContext()
 def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> DiskPath | None:
     """The complete path: the noted one if still valid, else the configuration with the context.
 
-    What the image's header says holds for both.
+    The image's header applies to both.
     """
     path = disk.path
     if path is None:
@@ -165,7 +165,7 @@ def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> D
 
 
 def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> str | None:
-    """What is not known about the disk's host layers, as a clause; None if all are known."""
+    """A clause that says why the disk's host layers are unknown; None if all are known."""
     if disk.valid_note is not None:
         return None
     if context.layers is None:
@@ -176,8 +176,8 @@ def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT)
 class Risk(Saying):
     """What may go wrong with a disk as it is configured, with its remedy.
 
-    `short` is the same in a few words. A `serious` one loses what the guest believes to be safe;
-    one that `blocks` leaves nothing to measure.
+    `short` is the same in a few words. A `serious` risk loses data that the guest believes to be
+    safe. One that `blocks` leaves nothing to measure.
     """
 
     __slots__ = ()
@@ -435,7 +435,7 @@ class StaleNote(Risk, short="stale note"):
     def __str__(self) -> str:
         return (
             f"vdisklab's note in the metadata says {self.noted}, but the XML was changed since; "
-            "what the XML says counts."
+            "the XML counts."
         )
 
 
@@ -458,9 +458,9 @@ def _drops_beside_path(disk: ConfiguredDisk) -> bool:
 
 
 def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple[Risk, ...]:
-    """The disk's risks, most serious first; without a path, those of its settings alone.
+    """The disk's risks, most serious first; if it has no path, those of its settings alone.
 
-    A read-only disk has only the risks that reading has.
+    A read-only disk has only the risks of reading.
     """
     path = disk_path(disk, context)
     own: list[Risk] = []

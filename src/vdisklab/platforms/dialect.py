@@ -146,7 +146,7 @@ class CommandRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a platform's configurations lie on a host: a program prints them, or files have them.
+    """Where a host keeps a platform's configurations: a program prints them, or files hold them.
 
     `printed` returns what the program prints; the files in `directory` are read if there is no
     program, or if it fails.
@@ -166,12 +166,12 @@ class Dialect:
     """A platform's way to say a disk.
 
     `reader` gets all texts, and the documents of those that are YAML, as a guest's disks may need
-    another text; it returns what reads one text. A platform's texts are those that `recognises`
-    says, before any is read as YAML, and the YAML with a document that `recognises_document` says.
-    `beside` names files that
-    belong to the guests' files of the same directory, or of the one below.
+    another text; it returns what reads one text. A text belongs to the platform if `recognises`
+    accepts it, before it is read as YAML, or if it is YAML and `recognises_document` accepts one of
+    its documents. `beside` names files that belong to the guests' files in the same directory, or
+    in the one below.
 
-    `left_out` has, for what is no hard disk but holds data, a pattern that finds it in a text.
+    `left_out` has a search pattern for each kind of data holder that is no hard disk.
 
     `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
     """

@@ -1,7 +1,7 @@
 """Parses QEMU's arguments into what they make: block nodes, devices, objects.
 
 `-blockdev`, `-object` and `-device` may be JSON or `key=value,…`; a `-drive` becomes the node that
-QEMU makes of it, and `-set` and `-global` change what others say.
+QEMU makes of it, and `-set` and `-global` change other arguments.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def names_device(filename: str) -> bool:
 def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each option without hyphens, with its value; a word that belongs to none has no name.
 
-    What a shell does after the command is left out.
+    Shell syntax after the command is left out.
     """
     at = 0
     while at < len(words):
@@ -126,8 +126,8 @@ def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 class Arguments:
     """What a command line makes: `nodes` and `objects` by name, and devices in their order.
 
-    `drives` are the names of the nodes that a -drive made. `unread` says what may describe a disk
-    and is not understood.
+    `drives` are the names of the nodes that a -drive made. `unread` names arguments that may
+    describe a disk and were not understood.
     """
 
     options: tuple[tuple[str, str], ...]
@@ -195,7 +195,7 @@ def _settings_after(options: Iterable[tuple[str, str]], flag: str) -> Iterator[S
 
 
 def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """What may describe a disk and cannot be read, as clauses."""
+    """Clauses about arguments that may describe a disk and cannot be read."""
     for flag, value in options:
         if flag == "readconfig":
             yield (
@@ -216,13 +216,15 @@ _WHOLE_WORDS = ("", "drive", "device", "blockdev")
 def properties_of(
     words: Sequence[str], device: Settings
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What arguments set on another's device: by -global for all of its driver, by -set for it."""
+    """The properties that other arguments set on a device: -global on all with its driver, -set on
+    it alone.
+    """
     of_all = dict(_of_driver(list(_globals(tuple(options_of(words)))), device))
     return of_all, _set_on(words, "device", str(device.get("id")))
 
 
 def drive_changes(words: Sequence[str], name: str) -> Mapping[str, str]:
-    """What `-set drive.NAME.KEY=VALUE` changes of another's -drive."""
+    """The changes that `-set drive.NAME.KEY=VALUE` makes to the -drive with that name."""
     return _set_on(words, "drive", name)
 
 
@@ -399,7 +401,7 @@ def _cache_of(setting: object) -> tuple[dict[str, bool] | None, WriteCache | Non
     """The flags of a drive's node and its device's write cache, from `cache=` and `cache.*`.
 
     Both are None where nothing is set. `cache=off` is `none` (bdrv_parse_cache_mode). Raises
-    ValueError for a word that is none.
+    ValueError for an unknown word.
     """
     flags = setting if isinstance(setting, dict) else {} if setting is None else {"": setting}
     word = {"off": "none"}.get(str(flags.get("")), str(flags.get("", CacheMode.DEFAULT)))

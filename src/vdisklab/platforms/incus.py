@@ -49,7 +49,7 @@ from vdisklab.platforms.reading import (
 
 CACHE_MODES = (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
 LIMITS = LimitWords({}, ("limits.read", "limits.write", "limits.max"))
-"""Of a disk device; limits.max is a limit of reads and another of writes."""
+"""The limits of a disk device; limits.max limits reads and writes, each on its own."""
 
 _WORDS = {
     Bus.VIRTIO: "virtio-blk", Bus.SCSI: "virtio-scsi", Bus.NVME: "nvme", Bus.USB: "usb",

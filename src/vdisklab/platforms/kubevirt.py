@@ -2,7 +2,7 @@
 
 Defaults are those of KubeVirt 1.9 (SetDriverCacheMode and SetOptimalIOMode of virt-launcher's
 converter; pkg/defaults/amd64.go): bus sata, cache none, io native on block devices, discard=unmap.
-Whether O_DIRECT works, on which `cache` depends, only the cluster knows.
+`cache` depends on whether O_DIRECT works, which only the cluster knows.
 
 Its disks on volumes are raw. `blockMultiQueue` gives as many queues as CPUs; `dedicatedIOThread`
 and, since 1.5, the `supplementalPool` of threads work for virtio disks. A `discardGranularity`
@@ -83,7 +83,7 @@ def _volume_modes(documents: Sequence[Tree]) -> Iterator[tuple[tuple[str, str], 
 
 
 def _spec(document: Tree) -> Tree:
-    """The machine's specification; for a pool that of the machines it makes."""
+    """The machine's specification; a pool's is that of the machines it creates."""
     of_pool = ("virtualMachineTemplate", "spec") if document.get("kind") == _POOL else ()
     return tree(document, "spec", *of_pool)
 
@@ -93,7 +93,9 @@ def _named(document: Tree, namespace: str) -> tuple[str, str]:
 
 
 def _mode_of_data_volume(spec: Tree) -> str:
-    """With `storage` CDI takes the mode from the storage class's profile: not known here."""
+    """The volume's mode; empty if CDI takes it from the storage class's profile (`storage`), which
+    is not known here.
+    """
     named = word(spec, "pvc", "volumeMode") or word(spec, "storage", "volumeMode")
     return named or ("Filesystem" if "pvc" in spec else "")
 

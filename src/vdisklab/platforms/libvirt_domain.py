@@ -135,7 +135,7 @@ _USUAL = {"ioeventfd": "on", "event_idx": "on", "copy_on_read": "off", "discard_
 
 @dataclass(frozen=True)
 class _Guest:
-    """A domain's element, with what its disks need of it."""
+    """A domain's element, with the values that its disks need."""
 
     element: ET.Element
     served: Served | None = None

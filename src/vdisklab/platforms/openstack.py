@@ -66,7 +66,7 @@ _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.IDE, Bus.USB)
 
 @dataclass(frozen=True, slots=True)
 class _ComputeHost:
-    """What nova.conf says: its options, those of [libvirt] before those of [DEFAULT]."""
+    """The options of nova.conf; [libvirt] takes precedence over [DEFAULT]."""
 
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -183,7 +183,9 @@ def _compute(host: str) -> _ComputeHost:
 
 
 def _referred(server: Tree, key: str, named: Mapping[str, Tree]) -> Tree:
-    """The server's image or flavour: within it, or printed on its own; `NAME (ID)` names it."""
+    """The server's image or flavour. The server contains it, or names it as `NAME (ID)`; then it
+    was printed separately.
+    """
     inner = tree(server, key)
     text = word(server, key) or ""
     match = re.fullmatch(r"(.*?)(?: \(([^()]+)\))?", text)

@@ -77,11 +77,13 @@ def _commands(text: str) -> Sequence[Sequence[str]]:
 _TOKEN = re.compile(
     r"""(?P<end>\n)(?!\s*-)|(?P<comment>\#.*)|(?P<word>(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+)"""
 )
-"""An end of a line is no end of a command if the next one begins with an option, as printed."""
+"""A line break does not end a command if the next line begins with an option, as printed."""
 
 
 def _lines(text: str) -> Iterator[Sequence[str]]:
-    """The words of each command of a shell; what is no word, as half a quotation, is left out."""
+    """The words of each command in a shell's text. Broken words, such as half a quotation, are left
+    out.
+    """
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
     words: list[str] = []
     for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text)):
@@ -136,7 +138,9 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
 
 
 def served_by(texts: Sequence[GuestText]) -> Served:
-    """What the daemons in the texts serve; an exported command names its daemon in a comment."""
+    """The disks that the daemons in the texts serve. An exported command names its daemon in a
+    comment.
+    """
     served: dict[str, ConfiguredDisk] = {}
     for text in texts:
         for match in _DAEMON.finditer(text.text):
@@ -191,8 +195,8 @@ def as_running(disk: ConfiguredDisk, answer: object) -> ConfiguredDisk:
 
 
 def _limited(disk: ConfiguredDisk, inserted: dict[str, Any], entries: list[Any]) -> ConfiguredDisk:
-    """The disk with the limits of the answer, instead of a -drive's; those of a throttle node,
-    which the answer does not tell, are kept.
+    """The disk with the answer's limits in place of its -drive's. A throttle node's limits are
+    kept, because the answer does not show them.
     """
     if "iops" not in inserted or disk.path is None:
         return disk

@@ -1,7 +1,7 @@
 """Reads QEMU's arguments: each disk as a disk path. The opposite of `platforms.qemu.arguments`.
 
-Below a device stands a chain of nodes: filters, the format, the file. Which node decides about what
-is QEMU's own rule (block.c, block/io.c).
+Below a device stands a chain of nodes: filters, the format, the file. QEMU's own rules say which
+node decides about which setting (block.c, block/io.c).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _BUSES = {"virtio-blk-pci": Bus.VIRTIO, "scsi-hd": Bus.SCSI, "nvme": Bus.NVME,
           "nvme-ns": Bus.NVME, "usb-storage": Bus.USB, _SERVED: Bus.VHOSTUSER}  # fmt: skip
 
 Served = Mapping[str, ConfiguredDisk]
-"""What other processes serve by vhost-user, by the socket's name."""
+"""The disks that other processes serve by vhost-user, by the socket's name."""
 
 
 def _found(
@@ -164,8 +164,8 @@ def disks_of_arguments(
 ) -> Iterator[ConfiguredDisk]:
     """Each hard disk that the arguments after the program describe; the caller names the guest.
 
-    What may be a disk and is not understood is a disk with a problem: an unknown device of a
-    drive, a drive without a device, JSON that cannot be read.
+    Arguments that may be a disk but are not understood become a disk with a problem: a drive's
+    unknown device, a drive without a device, unreadable JSON.
     """
     arguments = arguments_of(words, program)
     if len(arguments.devices) > MOST_DEVICES:
@@ -291,8 +291,9 @@ def _chain(name: str, nodes: Mapping[str, Settings]) -> tuple[Settings, ...]:
 
 
 def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator[Settings]:
-    """The nodes that write the guest's data: a format's own passes each flush on to them
-    (block/io.c, bdrv_co_flush)."""
+    """The nodes that write the guest's data. The format's node passes each flush on to them
+    (block/io.c, bdrv_co_flush).
+    """
     yield chain[-1]
     for node in chain:
         if "data-file" in node:
@@ -349,7 +350,7 @@ _NODE_KEYS = re.compile(
 def _beyond(
     device: Settings, bus: Bus, chain: Sequence[Settings], arguments: Arguments
 ) -> Iterator[str]:
-    """What no path can express, as written: filters, slices, and settings that are not known."""
+    """Settings that no path can express, as written: filters, slices, and unknown ones."""
     owners = [device]
     if bus is Bus.SCSI:
         owners.append(_controller_of(device, arguments.devices))
@@ -433,7 +434,7 @@ def _share(name: str, export: Settings) -> ConfiguredDisk:
 
 
 def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Settings, Image]:
-    """The format's node, and the image with what the arguments say of it. Raises ValueError."""
+    """The format's node, and the image as the arguments describe it. Raises ValueError."""
     formats = [node for node in chain[:-1] if node.get("driver") not in (*_FILTERS, "raw")]
     raw = next((node for node in chain[:-1] if node.get("driver") == "raw"), {"driver": "raw"})
     if len(formats) > 1:

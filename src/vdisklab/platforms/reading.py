@@ -214,7 +214,7 @@ def beyond_schema(
 
 
 def ignored_errors(write: object, read: object) -> tuple[str, ...]:
-    """What fails and is called good: `writes`, `reads`, by the words of werror= and rerror=."""
+    """Requests whose errors the guest never sees (`writes`, `reads`), by werror= and rerror=."""
     return tuple(
         what for what, word in (("writes", write), ("reads", read)) if str(word) == "ignore"
     )
@@ -238,9 +238,9 @@ def one_of(word: str, words: tuple[str, ...], what: str) -> str:
 class LimitWords:
     """The words with which a platform limits a disk's I/O.
 
-    A path says totals, throttle_iops=N and throttle_bps=SIZE: `expressible` has the words for
-    these, by option. `others` are limits of reads or writes alone, bursts, and limits that several
-    disks share: they are found and named, not merged.
+    A path can only limit totals (throttle_iops=N, throttle_bps=SIZE): `expressible` has the words
+    for these, by option. `others` are limits of reads or writes alone, bursts, and limits that
+    several disks share: they are found and named, not merged.
     """
 
     expressible: Mapping[str, tuple[str, ...]]

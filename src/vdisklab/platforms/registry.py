@@ -105,7 +105,7 @@ def read_guests(
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
-    """What else of a guest holds data."""
+    """The parts of a guest that hold data, but are no hard disks."""
     for what, pattern in dialect.left_out.items():
         if re.search(pattern, text.text, re.MULTILINE):
             yield what
@@ -151,8 +151,8 @@ def _cut(text: str) -> str:
 def configure(request: ExportRequest, form: str) -> Configuration:
     """The configuration of a disk with a user's options, in a form of `forms`.
 
-    A QEMU named in the path and what is set inside the guest become gaps, because guests'
-    configurations cannot say them. Raises PlanError for texts and sizes that the platform would
+    A QEMU named in the path, and settings made inside the guest, become gaps: guests'
+    configurations cannot express them. Raises PlanError for texts and sizes that the platform would
     refuse, and for paths that it cannot express.
     """
     chosen = form_named(form)
@@ -267,7 +267,7 @@ def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
     in_file = path.image is not None and path.image.driver == "raw"
     holds_files = path.layers[-1].kind.facts.holds_files if path.layers else in_file
     if holds_files and disk.source is not None and names_device(disk.source):
-        return Impossible(f"is no path of a block device like {disk.source}", "leave out a need")
+        return Impossible(f"does not fit the block device {disk.source}", "leave out a need")
     gaps, own = _gaps(disk.platform, path), disk.path and _gaps(disk.platform, disk.path)
     if gaps is None or gaps - (own or frozenset()):
         return Impossible(f"is no path of {disk.platform.full_name}", "leave out a need")
@@ -276,7 +276,9 @@ def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
 
 @cache
 def _gaps(platform: Platform, path: DiskPath) -> frozenset[str] | None:
-    """What the platform cannot express of a path; None if it has nothing like it."""
+    """The parts of a path that the platform cannot express; None if it cannot express the path at
+    all.
+    """
     for form in dialect_of(platform).forms:
         with suppress(PlanError):
             return frozenset(gap.option for gap in configure(ExportRequest(path), form.name).gaps)

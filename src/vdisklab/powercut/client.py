@@ -309,7 +309,7 @@ class ClientRun:
     """All writes of a run.
 
     `flushes` has the positions before each flush was sent and after its answer; `finished` is the
-    position after the end of what happened in the middle of it.
+    position after the operation in the middle of the run ended.
     """
 
     writes: tuple[Write, ...]

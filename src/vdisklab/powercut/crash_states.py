@@ -5,7 +5,7 @@ Between two flushes (an epoch) every cut leaves a subset of the epoch's writes. 
 possible at some moment stays possible until the end of the epoch, when most writes are
 acknowledged. So each state is judged once, at the end of its epoch.
 
-Where the disk, or the kernel, keeps all that it completed (models other than `power`), the possible
+In models other than `power`, the disk or the kernel keeps every completed write. Then the possible
 states are the prefixes of the log. Each is judged just before the next change, for the same reason.
 
 Outcomes of power cuts: what the disk must hold and what it holds, by state and by run. No I/O.
@@ -108,9 +108,9 @@ def parse_crash_state(text: str) -> CrashState:
 def epoch_of(
     cut: CrashState, epochs: Sequence[Epoch], entries: Sequence[LogEntry], end: int
 ) -> Epoch | None:
-    """The epoch of a cut in a log whose run ends at entry `end`; None if there is no such epoch.
+    """The epoch to which a cut belongs, in a log whose run ends at entry `end`, or None.
 
-    A prefix is an epoch of its own, whose only change is the write in flight.
+    A prefix is its own epoch: the write in flight is its only change.
     """
     if not cut.prefix:
         known = cut.epoch < len(epochs) and cut.kept | cut.torn <= epochs[cut.epoch].all
@@ -185,7 +185,7 @@ def select_states_of_epochs(
     """First every state in which nothing after the flush survived, then the others.
 
     The former are few, detect most losses, and assume no reordering: they are prefixes of the log.
-    If there are more than `sampling.states` others, a random sample of them is taken.
+    A random sample is taken of more than `sampling.states` others.
     """
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [CrashState(epoch.number, epoch.durable) for epoch in epochs]

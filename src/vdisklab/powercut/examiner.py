@@ -178,7 +178,7 @@ class Examiner:
     def _read(self, image: Path, parts: ImageParts, size: int) -> image_reader.ImageSectors:
         """The sectors to judge: read directly if the format is known, otherwise by QEMU.
 
-        Those beyond `size`, which the guest does not know, hold nothing.
+        Sectors beyond `size` hold nothing: the guest does not know them.
         """
         if self.guest is not None:  # the whole disk: it holds a file system
             return self._read_known(image, parts, np.arange(size // SECTOR, dtype=np.int64))

@@ -112,7 +112,7 @@ def rated_disk(site: Site, name: str, size: int, rate: float) -> Iterator[Path]:
 def logged_file(
     site: Site, name: str, size: int, *, lies: Lies = HONEST, log: Path | None = None
 ) -> Iterator[LoggedDisk]:
-    """A file of `size` bytes, which stays its size; the FUSE server logs each change of it.
+    """A file whose size stays `size` bytes; the FUSE server logs each change to it.
 
     Content and log lie in the site's directory, which should be in memory. A `log` elsewhere is
     kept; otherwise it is removed with the file. Raises HostError without FUSE or when the server

@@ -161,8 +161,8 @@ def judge_question(
 class _Answer:
     """The examination of a run, its flushes, and how often it was recorded.
 
-    `not_kept` is the reason why the recording of a loss could not be stored. `held` counts
-    earlier attempts; they failed because another mount namespace held one of our mounts.
+    `not_kept` is the reason why the recording of a loss could not be stored. `held` counts earlier
+    attempts that failed because another mount namespace held one of our mounts.
     """
 
     examination: Examination

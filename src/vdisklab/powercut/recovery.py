@@ -44,7 +44,7 @@ def unmount_state(mountpoint: Path) -> None:
 class Recovery:
     """Makes the files of a state readable, and releases the state.
 
-    By itself it is that of the image alone, as the host's kernel holds it: no file system recovers.
+    This base class serves the image alone, as the host's kernel holds it: no file system recovers.
     """
 
     directory: Path

@@ -113,7 +113,7 @@ class PowercutRequest(OptionRows):
     replay: str | None = option(TEXT, "Rebuild one state and mount it.", metavar="CASE")
     accelerator: AcceleratorChoice | None = like("accelerator")
     directory: Path | None = like("directory")
-    new: bool = option(SWITCH, "Judge again what was already judged on this host.")
+    new: bool = option(SWITCH, "Judge again, even if this host has a verdict already.")
     db: str | None = like("db")
 
     @property
@@ -254,7 +254,7 @@ def _require_resettable_client(request: PowercutRequest) -> None:
 
 
 def _require_logged_operation(request: PowercutRequest) -> None:
-    """Raises PlanError if what is done in the middle of a run could not be logged."""
+    """Raises PlanError if the operation in the middle of a run could not be logged."""
     if not request.during:
         return
     if request.access is not AccessKind.NBD:

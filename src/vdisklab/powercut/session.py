@@ -66,8 +66,8 @@ class Examination:
 class PowerCutSession:
     """A directory in memory, a block layer to record on, and workers that judge.
 
-    `guests` is set while clients in real guests are needed. `boot_sectors_under` runs boot sectors:
-    KVM only if it was requested, because a trial of it would take longer than they do.
+    `guests` is set while clients in real guests are needed. `boot_sectors_under` is the accelerator
+    of boot sectors. It is KVM only if requested, because trying KVM would take longer than they do.
     """
 
     site: Site
@@ -159,10 +159,10 @@ class PowerCutSession:
 
 
 def repeated_while_held(attempt: Callable[[], _Found]) -> tuple[_Found, int]:
-    """The result, and how many earlier attempts failed as another mount namespace held a mount.
+    """The result, and the number of attempts that failed because a mount was held elsewhere.
 
-    What it holds belongs to that attempt: another one uses new mounts. The error of the last
-    permitted attempt is raised.
+    A mount that another namespace holds does not disturb the next attempt, which uses new mounts.
+    Raises the last permitted attempt's error.
     """
     for repeats in range(_MOST_REPEATS):
         try:

@@ -47,7 +47,7 @@ class ClientKind(StrEnum):
 
     @property
     def expects(self) -> str:
-        """When the client takes a write for durable, as a sentence."""
+        """A sentence that says from when on the client takes a write for durable."""
         return {
             ClientKind.FLUSHES: "a write is durable once a later flush was acknowledged",
             ClientKind.FUA: "a write with FUA is durable once it was acknowledged",

@@ -73,26 +73,26 @@ class JudgingJob:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """From a worker: it has started (`run_id` names its ledger), or is ready for jobs."""
+    """A worker's message: it has started (`run_id` names its ledger), or is ready for jobs."""
 
     run_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Closed:
-    """From a worker: it has closed its recording."""
+    """A worker's message: it has closed its recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """From a worker: the exception that ends it."""
+    """A worker's message: the exception that ends it."""
 
     error: errors.VdisklabError
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """From a worker: the result of a job, with its index."""
+    """A worker's message: the result of a job, with its index."""
 
     index: int
     judged: JudgedState
@@ -100,7 +100,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """From a worker: a state got no answer in time and is judged again, with longer deadlines."""
+    """A worker's message: a state timed out and is judged again, with longer deadlines."""
 
 
 _Message = _Ready | _Closed | _Failed | _Done | _Again

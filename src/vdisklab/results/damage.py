@@ -25,7 +25,7 @@ Row = Mapping[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the values of a column are (`a number from 0`), and the SQL condition that says so."""
+    """A rule for a column's values in words (`a number from 0`), and as an SQL condition."""
 
     table: str
     column: str
@@ -64,7 +64,7 @@ def require_sound(connection: sa.Connection, tables: Iterable[sa.Table]) -> None
 
 
 def _unsound_file(connection: sa.Connection, table: sa.Table) -> str | None:
-    """What SQLite finds wrong with the pages of a table and the types of its values."""
+    """The faults that SQLite finds in a table's pages and the types of its values."""
     # Not the rules: SQLite tests each of them in three times the time that one query takes.
     connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
     try:
@@ -75,7 +75,7 @@ def _unsound_file(connection: sa.Connection, table: sa.Table) -> str | None:
 
 
 def _broken_rule(connection: sa.Connection, table: sa.Table) -> str | None:
-    """Says so if a row breaks a rule of its table, in a file that may only be read, too."""
+    """Yields the damage if a row breaks a rule of its table. Works on a read-only file too."""
     broken = " OR ".join(f"NOT ({rule.condition})" for rule in _rules(connection, table))
     query = f"SELECT 1 FROM {table.name} WHERE {broken or 'false'} LIMIT 1"
     found = connection.exec_driver_sql(query).first()
@@ -104,7 +104,7 @@ class Damage:
     def way_out(self, connection: sa.Connection, *, by_verb: bool) -> str:
         """The hint: the command that deletes what the row belongs to, or else corrects the row.
 
-        The command is one of vdisklab where `by_verb` says that vdisklab can open the database.
+        It is a vdisklab command if `by_verb`, which says that vdisklab can open the database.
         """
         statement = self.repair
         owner = _owner(connection, self.table, self.row)
@@ -141,7 +141,7 @@ def _owner(
 
 
 def first_damage(connection: sa.Connection, error: Exception) -> tuple[str, str] | None:
-    """What is wrong with the first damaged row, and a hint; None if all rows can be used.
+    """The fault of the first damaged row, and a hint; None if all rows can be used.
 
     `error` is what reading them raised.
     """

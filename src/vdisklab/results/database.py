@@ -374,7 +374,7 @@ _FULL = (
     "free some space on that file system, or give --db a file on another; then repeat the command"
 )
 _WRITABLE = "give --db a file in a directory that can be written"
-_DAMAGED = "keep a copy, then save what can be read with `sqlite3 FILE .recover | sqlite3 NEW`"
+_DAMAGED = "keep a copy, then save the readable rows with `sqlite3 FILE .recover | sqlite3 NEW`"
 _NO_MEMORY = "end other programs, then repeat the command"
 _LOCKED = "wait until the other program has finished; `fuser -v FILE` names it"
 

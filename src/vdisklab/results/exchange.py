@@ -169,8 +169,8 @@ def is_export(content: bytes) -> bool:
 def read_export(content: bytes, *, name: str) -> Export:
     """The checked content of an exported file, plain or gzip.
 
-    Raises DatabaseError, in which the file is called `name`, for one that is damaged, not an
-    export, or of another format.
+    Raises DatabaseError for a file that is damaged, not an export, or of another format; the error
+    calls the file `name`.
     """
     document = _document(content, name)
     if document["format"] == _OLDER_FORMAT:

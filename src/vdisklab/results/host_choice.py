@@ -18,9 +18,9 @@ def chosen_hosts(
 ) -> tuple[str, ...]:
     """The hosts that have one of the names, or any for `all`, and meet all conditions.
 
-    `known` has the facts of each host. They are in the order in which they were given; a name that
-    is not known is among them, unless they must be `with_results`. A name may have a `=`. Raises
-    PlanError for an empty name, for a fact or value that no known host has, and if none is chosen.
+    `known` has the facts of each host. They keep the order in which they were given. An unknown
+    name is included unless hosts must be `with_results`. A name may contain `=`. Raises PlanError
+    for an empty name, for a fact or value that no known host has, and if none is chosen.
     """
     if not all(text.strip() for text in texts):
         raise PlanError("--hosts names no host", hint="write `all`, a host's name, or FACT=VALUE")

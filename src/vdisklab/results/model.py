@@ -358,7 +358,7 @@ class RanUnder(StrEnum):
     @classmethod
     @cache
     def of(cls, accelerator: str, *, emulated: bool) -> RanUnder:
-        """For an accelerator, and whether the host itself is emulated; TCG is slow in any host."""
+        """The value for an accelerator in a host that may be emulated. TCG is slow in any host."""
         return cls.EMULATED_HOST if emulated and accelerator == cls.KVM else cls(accelerator)
 
     @property

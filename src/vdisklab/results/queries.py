@@ -188,7 +188,7 @@ def _sum_of_integers(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
 
 
 def times(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.TimedMeasurement, ...]:
-    """The measurements in which CPU time was stolen, or more seconds were counted than passed."""
+    """The measurements with stolen CPU time, or with more seconds counted than passed."""
     run, measurement = schema.run, schema.measurement.c
     query = (
         sa.select(

@@ -366,7 +366,7 @@ class _Plan(BaseModel):
 
 
 def plan_error(plan: Any) -> str | None:  # noqa: ANN401 - any JSON value
-    """What is wrong with a plan, such as `measurements is missing`; None if nothing is."""
+    """The fault of a plan, such as `measurements is missing`; None if it has none."""
     if _is_deep(plan):
         return f"it is nested deeper than {DEEPEST} levels"
     try:

@@ -46,7 +46,7 @@ _CANDIDATES_SHOWN = 4
 _Answer = TypeVar("_Answer")
 
 _SUMMARY = (schema.metric, schema.host, schema.campaign, schema.run, schema.power_cut)
-"""The tables of which a list of campaigns, runs or verdicts is made; the others hold numbers."""
+"""The tables behind lists of campaigns, runs and verdicts; the others hold numbers."""
 _HAS_RUNS = sa.exists().where(schema.run.c.campaign == schema.campaign.c.key)
 
 
@@ -70,7 +70,7 @@ class Store:
         self, query: Callable[[sa.Connection, Sequence[int]], _Answer],
         campaign_ids: Collection[str], *numbers: sa.Table,
     ) -> _Answer:  # fmt: skip
-        """What a query finds in some campaigns and in these tables."""
+        """The result of a query over some campaigns and these tables."""
         with self._reading(*numbers) as connection:
             return query(connection, self._campaign_keys(connection, campaign_ids))
 
@@ -339,7 +339,7 @@ class Store:
         return self._answer(queries.cpu_of_runs, campaign_ids, schema.measurement, schema.counted)
 
     def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
-        """The measurements in which CPU time was stolen, or more seconds counted than passed."""
+        """The measurements with stolen CPU time, or with more seconds counted than passed."""
         return self._answer(queries.times, campaign_ids, schema.measurement)
 
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:

@@ -99,7 +99,7 @@ def _rewrites(made: ImageFile, source: Path, seed: int) -> Iterator[str]:
 
 
 def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
-    """In how many pieces the image's file lies on its file system, and the disk in the image.
+    """The number of pieces of the image's file on its file system, and of the disk in the image.
 
     Empty where they cannot be read: on devices, and where filefrag is missing or not supported.
     """

@@ -32,7 +32,7 @@ def build_stack(
 ) -> Iterator[Target]:
     """The target on top of `layers`, with room for `capacity` bytes.
 
-    On a layer that divides, each of several guests gets a volume with its share of the capacity.
+    If a layer divides, each of several guests gets a volume with its share of the capacity.
 
     Without layers the target is the site's directory, or the first backing device. After an error
     the built part is removed. With `allocate` False the slices are thin, for trials that write

@@ -30,7 +30,7 @@ SHOWN = 12
 
 
 def advice_headline(answer: AdviceAnswer) -> str:
-    """What to do about how many disks, in one sentence."""
+    """One sentence: how many disks to keep, change or measure."""
     counts = Counter(row.action for row in answer.disks)
     parts = [f"{action} {counts[action]}" for action in DiskAction if counts[action]]
     return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}"
@@ -59,7 +59,7 @@ def tables(answer: AdviceAnswer) -> Iterator[Table[DiskAdvice]]:
 
 
 def _why(row: DiskAdvice) -> str:
-    """Why, in a few words; the notes have all of it."""
+    """The reason in a few words; the notes have the full text."""
     if row.to is not None and row.path is not None:
         gain = "its cost was not measured" if row.gain is None else gain_text(row.gain)
         kept = "keeps flushed data, " if row.for_safety else ""

@@ -16,7 +16,7 @@ from vdisklab.units import named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 _MOST_NAMED = 4
-_FROM_MEMORY = "Where the page cache is the limit, the host's memory was measured, not the disk."
+_FROM_MEMORY = "A path limited by the page cache shows the host's memory, not its disk."
 
 
 def tables(answer: DensityAnswer) -> Iterator[Table[PathCapacity]]:

@@ -28,7 +28,7 @@ def disk_column() -> Column[Any]:
 
 
 def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
-    """What a disk is, and what was measured of its path, which is `spare` or must be shown."""
+    """The columns of a disk's path (dropped at `spare`, see `Column`) and of its measurements."""
     return (
         Column("path", lambda row: str(row.path or numbers.MISSING), folds=WORDS, spare=spare),
         Column("rank", lambda row: rank_of(row.standing), spare=2),

@@ -9,7 +9,7 @@ from vdisklab.views.durability import durability_sentence
 
 
 def notes(answer: ExportAnswer) -> Iterator[str]:
-    """What the platform cannot express, what must be set elsewhere, and a loss of flushed data."""
+    """The notes: gaps of the platform, settings to make elsewhere, a loss of flushed data."""
     yield from map(str, answer.configuration.gaps)
     yield from answer.configuration.requirements
     if not answer.durability.kind.acceptable:

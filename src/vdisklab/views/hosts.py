@@ -67,7 +67,7 @@ def _independence(over: OverHosts) -> str:
             f"of {len(over.hosts)} hosts."
         )
     return (
-        "Hosts count as independent. Where some share a rack or an array, write a line "
+        "Hosts count as independent. If some share a rack or an array, write a line "
         f"`rack=NAME` or `array=NAME` into {OWN_FACTS} on each, and measure again."
     )
 

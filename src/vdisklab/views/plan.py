@@ -1,4 +1,4 @@
-"""The answer of `plan` as a table, and what stands below it."""
+"""The answer of `plan` as a table, and the notes below it."""
 
 from __future__ import annotations
 

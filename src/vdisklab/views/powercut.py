@@ -51,7 +51,7 @@ def verdict_word(row: CrashVerdict) -> str:
 
 
 def headline(answer: PowercutAnswer) -> str:
-    """What was asked, and what came out for each path."""
+    """The question, and the outcome for each path."""
     rows = answer.verdicts
     if not rows:
         return "No power cut has been judged yet: `vdisklab powercut PATHS…`"

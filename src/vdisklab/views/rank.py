@@ -262,7 +262,7 @@ def _losses(answer: RankAnswer, cells: Sequence[MeasuredCell]) -> tuple[str, ...
 
 
 def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
-    """The notes; of the cells in `said` the verdict says what they lose."""
+    """The notes. The verdict has already told what the cells in `said` lose."""
     ranking, over = answer.ranking, answer.hosts
     hidden = _cells(answer) - len(answer.cells)
     if hidden:

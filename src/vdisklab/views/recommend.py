@@ -207,7 +207,7 @@ def _of_race(answer: RecommendAnswer) -> Iterator[str]:
 
 
 def reasons(answer: RecommendAnswer) -> Iterator[str]:
-    """What power cuts decided, the gain over QEMU's default, the needs' prices, and counters."""
+    """Reasons: what power cuts decided, the gain over QEMU's default, needs' prices, counters."""
     recommendation = answer.recommendation
     yield from _verdict(answer)[MOST_SENTENCES:]
     yield from basis_sentence(recommendation)
@@ -230,7 +230,7 @@ def _runner_up(answer: RecommendAnswer) -> Iterator[str]:
 
 
 def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
-    """What durability costs, or how little an unsafe path gains over the best safe one."""
+    """The price of durability, or the small gain of an unsafe path over the best safe one."""
     if recommendation.safe is not None and recommendation.over_safe is not None:
         gain = difference(recommendation.over_safe)
         yield (

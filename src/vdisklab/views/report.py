@@ -112,7 +112,7 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
 
 
 def explanation(report: ReportAnswer) -> tuple[str, ...]:
-    """What the verdict says beside its first lines, and its reasons."""
+    """The verdict's further sentences, after its first lines, and its reasons."""
     answer = report.recommendation
     if answer is None or report.ranked.hosts is not None:
         return ()
@@ -178,7 +178,7 @@ def score_keys(report: ReportAnswer) -> tuple[MeasureKey, ...]:
 
 
 def claims_title(report: ReportAnswer) -> str:
-    """How many claims have which status."""
+    """A title that counts the claims by status."""
     return "" if report.claims is None else f"{claims.claims_counts(report.claims)}."
 
 
@@ -204,7 +204,9 @@ def unmeasured_claims(report: ReportAnswer) -> str:
 
 
 def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
-    """What is about hosts, as text: outliers, classes, hosts and paths, and each host's answer."""
+    """The report's part about hosts, as text: outliers, classes, hosts and paths, each host's
+    answer.
+    """
     over = report.ranked.hosts
     if over is None:
         return None

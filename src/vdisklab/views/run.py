@@ -1,4 +1,4 @@
-"""What `run` says at its end: of a race, and the next step."""
+"""The last lines of `run`: the result of a race, and the next step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def next_step(
 
 
 def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
-    """The path to use and how sure that is; without a decision what is left, and what it costs."""
+    """The path to use and how sure that is. For a race without a decision: the paths left, and the
+    cost of deciding.
+    """
     after = f"after {counted(outcome.rounds, 'round')}"
     if outcome.measured == 1:
         yield (

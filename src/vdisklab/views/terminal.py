@@ -36,8 +36,9 @@ def show(
 ) -> None:
     """Prints the table, its notes and its verbatim lines.
 
-    Without `why`, only the first notes; without `wide`, one line for each row. The last notes say
-    how to see the rest: with options of `verb`, or of the command that runs if it is empty.
+    Without `why` only the first notes are printed; without `wide` each row takes one line. The last
+    notes name the options that show the rest: those of `verb`, or of the running command if it is
+    empty.
     """
     width = console.width
     shown = _Laid([], [])
@@ -63,7 +64,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """The lines of a table's rows, the shown columns, and in words what is left out."""
+    """The lines of a table's rows, the shown columns, and words for what is left out."""
 
     lines: list[Text]
     columns: list[Column[Any]]

@@ -27,8 +27,8 @@ OTHER_VERB = (
 """Why two verbs may disagree; both print it."""
 
 WITH_STEP = (
-    "What can be zero, such as a stall, is compared as value + step, so its ratio is not that of "
-    "two medians (`vdisklab method zero`)."
+    "Values that can be zero, such as stalls, are compared as value + step, so their ratios "
+    "differ from those of the medians (`vdisklab method zero`)."
 )
 
 
@@ -44,8 +44,8 @@ def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
 def compared(row: Comparison, of: str = "round") -> str:
     """How A compares with B in one measure: `between 43 % slower and 12 % faster`.
 
-    An interval that holds no change shows no difference. What only the interval shows, and not the
-    test corrected for all rows, is likely.
+    An interval that includes 1 shows no difference. A difference is "likely" if the interval shows
+    it, but not the test corrected for all rows.
     """
     if row.verdict is Verdict.TOO_FEW:
         return f"too few {of}s ({row.ratio.pairs})"
@@ -65,7 +65,7 @@ def inverted(ratio: Ratio) -> Ratio:
 
 
 def difference(ratio: Ratio) -> str:
-    """What a ratio above 1 for "better" says: `between 43 % slower and 12 % faster`.
+    """The words for a ratio (above 1 is better): `between 43 % slower and 12 % faster`.
 
     Without an interval it is `12 % faster`.
     """

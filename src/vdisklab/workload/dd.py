@@ -34,7 +34,7 @@ _OTHER_LINE = re.compile(
     r"([0-9]{1,19}(?:\.[0-9]{1,19})?) sec(?:ond)?s\b"
 )
 ENDS = (" copied, ", " bytes transferred in ")
-"""What the last line of every dd has in English."""
+"""The English words in the last line of every dd."""
 # The text in brackets: `67 MB, 64 MiB`.
 _SIZE = re.compile(r"([0-9]+(?:[.,][0-9]+)?) ([kKMGTPE]?)(i?)B(?=,|$)")
 _POWERS = {unit: power for power, unit in enumerate(["", "k", "M", "G", "T", "P", "E"])}

@@ -1,8 +1,8 @@
 """fio's JSON and JSON+, of version 3.0 to 3.42: the jobs of a report and their numbers.
 
-What changed between them, by fio's history of stat.c: `bw_bytes` came with 3.2 (before, only `bw`
-in KiB/s, rounded down), `sync` with 3.4. `unified_rw_reporting` puts all directions into `mixed`,
-and a report by `fio --client` has `client_stats` in place of `jobs`.
+The changes between them, by fio's history of stat.c: `bw_bytes` came with 3.2 (before, only `bw` in
+KiB/s, rounded down), `sync` with 3.4. `unified_rw_reporting` puts all directions into `mixed`, and
+a report by `fio --client` has `client_stats` in place of `jobs`.
 """
 
 from __future__ import annotations

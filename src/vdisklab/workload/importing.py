@@ -37,7 +37,7 @@ class _Format:
     is_it: Callable[[str], bool]
     parse: Callable[[str], tuple[Report, ...]]
     is_lines: bool = False
-    """True for lines, to which a script may append the results of another program."""
+    """True for a format of lines: a script may append another program's results to them."""
 
 
 def recognise(text: str) -> tuple[Report, ...]:

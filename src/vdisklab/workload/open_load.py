@@ -93,7 +93,7 @@ def thread_rates(rate: int) -> tuple[int, ...]:
 def arrivals(seed: int, thread: int, direction: Direction, rate: int) -> Iterator[float]:
     """The moments at which a thread's requests are due, in seconds from its start.
 
-    `thread` is fio's number of it, from 1. The first request is due at once.
+    `thread` is fio's thread number, from 1. The first request is due at once.
     """
     place = _SEED_PLACE[direction]
     base = seed & _LONG_BITS

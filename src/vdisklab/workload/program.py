@@ -116,7 +116,9 @@ class Outputs:
 
     @property
     def text(self) -> str:
-        """All of it as one text; each part after the first has a heading like those of `head`."""
+        """The whole output as one text; each part after the first has a heading like those of
+        `head`.
+        """
         parts = {"standard error": self.stderr, **self.files}
         others = [f"\n==> {name} <==\n{content}" for name, content in parts.items() if content]
         return "".join([self.stdout, *others])

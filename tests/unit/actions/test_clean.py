@@ -92,8 +92,8 @@ def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     ("error", "way_out"),
     [
         (PermissionError("not permitted"), "run `vdisklab clean` as root"),
-        (OSError("input/output error"), "mend what is said in brackets, then run"),
-        (CommandError(("zpool", "export"), 1, "no such module"), "mend what is said in brackets"),
+        (OSError("input/output error"), "fix the cause given in brackets, then run"),
+        (CommandError(("zpool", "export"), 1, "no such module"), "fix the cause given in brackets"),
         (DirtyHostError("still attached"), "stop the program that uses it, then run"),
         (DirtyHostError("held", hint="end these processes"), "end these processes"),
     ],

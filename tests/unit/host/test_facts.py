@@ -82,7 +82,7 @@ def test_the_administrators_facts_stand_beside_the_machines(machine: Path) -> No
 @pytest.mark.parametrize("line", ["rack", "rack=", "=A3", "my rack=A3", "governor=fast"])
 def test_a_line_that_is_no_fact_is_named(machine: Path, line: str) -> None:
     write(machine, {"etc/vdisklab/facts": line})
-    with pytest.raises(HostError, match="is no fact of this host") as caught:
+    with pytest.raises(HostError, match="is not a fact about this host") as caught:
         collect_facts(LocalHost(), machine)
     assert "rack=A3" in (caught.value.hint or "")
 

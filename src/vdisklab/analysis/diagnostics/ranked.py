@@ -1,4 +1,4 @@
-"""Diagnostics of runs and ranks: what failed, what was too slow, what has no rank and why."""
+"""Diagnostics of runs and ranks: cells that failed, were too slow, or have no rank, and why."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class SetAndRanksDiffer(Diagnostic):
                 "fewer comparisons than ranking everything."
             )
         return (
-            f"{named(self.behind)}: ranked behind {self.leader}, but may still be the best. Where "
+            f"{named(self.behind)}: ranked behind {self.leader}, but may still be the best. If "
             "paths differ in noise or share it, more than 5 % of such ranks are wrong; the set of "
             "paths that may be the best allows for that."
         )

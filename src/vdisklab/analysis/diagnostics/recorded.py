@@ -69,7 +69,7 @@ class ThinImage(Diagnostic):
         return (
             f"{named(self.cells)}: the image grew while it was measured (by "
             f"{format_bytes(self.bytes_grown)} in one run): first writes are slower than later "
-            "ones, and reads of what was never written need no disk. Compare with an allocated "
+            "ones, and reads of unwritten areas need no disk. Compare with an allocated "
             "image, without :preallocation=off."
         )
 
@@ -170,9 +170,9 @@ class QueueDiffers(Diagnostic):
 
 @dataclass(frozen=True, slots=True)
 class Aged(Diagnostic):
-    """The campaign aged its images (`--age`). For each cell: in how many pieces the image's file
-    was before and after the rewrites, and the disk in the image, if that changed. Unknown numbers
-    are left out.
+    """The campaign aged its images (`--age`). For each cell: the pieces of the image's file before
+    and after the rewrites, and those of the disk in the image if they changed. Unknown numbers are
+    left out.
     """
 
     age: str
@@ -338,7 +338,7 @@ def queue_diagnostics(runs: Iterable[Example]) -> Iterator[QueueDiffers]:
 
 
 def age_diagnostics(runs: Iterable[Example], cells: Mapping[str, MeasuredCell]) -> Iterator[Aged]:
-    """What --age did to the images, as it was read back; one for each age."""
+    """How --age changed the images, as read back; one diagnostic for each age."""
     ages: dict[str, tuple[set[tuple[MeasuredCell, int, int]], ...]] = {}
     for run in runs:
         observed = {name: value for name, _, value in run.checks}

@@ -54,7 +54,7 @@ class FleetNumbers:
 
 
 def of_hosts(means: Observations, hosts: Collection[str]) -> Observations:
-    """Only the `host_means` of some hosts; the others stay in the vocabulary, without values."""
+    """The `host_means` of some hosts only. The others stay in the vocabulary, without values."""
     inside = np.array([round.campaign in hosts for round in means.rounds], dtype=bool)
     rows = inside[means.round]
     return replace(

@@ -30,7 +30,7 @@ alarm needs a host that is too far off for the second one's.
 """
 
 FEW = 15
-"""With fewer hosts, one outlier at most is looked for, and only a rate of zero is an alarm.
+"""Among fewer hosts at most one outlier is sought, and only a rate of zero is an alarm.
 
 Rosner's limits are right from 15 on, and fewer hosts say little about tails.
 """

@@ -33,8 +33,9 @@ class Named:
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
-        """From a verb's options; `db` is text, or None. What the environment names, it names for
-        the next command, too."""
+        """Taken from a verb's options; `db` is text, or None. A database named by VDISKLAB_DB is
+        left out: the next command reads that variable too.
+        """
         if not isinstance(db, str) or db == os.environ.get("VDISKLAB_DB"):
             db = None
         return cls(db, tuple(campaigns or ()))

@@ -78,7 +78,7 @@ def as_json(value: object, named: Named = NOTHING_NAMED) -> str:
 
 
 def _complete(table: Table[Any], named: Named) -> Table[Any]:
-    """The table with complete commands in what stands above and below its rows."""
+    """The table, with the commands above and below its rows completed."""
     return replace(
         table,
         title=named.in_text(table.title),

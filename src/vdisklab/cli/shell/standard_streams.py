@@ -29,7 +29,7 @@ def _look_alike(error: UnicodeError) -> tuple[str, int]:
 
 
 class _StandardError(io.FileIO):
-    """Standard error. What cannot be written is lost: the exit status still says how it ended."""
+    """Standard error. Text that cannot be written is lost; the exit status tells the outcome."""
 
     def write(self, data: object) -> int | None:  # type: ignore[override] # any buffer
         try:

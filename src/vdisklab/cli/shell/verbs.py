@@ -40,7 +40,7 @@ class VerbFile:
     docstring: str
     is_group: bool
     names: frozenset[str]
-    """Of --db and --campaign, those that the verb takes; none for a group."""
+    """The options among --db and --campaign that the verb takes; none for a group."""
 
 
 def modules(package: str = PACKAGE) -> dict[str, str]:
@@ -82,7 +82,7 @@ def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
 
 @cache
 def naming_options(name: str) -> frozenset[str]:
-    """Of --db and --campaign, those that a verb takes; none for what is no verb."""
+    """The options among --db and --campaign that a verb takes; none for an unknown verb."""
     return verb_file(name).names if name in modules() else frozenset()
 
 

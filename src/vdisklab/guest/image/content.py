@@ -411,7 +411,7 @@ class InstalledProgram:
 
 
 def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProgram]:
-    """Those of `programs` that are installed. Raises HostError when a required one is missing."""
+    """The installed ones among `programs`. Raises HostError when a required one is missing."""
     installed = []
     for program in programs:
         path = host.which(program.name)

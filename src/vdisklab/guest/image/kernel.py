@@ -96,8 +96,7 @@ def find_kernel(
     schedulers: Iterable[str] = (),
     boot: Path = Path("/boot"),
 ) -> Kernel:
-    """A kernel with drivers for the guest agent's port and all of `buses`, and these I/O
-    schedulers.
+    """A kernel that has `schedulers` and drivers for all `buses` and the guest agent's port.
 
     Tries the image `wanted`, the running kernel, the newest in `boot`, one in `cache`, and a
     download from the distribution, in this order. A cached kernel is not replaced by a newer one,
@@ -335,7 +334,7 @@ class ModuleTree:
         return frozenset(_normal(Path(line).name.partition(".")[0]) for line in lines)
 
     def lacking(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that this kernel has neither built in nor as a module."""
+        """The `names` that this kernel has neither built in nor as a module."""
         return [n for n in names if _normal(n) not in self.builtin and _normal(n) not in self.files]
 
     def closure(self, names: Iterable[str]) -> list[Module]:

@@ -157,7 +157,7 @@ def start_storage_daemon(
 _PLACES = (
     VIRTIOFSD, "/usr/libexec/virtiofsd", "/usr/lib/qemu/virtiofsd", "/usr/lib/virtiofsd",
 )  # fmt: skip
-"""Where distributions put the daemon: outside PATH, as users do not start it."""
+"""The places where distributions put the daemon: outside PATH, as users do not start it."""
 
 
 _OLDER_RELEASES = (

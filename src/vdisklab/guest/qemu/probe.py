@@ -110,7 +110,7 @@ class QemuVersion(BaseModel):
         return f"{self.qemu.major}.{self.qemu.minor}.{self.qemu.micro}"
 
     def __str__(self) -> str:
-        """With the distribution's package: `7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`."""
+        """The version with its distribution package: `7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)`."""
         package = self.package.strip().strip("()")
         return f"{self.number} ({package})" if package else self.number
 

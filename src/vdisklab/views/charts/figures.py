@@ -102,7 +102,7 @@ _MOST_PATHS = 12
 """Maximum number of paths in the figure of trade-offs."""
 
 _LONGEST = 1.5
-"""Where its axis ends: longer intervals are cut, or one of them would make all bars tiny."""
+"""The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
 
 
 def trade_offs_figure(report: ReportAnswer, palette: Palette) -> Figure:

@@ -63,7 +63,7 @@ SHOWN_AT_FIGURE = 4
 _UNBROKEN = re.compile(
     r"(?<![\w-])(--?[a-z][\w-]{0,30}|\d[\d.,]{0,20}(?:(?:e-|[–-])\d[\d.,]{0,20}){1,3})"
 )
-"""What a browser would break at a hyphen or a dash: an option, an interval or a date."""
+"""Text that a browser would break at a hyphen or a dash: an option, an interval or a date."""
 
 _UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
 
@@ -306,7 +306,7 @@ def _columns(summaries: Summaries) -> tuple[Floats, Floats, Floats]:
 
 
 def _places(report: ReportAnswer) -> list[int]:
-    """The index of each cell of the table in the arrays of the summaries, which are alike."""
+    """Each table cell's index in the summaries' arrays, which all have the same order."""
     place = report.summaries[report.measure].place
     return [place[row.cell] for row in report.ranked.cells]
 
