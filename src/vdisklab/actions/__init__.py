@@ -1,1 +1,1 @@
-"""What changes something: measures, imports, corrects, deletes."""
+"""Actions change something: they measure, import, correct, delete."""

@@ -142,8 +142,9 @@ def level(rounds: int, alpha: float = ERROR) -> float:
 def _look(
     logs: Floats, left: npt.NDArray[np.intp], margin: float, error: float, others: int
 ) -> tuple[int, npt.NDArray[np.intp], float, bool] | None:
-    """The leader, the rows that stay, how far the leader may be behind them, and whether all that
-    were dropped are shown to be worse; None if fewer than two rows can be compared."""
+    """The leader, the rows that stay, how far the leader may be behind them, and whether all
+    dropped rows are shown to be worse; None if fewer than two rows can be compared.
+    """
     model = fit(logs, usable(logs))
     place = {row: at for at, row in enumerate(model.rows.tolist())}
     known = np.array([row for row in left.tolist() if row in place], dtype=np.intp)

@@ -135,7 +135,7 @@ class NoScore(Diagnostic):
     def __str__(self) -> str:
         name = self.score.replace("_", " ")
         if self.zero:
-            everywhere = ", nor has any other path, as it is the baseline" * bool(
+            everywhere = "; no other path has one either, because this is the baseline" * bool(
                 self.baseline_zero
             )
             return (
@@ -151,8 +151,8 @@ class NoScore(Diagnostic):
             )
         if self.baseline_zero:
             return (
-                f"{self.cell}: no {name}, as the baseline's {', '.join(self.baseline_zero)} is "
-                "zero, and a ratio to zero is unknown. Name another baseline: `vdisklab rank "
+                f"{self.cell}: no {name}, because the baseline's {', '.join(self.baseline_zero)} "
+                "is zero: a ratio to zero is unknown. Name another baseline: `vdisklab rank "
                 "--baseline CELL`."
             )
         if self.lacking:

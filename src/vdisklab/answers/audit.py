@@ -40,7 +40,7 @@ _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 @dataclass(frozen=True, slots=True)
 class ClaimedCache:
-    """What a disk of the host says about its write cache; null if the kernel does not know it."""
+    """A host disk's claim about its write cache; null if the kernel does not know it."""
 
     name: str
     write_cache: Annotated[str | None, "queue/write_cache"]

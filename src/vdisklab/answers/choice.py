@@ -21,12 +21,12 @@ from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.plan.run_request import MOST_ROUNDS
 
 MARGIN = 0.1
-"""A path that is at most so much worse than the best is good enough."""
+"""A path is good enough if it is at most this much worse than the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surer:
-    """What it costs to know a path within 10 % of the best."""
+    """The cost of knowing a path within 10 % of the best."""
 
     paths: Annotated[
         int, "to race, this one and its ties; 0 if the same command goes on with its race"
@@ -135,7 +135,7 @@ def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> PathChoi
 
 
 def of_race(race: RaceOutcome) -> PathChoice:
-    """What a race has shown, without the durability of the path."""
+    """The choice that a race has shown, without the path's durability."""
     return PathChoice(
         cell=race.best,
         ties=race.as_good,

@@ -83,8 +83,8 @@ class JudgedClaim:
     hosts: Annotated[
         Mapping[ClaimStatus, tuple[str, ...]] | None,
         RARE,
-        "with --hosts: the hosts by the status of the claim there; it fails if it does on any "
-        "(p times the number of hosts), and holds if it does on all",
+        "with --hosts: the hosts by the claim's status there; the claim fails if it fails on any "
+        "host (p times the number of hosts), and holds if it holds on all",
     ] = None
 
     @classmethod

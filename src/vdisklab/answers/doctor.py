@@ -306,7 +306,8 @@ _SAME = {LayerKind.ZVOL: LayerKind.ZFS, LayerKind.LVMTHIN: LayerKind.LVM}
 
 
 def cannot_build(host: Host, kind: LayerKind) -> str | None:
-    """What a host lacks for a layer, as a clause; None if kernel, programs and rights are there.
+    """A clause that names what a host lacks for a layer; None if kernel, programs and rights are
+    there.
 
     Nothing is built, so building it may fail nevertheless.
     """

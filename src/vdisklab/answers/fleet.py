@@ -33,7 +33,7 @@ class FleetStatusAnswer(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCheck:
-    """What `vdisklab fleet doctor` found on one host."""
+    """The findings of `vdisklab fleet doctor` on one host."""
 
     host: str
     versions: Annotated[str, "empty if they are this end's"]

@@ -96,7 +96,7 @@ class HostClass:
 
 @dataclass(frozen=True, slots=True)
 class OverHosts:
-    """What an answer from many hosts says of them."""
+    """The facts about hosts in an answer from many hosts."""
 
     hosts: tuple[MeasuredHost, ...]
     left_out: Annotated[tuple[str, ...], "chosen hosts without numbers of this plan, and why"]
@@ -115,7 +115,7 @@ class OverHosts:
 
 @dataclass(frozen=True, slots=True)
 class CellOverHosts:
-    """What hosts say of one cell."""
+    """The hosts' results for one cell."""
 
     best_on: Annotated[int, "hosts on which it has the best value of all"]
     agreement: Annotated[
@@ -125,7 +125,7 @@ class CellOverHosts:
 
 @dataclass(eq=False, kw_only=True)
 class HostsAnalysis(Analysis):
-    """Campaigns of one plan on several hosts: what is a round elsewhere is a host here."""
+    """Campaigns of one plan on several hosts: a host takes the place of a round."""
 
     hosts: tuple[MeasuredHost, ...]
     left_out: tuple[str, ...]
@@ -309,7 +309,7 @@ class HostsAnalysis(Analysis):
         return (*self.caveats.findings, *missing)
 
     def by_cell(self, measure: MeasureKey) -> Mapping[MeasuredCell, CellOverHosts]:
-        """For each ranked cell, what hosts say of it."""
+        """The hosts' results for each ranked cell."""
         if measure not in self._by_cell:
             numbers = self.numbers(measure)
             order = [row.cell for row in self.ranking(measure).rows]

@@ -204,7 +204,7 @@ def as_race(plan: CampaignPlan, terms: RaceTerms) -> CampaignPlan:
 
 
 def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
-    """What the race of a campaign for the best path with these needs has shown.
+    """The outcome of a campaign's race for the best path with these needs.
 
     None if it did not race, by another metric or for other needs, or nothing has numbers.
     """
@@ -222,7 +222,7 @@ def race_of(analysis: Analysis, needs: Collection[Need]) -> RaceOutcome | None:
 def race_outcome(
     numbers: Loaded, terms: RaceTerms, verdicts: CrashVerdicts, only: Collection[str] = ()
 ) -> RaceOutcome | None:
-    """What all measured rounds have shown; None if nothing was measured in a guest.
+    """The outcome of all measured rounds; None if nothing was measured in a guest.
 
     `only` are the paths to consider; all if empty.
     """
@@ -253,7 +253,7 @@ def race_outcome(
 
 
 def known_before(contest: Contest, numbers: Loaded, round: int) -> Known:
-    """What the rounds before `round` have shown."""
+    """The results of the rounds before `round`."""
     runs = [run for run in numbers.outlines if run.round < round]
     place = {cell: row for row, cell in enumerate(contest.cells)}
     logs = np.full((len(place), 0), np.nan)

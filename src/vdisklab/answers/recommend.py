@@ -82,7 +82,7 @@ class RecommendAnswer(Answer):
         "with rivals close behind: 0.25 is 25 %",
     ]
     rounds_for_10_percent: Annotated[
-        int | None, "rounds that show a lead of 10 % so; null above 1,000"
+        int | None, "rounds that would show a lead of 10 % as `shows` does; null above 1,000"
     ]
     lead: Annotated[
         Ratio | None, "of the leader of a tie to the recommended cell; null if that leads"

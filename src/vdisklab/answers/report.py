@@ -312,7 +312,7 @@ def _summaries(analysis: Analysis) -> Mapping[MeasureKey, Summaries]:
 
 
 def _common(analysis: Analysis, summaries: Mapping[MeasureKey, Summaries]) -> ReportAnswer:
-    """What a report on one host and one on several have in common."""
+    """The parts that a report on one host shares with a report on several."""
     ranked = _with_all_cells(rank_cells(analysis, _metric(analysis)), analysis, summaries)
     cached: dict[MeasuredCell, dict[str, None]] = {}
     for one in analysis.cached:

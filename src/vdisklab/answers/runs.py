@@ -62,7 +62,7 @@ class RunsAnswer(Answer):
 
 
 class Correction(StrEnum):
-    """What became of stored results."""
+    """A change to stored results."""
 
     DELETED = "deleted"
     RENAMED = "renamed"

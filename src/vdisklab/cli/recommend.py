@@ -73,9 +73,9 @@ def recommend(
 ) -> None:
     """Recommend a disk path from the measurements on this host, and say why.
 
-    Only paths that keep flushed data in a power cut, as far as is known, unless you say --unsafe.
-    If several may be the best, it says so and names the leader, or a simpler path shown to be
-    within 10 % of it.
+    Paths known to lose flushed data in a power cut are left out, unless you say --unsafe. If
+    several may be the best, it says so and names the leader, or a simpler path shown to be within
+    10 % of it.
 
     Examples:
 

@@ -1,4 +1,6 @@
-"""What this host can build and serve, according to its survey; and which paths that rules out."""
+"""The capabilities of this host (what it can build and serve, by its survey) and the paths they
+rule out.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class QemuLimits:
-    """What one QEMU cannot do; `guest` is set if it cannot run a guest at all.
+    """The limits of one QEMU; `guest` is set if it cannot run a guest at all.
 
     `options` are options of a bus in the path, such as `iothreads`.
     """

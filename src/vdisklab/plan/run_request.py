@@ -37,7 +37,7 @@ DEFAULT_MARGIN = 0.1
 DEFAULT_CONFIDENCE = 0.95
 
 MOST_ROUNDS = 60
-"""A race without a decision ends after so many rounds."""
+"""A race without a decision ends after this many rounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,8 @@ def _with_preferences(disk: Tree, preferred: Tree, missing: str | None) -> Tree:
     inner = tree(disk, "disk")
     if missing is not None and not ("bus" in inner and "cache" in disk):
         raise ValueError(
-            f"its machine's preference {missing!r} is not here, and sets what the disk leaves out: "
-            "give its YAML too (`kubectl get vmclusterpreference,vmpreference -A -o yaml`)"
+            f"its machine's preference {missing!r} sets what the disk leaves out, but is not "
+            "here: give its YAML too (`kubectl get vmclusterpreference,vmpreference -A -o yaml`)"
         )
     names = {"cache": "preferredDiskCache", "io": "preferredDiskIO",
              "dedicatedIOThread": "preferredDiskDedicatedIoThread"}  # fmt: skip

@@ -72,9 +72,9 @@ def read_guests(
 ) -> tuple[ConfiguredDisk, ...]:
     """The hard disks of all guests in these texts.
 
-    Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a text
-    that no platform knows; if it is not required, `notes` gets the message instead, and one of what
-    is left out.
+    Claims, storages and pools may stand in other texts than the guests. Raises PlanError for a
+    required text that no platform knows. `notes` gets the message of one that is not required, and
+    of data holders that are left out.
     """
     known = tuple(dialects().values())
     readers: dict[int, Reader] = {}

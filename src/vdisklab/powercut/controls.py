@@ -40,7 +40,7 @@ class Control:
 
     `drops_syncs`: QEMU's fdatasync is intercepted. `killed`: SIGKILL ends QEMU after the last
     write. `past_qemu`: after a reset of the guest the image's file is read, not QEMU's disk.
-    `forgets_switch`: the image or size is read that the guest knew before an operation.
+    `forgets_switch`: after an operation, the image or size is read that the guest knew before it.
     `in_guest`: the client runs in a guest.
     """
 

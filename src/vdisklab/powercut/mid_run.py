@@ -1,4 +1,4 @@
-"""What a host does to a disk while its guest writes: a snapshot, a commit, a mirror, a resize.
+"""Operations of a host on a disk while its guest writes: a snapshot, a commit, a mirror, a resize.
 
 The commands are QMP's (qapi/block-core.json), as libvirt and Proxmox VE send them.
 
@@ -207,7 +207,7 @@ class ResetDisk:
 
     @property
     def observed(self) -> Mapping[str, str]:
-        """What the client read back."""
+        """The data that the client read back."""
         return self.client.disk.observed
 
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:

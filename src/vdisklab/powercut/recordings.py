@@ -110,7 +110,7 @@ def open_recording(directory: Path) -> Recording:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What to record: the path, the client's load, and how the disk is logged.
+    """The run to record: the path, the client's load, and how the disk is logged.
 
     `host_survives`: the image itself is logged, instead of the disk below the host's file system.
     """

@@ -83,7 +83,7 @@ def _notes(answer: AuditAnswer) -> Iterator[str]:
 
 
 def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
-    """What a disk of the host says about its write cache, and which verdicts count above it.
+    """A host disk's claim about its write cache, and the crash verdicts that count above it.
 
     None if the kernel does not know it.
     """

@@ -169,7 +169,9 @@ _P: Column[Comparison] = Column(
 
 
 def comparison_summary(pair: ComparedPair) -> str:
-    """What the main measures show: how many for A, for B, likely, and the score's ratio."""
+    """A summary of the main measures: how many favour A or B, how many likely do, and the score's
+    ratio.
+    """
     rows = _rows(pair, everything=False)
     if not rows:
         return _NOTHING_IN_COMMON

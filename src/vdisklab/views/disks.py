@@ -57,12 +57,12 @@ def _score_text(row: DiskRow) -> str:
 
 
 def power_cut_of(row: DiskRow) -> str:
-    """What a power cut does to the disk's data, in a word or two."""
+    """The effect of a power cut on the disk's data, in a word or two."""
     return "read-only" if row.disk.read_only else safety(row.power_cut)
 
 
 def safety(durability: Durability | None) -> str:
-    """What a power cut does to a path's data, in a word or two."""
+    """The effect of a power cut on a path's data, in a word or two."""
     return numbers.MISSING if durability is None else power_cut_word(durability)
 
 

@@ -1,4 +1,4 @@
-"""What power cuts say of a path, in a word and in sentences."""
+"""The crash verdict on a path, in a word and in sentences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _VERBS = {
 
 
 def power_cut_word(durability: Durability) -> str:
-    """What a power cut does to a path, in two words: as tested here, otherwise by rule."""
+    """The effect of a power cut on a path in two words: as tested here, otherwise by rule."""
     outcome = durability.outcome
     match durability.kind:
         case DurabilityKind.LOST_BY_CONSTRUCTION if outcome is not PowerCutOutcome.LOST_FLUSHED:
@@ -61,7 +61,7 @@ def power_cut_text(cell: MeasuredCell, durability: Durability | None) -> str:
 
 
 def durability_sentence(path: str, durability: Durability) -> str:
-    """What a power cut does to a path: as tested here, otherwise by rule."""
+    """A sentence on the effect of a power cut on a path: as tested here, otherwise by rule."""
     condition = (
         "even without a flush" if durability.flush_free else "once the guest has flushed them"
     )
@@ -122,7 +122,7 @@ def _model_option(disk: HostDisk) -> str:
 
 
 def disk_note(disk: HostDisk) -> Iterator[str]:
-    """What the column `power cut` assumes, unless it is the strictest disk."""
+    """The disk that the column `power cut` assumes; empty for the strictest one."""
     if disk is HostDisk.PLP:
         yield (
             "Power cuts are above a disk with power-loss protection (--disk plp): it keeps every "
@@ -154,7 +154,7 @@ def losses(
 
 
 def _loss(durability: Durability) -> str:
-    """What a path loses and why, if it is known to lose data."""
+    """The data that a path loses and why, if it is known to lose any."""
     states, above = durability.states, durability.disk.above
     if durability.kind is DurabilityKind.LOST_BY_CONSTRUCTION:
         return f"flushed data in a power cut{above}: {durability.reason}"
@@ -169,7 +169,7 @@ def _extent(states: CrashStates) -> str:
 
 
 def _unflushed(durability: Durability) -> Iterator[str]:
-    """What a guest that never flushes loses, if it was tested but did not decide."""
+    """The loss of a guest that never flushes, if it was tested but did not decide."""
     states = durability.tested.unflushed if durability.tested is not None else CrashStates()
     if durability.flush_free or states.kept is None:
         return

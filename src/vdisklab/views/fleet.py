@@ -38,7 +38,7 @@ def _directory(row: WorkerCheck) -> str:
 
 
 def doctor_tables(answer: FleetDoctorAnswer) -> Iterator[Table[WorkerCheck]]:
-    """What must be mended before a campaign, by host."""
+    """The faults to mend before a campaign, by host."""
     columns: tuple[Column[WorkerCheck], ...] = (
         Column("host", lambda row: row.host),
         Column("versions", lambda row: row.versions or "equal", folds=WORDS),

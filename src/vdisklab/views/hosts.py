@@ -1,4 +1,4 @@
-"""What many hosts say together, in sentences."""
+"""The results of many hosts together, in sentences."""
 
 from __future__ import annotations
 

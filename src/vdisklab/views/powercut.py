@@ -72,7 +72,7 @@ def _failures(row: CrashVerdict) -> str:
 
 
 def _came_out(rows: list[CrashVerdict]) -> tuple[str, str]:
-    """What became of one path, for one path and for several."""
+    """The outcome in words: for one path, and for several."""
     if any(row.flushed_lost for row in rows):
         return "loses some", "lose some"
     if any(row.survives is False for row in rows):

@@ -103,16 +103,16 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
-        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, as a ratio to "
-        "zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
+        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, "
+        "because a ratio to zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), ("x/read/iops",), ("x/read/iops",)),
-        "unknown, nor has any other path, as it is the baseline.",
+        "unknown; no other path has one either, because this is the baseline.",
     ),
     (
         NoScore(cell("a"), Score.READ, (), (), (Role.RANDOM_READ,)),
-        "as the baseline's 4 KiB random read is zero, and a ratio to zero is unknown",
+        "because the baseline's 4 KiB random read is zero: a ratio to zero is unknown",
     ),
 ]
 

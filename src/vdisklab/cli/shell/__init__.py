@@ -1,1 +1,1 @@
-"""What the verbs share: the program around them, options, and the printing of answers."""
+"""The parts that all verbs share: the program around them, options, and the printing of answers."""

@@ -66,7 +66,7 @@ def upgrade() -> None:
 
 
 def _rules(table: sa.Table, dialect: str) -> Iterator[Rule]:
-    """What the values of each column must be, beyond their type; keys need no rule."""
+    """The rules for each column's values, beyond their type; keys need no rule."""
     for column in table.c:
         if column.name != "key" and not column.foreign_keys:
             name = f"{table.name}.{column.name}"
@@ -77,7 +77,7 @@ def _rules(table: sa.Table, dialect: str) -> Iterator[Rule]:
 def _rule(
     name: str, column: str, kind: sa.types.TypeEngine[object], dialect: str
 ) -> Iterator[tuple[str, str]]:
-    """What a column's values are, and the SQL condition that says so. PostgreSQL has more types."""
+    """A rule for a column's values in words, and as an SQL condition. PostgreSQL has more types."""
     sqlite = dialect == "sqlite"
     if name in _WORDS:
         yield f"one of {', '.join(_WORDS[name])}", f"{column} IN {_WORDS[name]}"
