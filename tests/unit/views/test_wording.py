@@ -103,8 +103,8 @@ WORDED: list[tuple[Diagnostic, str]] = [
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), zero=("x/read/latency_p99",)),
-        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, "
-        "because a ratio to zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
+        "a: no weighted mix in the rounds in which its x/read/latency_p99 is zero, because a ratio "
+        "to zero is unknown. `vdisklab rank --metric x/read/latency_p99` counts them.",
     ),
     (
         NoScore(cell("a"), "weighted_mix", (), (), ("x/read/iops",), ("x/read/iops",)),
