@@ -31,7 +31,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 class Answer:
-    """What a verb prints: a dataclass that is also its JSON document.
+    """The answer that a verb prints: a dataclass that is also its JSON document.
 
     `FORMAT` names the document and its version. A new key does not change the version; a key that
     is removed or changes its meaning raises it.

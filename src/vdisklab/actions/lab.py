@@ -192,7 +192,7 @@ def open_shell(lab: Lab, config: LabConfig) -> None:
 
 
 def describe_lab(accelerator: Accelerator) -> str:
-    """What kind of host a lab with this accelerator is."""
+    """The lab's kind of host under this accelerator, in words."""
     return "an emulated host" if accelerator is Accelerator.TCG else "a host that runs under KVM"
 
 

@@ -85,7 +85,7 @@ class GroupStep:
 def judge(group: GuestGroup, criterion: Criterion, samples: Sequence[Sample] = ()) -> GroupStep:
     """Whether each guest by itself met the criterion, with nearly all of its requests completed.
 
-    `samples` are those of all guests' requests together.
+    `samples` are the numbers over all guests' requests.
     """
     worst = max(criterion.value_of(member) for member in group.members)
     shares = [

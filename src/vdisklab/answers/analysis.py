@@ -137,7 +137,7 @@ class Analysis:
 
     @cached_property
     def relative_sums(self) -> Mapping[MeasuredCell, RelativeSums]:
-        """What a request cost on each cell: CPU time, flushes, bytes at the device."""
+        """The cost of a request on each cell: CPU time, flushes, bytes at the device."""
         return relative_sums(self.sums, self.loaded.cells)
 
     @cached_property

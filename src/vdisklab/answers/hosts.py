@@ -362,10 +362,10 @@ class HostsAnalysis(Analysis):
         cells: Sequence[MeasuredCell],
         chosen: MeasuredCell | None = None,
     ) -> OverHosts:
-        """What is said of the hosts: do they agree on the `pair`, do classes need other paths?
+        """The facts about hosts: do they agree on the `pair`, do classes need other paths?
 
-        Of the `cells`, `chosen` is the one for all hosts (None: the first). Without cells, there
-        are no classes.
+        `chosen` is the cell for all hosts (None: the first of `cells`). There are no classes
+        without cells.
         """
         numbers, classes = self.numbers(measure), self.varying and cells
         return OverHosts(

@@ -322,7 +322,7 @@ def _cells(loaded: Mapping[str, Loaded], verdicts: CrashVerdicts) -> Iterator[Ta
 
 
 def _source(runs: Iterable[RunOutline], *, in_user_guest: bool) -> str:
-    """Where a cell's numbers come from: an imported file may be the original program's."""
+    """The source of a cell's numbers: an imported file may be the original program's."""
     origins = {run.origin for run in runs}
     measured = "measured with fio"
     if in_user_guest and Origin.GUEST in origins:

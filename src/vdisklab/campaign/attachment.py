@@ -47,7 +47,7 @@ class Workspace:
 
 
 class Place(Protocol):
-    """Where programs run."""
+    """The place where programs run: in a guest or on the host."""
 
     def workspace(self, filesystem: str | None) -> AbstractContextManager[Workspace]:
         """Yields the disk itself, or a directory on a file system of that kind."""

@@ -142,7 +142,7 @@ class StackUse:
 
 @dataclass(frozen=True, slots=True)
 class StackLayout:
-    """Where each path's data is (stack and image), and what is on each stack."""
+    """The stack and image that hold each path's data, and the contents of each stack."""
 
     places: Mapping[DiskPath, tuple[Stack, Image | None]]
     uses: Mapping[Stack, StackUse]

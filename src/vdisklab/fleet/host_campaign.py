@@ -132,7 +132,7 @@ def running() -> dict[str, Any] | None:
 
 
 def host_state() -> str:
-    """What this host is doing, for `fleet status`: when its campaign started, and its last line."""
+    """This host's activity for `fleet status`: the start of its campaign, and its last line."""
     campaign = running()
     if campaign is None:
         return "{}"

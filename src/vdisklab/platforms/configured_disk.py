@@ -273,7 +273,7 @@ class DurableOnceFlushed(Risk, short=""):
 
     @property
     def where(self) -> str:
-        """Where unflushed data are, as a clause."""
+        """A clause that says where unflushed data are."""
         if self.in_memory:
             return "the host's memory may hold them, or the only note of where they are"
         return "they are in the disk's own cache"

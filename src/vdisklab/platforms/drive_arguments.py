@@ -124,7 +124,7 @@ def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a command line makes: `nodes` and `objects` by name, and devices in their order.
+    """The parts that a command line makes: `nodes` and `objects` by name, devices in order.
 
     `drives` are the names of the nodes that a -drive made. `unread` names arguments that may
     describe a disk and were not understood.
@@ -150,7 +150,7 @@ class Arguments:
 
 
 def arguments_of(words: Sequence[str], program: str = "") -> Arguments:
-    """What the words after a program's name make; `program` tells the machine's architecture."""
+    """Parses the words after a program's name; `program` tells the machine's architecture."""
     options = tuple(_changed(tuple(options_of(words))))
     unread: list[str] = list(_unread(options))
     drives = list(_drives(options, program))

@@ -227,7 +227,7 @@ _KINDS = {"integer": "a whole number", "real": "a number", "blob": "bytes", "tex
 
 
 def storage_class(kind: sa.types.TypeEngine[Any]) -> str:
-    """What SQLite calls the values of a column."""
+    """SQLite's name for the type of a column's values."""
     impl = kind.impl if isinstance(kind, sa.types.TypeDecorator) else kind
     if isinstance(impl, sa.Boolean | sa.Integer):
         return "integer"

@@ -266,7 +266,7 @@ def bandwidth_series(
 
 
 def _ran_under(row: rows.Row) -> model.RanUnder | None:
-    """What ran the guest of the run in a row of `run`; None without one."""
+    """The environment that ran a run's guest, from a row of `run`; None without a guest."""
     if row["accelerator"] is None:
         return None
     return model.RanUnder.of(row["accelerator"], emulated=row["emulated"])

@@ -352,7 +352,7 @@ class _PlannedMeasurement(BaseModel):
 
 
 class _Plan(BaseModel):
-    """What a stored plan must have for answers to use it; other parts are not checked."""
+    """The parts of a stored plan that answers need; no other part is checked."""
 
     model_config = ConfigDict(extra="allow")
     cells: list[str] = []

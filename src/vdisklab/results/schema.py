@@ -62,7 +62,7 @@ class UtcTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """What the column is called in this database."""
+        """The column's type in this database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(sa.DateTime(timezone=True))
         return dialect.type_descriptor(sa.Text())

@@ -52,8 +52,9 @@ def _percent(share: float) -> str:
 def verdict_lines(
     choice: PathChoice, known: Mapping[MeasuredCell, Durability | None]
 ) -> Iterator[tuple[str, str]]:
-    """What is tied with the path, what a power cut does to it, and what it costs to be surer: each
-    with its subject. `known` has the durability of the ties."""
+    """The lines below the path: its ties, the effect of a power cut, the cost of being surer. Each
+    names its subject. `known` has the durability of the ties.
+    """
     if choice.ties:
         names = named([cell.name for cell in choice.ties], NAMED)
         yield "Tied", " ".join((f"Not shown to be worse: {names}.", *losses(known, choice.ties)))

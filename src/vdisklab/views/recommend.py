@@ -170,8 +170,9 @@ def headline(answer: RecommendAnswer) -> str:
 
 
 def first_lines(answer: RecommendAnswer) -> tuple[tuple[str, str], ...]:
-    """What stands below the headline: ties or the runner-up, safety, and what it costs to be
-    surer, each with its subject."""
+    """The lines below the headline: ties or the runner-up, safety, the cost of being surer. Each
+    names its subject.
+    """
     rivals = () if answer.choice.ties else (("Next best", line) for line in _runner_up(answer))
     return (*rivals, *verdict_lines(answer.choice, answer.recommendation.durability))
 
@@ -184,8 +185,8 @@ def explanation(answer: RecommendAnswer) -> tuple[str, ...]:
 
 
 def verdict_sentences(answer: RecommendAnswer) -> tuple[str, ...]:
-    """What to do, how certain that is, what a power cut does to it, what safety costs, how it
-    compares with a new guest's disk, and what would settle it: at most five sentences.
+    """At most five sentences: what to do, how certain that is, the effect of a power cut, the price
+    of safety, the comparison with a new guest's disk, and what would settle it.
     """
     return _verdict(answer)[:MOST_SENTENCES]
 
@@ -243,7 +244,7 @@ def _price_of_safety(recommendation: Recommendation) -> Iterator[str]:
 
 
 def price_sentence(price: Price, chosen: MeasuredCell) -> str:
-    """What a need costs."""
+    """A sentence on the price of a need."""
     need = f"The price of {price.need} ({price.need.meaning})"
     if price.without == chosen:
         return f"{need}: nothing here."

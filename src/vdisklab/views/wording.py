@@ -33,7 +33,7 @@ WITH_STEP = (
 
 
 def mean_sentence(rates: Sequence[MeasureKey], baseline: object) -> str:
-    """What the overall ratio of a profile without the usual score is."""
+    """A sentence that explains the overall ratio of a profile without the usual score."""
     names = ", ".join(map(str, rates))
     return (
         f"overall ratio: how many times as good as {baseline} in the same round, as the geometric "

@@ -53,7 +53,7 @@ _FEWEST_TO_JUDGE = 5
 
 @dataclass(frozen=True, slots=True)
 class GroupStart:
-    """When one guest's program begins, in seconds from now, and the seed of its arrivals."""
+    """The start of one guest's program in seconds from now, and the seed of its arrivals."""
 
     delay: float
     seed: int

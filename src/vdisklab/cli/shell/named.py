@@ -26,7 +26,7 @@ _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the user named, None or nothing for the default."""
+    """The names that the user gave; None or empty for the default."""
 
     db: str | None = None
     campaigns: tuple[str, ...] = ()

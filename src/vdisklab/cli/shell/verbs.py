@@ -32,7 +32,7 @@ class VerbPanel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VerbFile:
-    """What the file of a verb says about it."""
+    """The facts about a verb that its file states."""
 
     name: str
     module: str
@@ -61,7 +61,7 @@ def verb_files(package: str = PACKAGE) -> list[VerbFile]:
 
 
 def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
-    """What the file of a verb says about it, without importing it."""
+    """The facts about a verb that its file states, read without importing the file."""
     module = modules(package)[name]
     tree = ast.parse(files(package).joinpath(f"{module}.py").read_bytes())
     (function,) = (
