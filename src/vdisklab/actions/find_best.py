@@ -13,7 +13,6 @@ from typing import Self
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
-from vdisklab.answers.analysis import SCORES
 from vdisklab.answers.loading import Loaded, stored_verdicts
 from vdisklab.answers.race import (
     Contest,
@@ -21,13 +20,13 @@ from vdisklab.answers.race import (
     as_race,
     can_race,
     contest_of,
+    in_every_round,
     known_before,
     require_metric,
 )
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import Cell
 from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability
 from vdisklab.path.needs import with_default
 from vdisklab.plan.campaign import CampaignPlan
@@ -151,16 +150,17 @@ class BestSearch:
         before = sum(run.wall_seconds or 0.0 for run in results.outlines([campaign]))
         return TimeLimit(
             lambda: self.budget - before - (time.monotonic() - self.began),
-            {cell.fingerprint for cell in plan.cells if self._related_to(cell, plan)},
+            {
+                cell.fingerprint
+                for cell in plan.cells
+                if in_every_round(cell, plan, self.terms.metric)
+            },
         )
-
-    def _related_to(self, cell: Cell, plan: CampaignPlan) -> bool:
-        return cell.path.on_host or (self.terms.metric in SCORES and cell.path == plan.baseline)
 
     def require(self, plan: CampaignPlan) -> None:
         """Raises PlanError if the race could not give an answer."""
         require_metric(plan, self.terms.metric)
-        related = sum(self._related_to(cell, plan) for cell in plan.cells)
+        related = sum(in_every_round(cell, plan, self.terms.metric) for cell in plan.cells)
         seconds = (related + 2) * _mean_seconds(plan) + boot_seconds(plan)
         if seconds > self.budget:
             raise PlanError(

@@ -1,6 +1,7 @@
 """Which cells may be the best: multiple comparisons with the best.
 
-The question has c - 1 comparisons, not the c(c - 1)/2 of a full ranking, so it needs fewer rounds.
+The question has c - 1 comparisons, not the c(c - 1)/2 of a full ranking: that saves rounds,
+unless cells are fast and slow in the same rounds.
 Sources: Gupta, Technometrics 7, 1965 (the subset that holds the best); Hsu, Annals of Statistics
 12, 1984, and Multiple Comparisons, 1996, chapter 4 (the same with the best chosen by the data).
 """

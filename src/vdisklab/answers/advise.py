@@ -96,6 +96,7 @@ class PlannedMeasurement:
     race: Annotated[RaceTerms | None, HIDDEN]
     command: str
     seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
+    seconds_usually: Annotated[float, "estimate; most races end sooner"]
     seconds: Annotated[float, "estimate of the most"]
     paths: Annotated[int, "number of disks' paths that it answers for"]
 
@@ -189,6 +190,7 @@ def _plans(rows: Iterable[DiskAdvice], request: Request) -> Iterator[PlannedMeas
             terms if races else None,
             shlex.join(command_words(alone)),
             answer.seconds_at_least,
+            answer.seconds_usually,
             answer.seconds_estimated,
             len(together),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -109,7 +109,7 @@ def _of_ranking(
     surer = None
     over_hosts = isinstance(analysis, HostsAnalysis)
     if best is not None and ties and (behind is None or behind > MARGIN) and not over_hosts:
-        surer = _surer(analysis, 1 + len(ties), MOST_ROUNDS * (1 + len(ties)))
+        surer = _surer(analysis, (cell, *ties), MOST_ROUNDS, new=True)
     return PathChoice(
         cell=cell,
         ties=ties,
@@ -125,12 +125,13 @@ def _of_ranking(
 
 
 def _of_race(analysis: Analysis, race: RaceOutcome, considered: int) -> PathChoice:
-    runs = 0 if race.decided else (race.most_rounds - race.rounds) * (1 + len(race.as_good))
+    rounds = 0 if race.decided else race.most_rounds - race.rounds
+    left = (race.best, *race.as_good)
     return replace(
         of_race(race),
         considered=considered,
         durability=known_durability(race.best, analysis.verdicts),
-        surer=_surer(analysis, 0, runs) if runs > 0 else None,
+        surer=_surer(analysis, left, rounds) if rounds > 0 else None,
     )
 
 
@@ -151,6 +152,17 @@ def of_race(race: RaceOutcome) -> PathChoice:
     )
 
 
-def _surer(analysis: Analysis, paths: int, runs: int) -> Surer:
+def _surer(
+    analysis: Analysis, tied: Collection[MeasuredCell], rounds: int, *, new: bool = False
+) -> Surer:
+    """What these paths cost in so many rounds, with what is measured beside them in each: the
+    baseline, and paths on the host."""
+    beside = [
+        cell
+        for cell in analysis.loaded.observations.cells
+        if cell not in tied
+        and (cell == analysis.baseline or (cell.path is not None and cell.path.on_host))
+    ]
     took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
-    return Surer(paths, runs, runs * sum(took) / max(1, len(took)))
+    runs = rounds * (len(tied) + len(beside))
+    return Surer(len(tied) if new else 0, runs, runs * sum(took) / max(1, len(took)))

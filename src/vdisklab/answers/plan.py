@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from vdisklab.analysis.race import LOOKS
+from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
+from vdisklab.answers.race import contestants, in_every_round
 from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
 from vdisklab.campaign.schedule import (
+    Slot,
     build_seconds,
     builds,
     campaign_seconds,
@@ -28,11 +30,13 @@ from vdisklab.guest.image.debian_packages import planned_packages
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import cache_directory
-from vdisklab.path.cell import Cell
+from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
+from vdisklab.plan.run_request import DEFAULT_MARGIN
 from vdisklab.storage.site import memory_of_guests
 from vdisklab.workload.systems import systems_of
 
@@ -59,6 +63,7 @@ class PlanAnswer(Answer):
     fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
     runs: Annotated[tuple[int, int], "the fewest and the most; a race decides, else they are equal"]
     seconds_at_least: Annotated[float, "how long the fewest runs take"]
+    seconds_usually: Annotated[float, "most races end sooner"]
     seconds_estimated: Annotated[float, "how long the most runs take"]
     bytes_needed: Annotated[int, "in the work directory"]
     guests: Annotated[int, "how many exist at a time"]
@@ -84,9 +89,10 @@ class PlanAnswer(Answer):
 def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
     """The order, time and space of a plan; with `host` also the commands that it would run."""
     commands, kvm_assumed = ({}, False) if host is None else _cell_commands(host, plan)
-    slots = tuple(schedule(plan))
     rounds = plan.rounds if plan.race is None else min(plan.rounds, LOOKS[0])
+    slots = tuple(_at_most(plan, rounds))
     surely = tuple(slot for slot in slots if slot.round <= rounds)
+    least, most = (campaign_seconds(plan, some) for some in (surely, slots))
     guests = most_guests(plan) if guest_buses(plan) else 0
     positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
     on_devices = bool(plan.backing.devices)
@@ -95,8 +101,9 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
         plan=plan.as_json() | {"rounds": plan.rounds, "label": plan.label},
         fingerprint=plan.fingerprint,
         runs=(len(surely), len(slots)),
-        seconds_at_least=campaign_seconds(plan, surely),
-        seconds_estimated=campaign_seconds(plan, slots),
+        seconds_at_least=least,
+        seconds_usually=least + _usual_share(plan) * (most - least),
+        seconds_estimated=most,
         bytes_needed=room_needed(plan),
         guests=guests,
         guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),
@@ -121,6 +128,33 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
         kvm_assumed=kvm_assumed,
         campaign=plan,
     )  # fmt: skip
+
+
+def _at_most(plan: CampaignPlan, rounds: int) -> Iterator[Slot]:
+    """All runs, if no path of a race is dropped: after the first rounds only some paths race."""
+    racing: set[MeasuredCell] = set()
+    if plan.race is not None:
+        cells = tuple(cell.measured for cell in plan.cells)
+        for group in plan.race.groups or ((),):
+            racing |= set(contestants(cells, plan.race, CrashVerdicts(), group))
+    for slot in schedule(plan):
+        race = plan.race
+        if (
+            race is None
+            or slot.round <= rounds
+            or slot.cell.measured in racing
+            or in_every_round(slot.cell, plan, race.metric)
+        ):
+            yield slot
+
+
+def _usual_share(plan: CampaignPlan) -> float:
+    """How much of the rounds after the first look most races take; with half of the margin, four
+    times as many."""
+    if plan.race is None or plan.rounds <= LOOKS[0]:
+        return 1.0
+    rounds = USUAL_ROUNDS * (DEFAULT_MARGIN / plan.race.margin) ** 2
+    return min(1.0, rounds / (plan.rounds - LOOKS[0]))
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from vdisklab.analysis.search import (
 from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES, Analysis
 from vdisklab.answers.loading import Loaded, find_measure
 from vdisklab.errors import PlanError
-from vdisklab.path.cell import MeasuredCell, numbers_of_guests
+from vdisklab.path.cell import Cell, MeasuredCell, numbers_of_guests
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.path.needs import Need, unmet
@@ -124,20 +124,36 @@ def contest_of(
     verdicts: CrashVerdicts,
     only: Collection[str] = (),
 ) -> Contest:
+    """A race of the contestants, or a model that first makes a shortlist of them."""
+    chosen = contestants(cells, terms, verdicts, only)
+    levels = factor_levels(chosen)
+    every = not terms.shortlist or len(chosen) <= RACE_UP_TO
+    rows = tuple(range(len(chosen))) if every else None
+    return Contest(chosen, levels, PathModel(levels), terms, rows)
+
+
+def contestants(
+    cells: Sequence[MeasuredCell],
+    terms: RaceTerms,
+    verdicts: CrashVerdicts,
+    only: Collection[str] = (),
+) -> tuple[MeasuredCell, ...]:
     """The guests' paths that meet the needs, cold where they were also measured warm.
 
     If fewer than two meet them, all compete. `only` are the paths to consider; all if empty.
     """
     able = [cells[place] for place in competitors(cells).tolist()]
     able = [cell for cell in able if not only or cell.name in only]
-    meeting = tuple(
+    meeting = [
         cell for cell in able if cell.path is None or not unmet(cell.path, terms.needs, verdicts)
-    )
-    chosen = meeting if len(meeting) > 1 else tuple(able)
-    levels = factor_levels(chosen)
-    every = not terms.shortlist or len(chosen) <= RACE_UP_TO
-    rows = tuple(range(len(chosen))) if every else None
-    return Contest(chosen, levels, PathModel(levels), terms, rows)
+    ]
+    return tuple(meeting if len(meeting) > 1 else able)
+
+
+def in_every_round(cell: Cell, plan: CampaignPlan, metric: str) -> bool:
+    """True for what is measured as long as anything is: paths on the host, and the baseline, to
+    which scores relate."""
+    return cell.path.on_host or (metric in SCORES and cell.path == plan.baseline)
 
 
 def can_race(plan: CampaignPlan, terms: RaceTerms) -> bool:

@@ -156,9 +156,9 @@ def _notes(answer: AdviceAnswer) -> Iterator[str]:
     yield from said_of(answer.disks, _sentences)
     for planned in answer.planned:
         yield (
-            f"Measuring in {planned.request.directory} takes about "
-            f"{_time(planned)} for {counted(planned.paths, 'path')} with "
-            "the adjacent paths, and touches no guest: the same command with --measure."
+            f"Measuring {counted(planned.paths, 'path')} with the adjacent paths in "
+            f"{planned.request.directory} takes about {_time(planned)}. It touches no guest: the "
+            "same command with --measure."
         )
     if answer.unplaced:
         yield (
@@ -173,7 +173,8 @@ def _time(planned: PlannedMeasurement) -> str:
     most = format_duration(planned.seconds)
     if planned.race is None:
         return most
-    return f"{format_duration(planned.seconds_at_least)} to {most}"
+    least, usual = planned.seconds_at_least, planned.seconds_usually
+    return f"{format_duration(least)} to {format_duration(usual)}, at most {most}"
 
 
 def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:

@@ -30,14 +30,14 @@ def tables(answer: PlanAnswer) -> Iterator[Table[PlannedCell]]:
 
 
 def _how_often(answer: PlanAnswer) -> str:
-    """Rounds and time: those of a race are between the fewest and the most."""
+    """Rounds and time; of a race, which ends when it is decided, what is usual and the most."""
     (fewest, most), rounds = answer.runs, answer.campaign.rounds
     time = format_duration(answer.seconds_estimated)
     if answer.campaign.race is None:
         return f"× {counted(rounds, 'round')}, about {time}"
     return (
-        f"race for {len(answer.order)} to {rounds} rounds: {fewest} to {most} runs, about "
-        f"{format_duration(answer.seconds_at_least)} to {time}"
+        f"race: {fewest} to {most} runs, at least {format_duration(answer.seconds_at_least)}, "
+        f"usually less than {format_duration(answer.seconds_usually)}, at most {time}"
     )
 
 

@@ -15,11 +15,13 @@ from vdisklab.actions.planning import (
     require_possible_paths,
 )
 from vdisklab.answers.plan import answer_plan
+from vdisklab.answers.race import as_race
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event
 from vdisklab.units import parse_size
@@ -101,6 +103,25 @@ def test_a_plan_without_a_guest_needs_no_guests_memory() -> None:
     request = Request(paths=("host",), directory=Path("/"), baseline="none")
     description = answer_plan(build_plan(request, Capabilities(), load_profile("quick")))
     assert (description.guests, description.guest_bytes) == (0, 0)
+
+
+def test_a_race_says_what_it_usually_takes_and_at_most() -> None:
+    paths = ("raw/none", "qcow2/none", "raw/writeback", "raw/unsafe")
+    plan = build_plan(Request(paths, directory=Path("/")), Capabilities(), load_profile("quick"))
+    planned = answer_plan(as_race(plan, RaceTerms()))
+    # warm cells, and a path that loses data, are measured three times; the host in each round
+    assert (len(plan.cells), planned.runs) == (7, (3 * 7, 3 * 7 + 57 * (3 + 1)))
+    least, usual, most = (
+        planned.seconds_at_least, planned.seconds_usually, planned.seconds_estimated,
+    )  # fmt: skip
+    assert least < usual < (least + most) / 2
+    (table,) = tables(planned)
+    assert table.title.startswith("7 cells race: 21 to 249 runs, at least ")
+    assert ", usually less than " in table.title
+    finer = answer_plan(as_race(plan, RaceTerms(margin=0.05)))
+    assert finer.seconds_usually == finer.seconds_estimated == most
+    fixed = answer_plan(plan)
+    assert fixed.seconds_at_least == fixed.seconds_usually == fixed.seconds_estimated
 
 
 def test_the_paths_of_a_profile_are_enough_for_a_lab_or_a_fleet() -> None:
