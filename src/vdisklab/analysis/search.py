@@ -184,7 +184,8 @@ def goodness(
 
 
 def margin_with_resolution(margin: float, logs: Floats, resolution: Floats) -> float:
-    """The margin, or twice the `resolution` of the best cell's values if that is more.
+    """The margin, or the share that one step is of the best cell's values if that is more: twice
+    its `resolution`, which is the logarithm of half a step more.
 
     Smaller differences, such as one step of the metric, cannot be told apart. `logs` are those of
     `goodness`; both have a row for each cell.
@@ -193,4 +194,4 @@ def margin_with_resolution(margin: float, logs: Floats, resolution: Floats) -> f
     if not len(measured):
         return margin
     best = measured[np.nanmean(logs[measured], axis=1).argmax()]
-    return max(margin, 2 * float(resolution[best]))
+    return max(margin, 2 * math.expm1(float(resolution[best])))

@@ -182,8 +182,15 @@ def test_rounding_is_a_bound_for_claims_and_ratios_alike() -> None:
 
 def test_a_search_does_not_tell_apart_what_rounding_does_not() -> None:
     logs = goodness(observed({IOPS: np.array([[5.0, 5.0], [6.0, 6.0]])}), IOPS)
-    assert margin_with_resolution(0.03, logs, np.array([0.1, 0.08])) == pytest.approx(0.16)
-    assert margin_with_resolution(0.2, logs, np.array([0.1, 0.08])) == 0.2
+    assert margin_with_resolution(0.03, logs, np.log1p([0.1, 0.08])) == pytest.approx(0.16)
+    assert margin_with_resolution(0.2, logs, np.log1p([0.1, 0.08])) == 0.2
+
+
+def test_a_margin_of_one_step_is_a_share() -> None:
+    """Best is never to stall: one step of 0.1 s is as much again as the value and its step."""
+    data = observed({STALL: np.array([[0.0] * 3, [0.1] * 3])})
+    margin = margin_with_resolution(0.1, goodness(data, STALL), data.resolution(STALL))
+    assert margin == pytest.approx(1.0)
 
 
 def test_values_one_step_apart_are_no_two_modes() -> None:
