@@ -21,10 +21,12 @@ def agreement_sentence(pair: Agreement) -> str:
     """`A beats B on 187 of 200 hosts: it is between 5 and 11 % faster; these 13 disagree: …`."""
     first, second = (pair.a, pair.b) if pair.a_leads else (pair.b, pair.a)
     ratio = above_is_better(pair.ratio, pair.measure)
-    size = difference(ratio if pair.a_leads else inverted(ratio))
+    size = f"it is {difference(ratio if pair.a_leads else inverted(ratio))}"
+    if ratio.ratio is None and ratio.pairs:
+        size = "by how much is unknown, as one's rate is zero on some hosts"
     text = (
         f"{first} beats {second} on {pair.agreeing} of {counted(len(pair.hosts), 'host')} in "
-        f"{measure_name(pair.measure)}: it is {size}"
+        f"{measure_name(pair.measure)}: {size}"
     )
     if pair.ratio.p is not None and pair.ratio.p > 0.05:
         text += ", which shows no difference for the mean host"
