@@ -151,7 +151,13 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     files = [tmp_path / f"{number}.xml" for number in range(len(wishes) + 1)]
     for file, wish in zip(files, wishes, strict=False):
         file.write_text(forms()["libvirt"].write(wish).text)
-    files[-1].write_text(FOREIGN.format(image=images["qcow2"]))
+    # The audit looks at the images: those of the exported paths are full, the foreign one is thin.
+    thin = tmp_path / "thin.qcow2"
+    images["qcow2"].rename(thin)
+    for form in ("raw", "qcow2"):
+        create = ("qemu-img", "create", "-q", "-f", form, "-o", "preallocation=full")
+        subprocess.run((*create, str(images[form]), "16M"), check=True, timeout=60)
+    files[-1].write_text(FOREIGN.format(image=thin))
     argv = (*UNSHARE, sys.executable, str(SESSION), "--audit", *map(str, files))
     done = subprocess.run(
         argv, capture_output=True, text=True, timeout=300, check=False,
