@@ -182,23 +182,21 @@ class Scored:
         return None if self.roles is None else Score.OVERALL.key
 
 
-def role_set(observations: Observations, sets: tuple[RoleSet, ...] = ROLE_SETS) -> RoleSet | None:
+def role_set(observations: Observations) -> RoleSet | None:
     """The set with the most measured roles, the first if equal; None if no role was measured."""
     measured = set(observations.measures)
-    best = max(sets, key=lambda role_set: len(measured & set(role_set.measures.values())))
+    best = max(ROLE_SETS, key=lambda role_set: len(measured & set(role_set.measures.values())))
     return best if measured & set(best.measures.values()) else None
 
 
-def add_scores(
-    observations: Observations, baseline: MeasuredCell, roles: RoleSet | None = None
-) -> Scored:
+def add_scores(observations: Observations, baseline: MeasuredCell) -> Scored:
     """Adds the scores, per cell and round, as three more measures.
 
     A score needs all its roles of cell and baseline in the same round. Without numbers of the
     baseline no cell has a score. If a role was not measured at all, the mean of all rates is
     added.
     """
-    chosen = roles or role_set(observations)
+    chosen = role_set(observations)
     rates = _rates_of(observations, baseline, chosen)
     without_mean: list[NoScore] = []
     if rates:

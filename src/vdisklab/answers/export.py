@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.errors import HostError, NoDatabaseError, PlanError
-from vdisklab.host.command import Host, LocalHost
+from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
@@ -28,14 +28,14 @@ class ExportAnswer:
     durability: Durability
 
 
-def libvirt_version(text: str | None, host: Host | None = None) -> tuple[int, ...] | None:
-    """A version such as 11.5 or 9.0.0. An empty text means the installed libvirt's version, if any.
+def libvirt_version(text: str | None) -> tuple[int, ...] | None:
+    """A version such as 11.5 or 9.0.0. Without a text: the installed libvirt's version, if any.
 
     Raises PlanError for a text that is not a version.
     """
     if text is None:
         try:
-            text = (host or LocalHost()).run("virsh", "--version", timeout=20).stdout.strip()
+            text = LocalHost().run("virsh", "--version", timeout=20).stdout.strip()
         except (HostError, PlanError):
             return None
     if not re.fullmatch(r"\d{1,4}(\.\d{1,4}){1,3}", text):

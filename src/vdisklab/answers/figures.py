@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
+from vdisklab.analysis.sums import BandwidthSeries, coarser
+from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.disk_path import Attachment, DiskPath
+from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
-from vdisklab.path.segments import Bus, CacheMode
-from vdisklab.results.model import Better
+from vdisklab.path.segments import Bus, CacheMode, PageCache
+from vdisklab.results.model import Better, Direction
 
 MOST_POINTS = 300
 """Maximum number of points; those on the front are always drawn."""
@@ -26,6 +30,21 @@ MOST_BARS = 14
 
 MOST_GROUPS = 4
 """Maximum number of groups in a figure."""
+
+MOST_MOMENTS = 90
+"""Maximum number of points in a line; longer runs are drawn as means over several seconds."""
+
+MOST_RUNS = 5
+"""Maximum number of runs drawn for a cell: the newest."""
+
+SHORTEST = 5.0
+"""Seconds of a run below which a line shows nothing that the bars do not."""
+
+FEWEST_LEVELS = 3
+"""Values of an option below which two bars say as much as a line."""
+
+MOST_LINES = 5
+"""Maximum number of lines in a figure; of a density search, the paths that carry most guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,3 +316,237 @@ def safety_plane(report: ReportAnswer) -> SafetyPlane | None:
     ]
     order = [entry for entry in _SAFETIES if any(point.safety == entry for point in points)]
     return SafetyPlane(points, order, scale.suffix.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One interval of one run, at its middle in seconds from the start."""
+
+    panel: str
+    label: str
+    run: str
+    second: float
+    value: float
+    stalled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSummary:
+    """All drawn runs of a cell in one panel, in bytes a second."""
+
+    panel: str
+    cell: MeasuredCell
+    median: float
+    worst: float
+    stalls: int | None  # None if a second without a byte may be the program's own pause
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """Bandwidth over time; `means` is true if long runs are drawn as means.
+
+    `longest` has the seconds without any completion, where programs reported some.
+    """
+
+    moments: Sequence[Moment]
+    summaries: Sequence[SeriesSummary]
+    unit: str
+    cells: Sequence[MeasuredCell]
+    knows_stalls: bool
+    means: bool
+    longest: Mapping[MeasuredCell, float]
+
+
+def over_time(report: ReportAnswer) -> OverTime | None:
+    """Bandwidth of the featured cells' newest runs; None if no run was long enough."""
+    long = [one for one in report.bandwidth_series if len(one.values) * one.interval >= SHORTEST]
+    newest = _newest(long)
+    if not newest:
+        return None
+    # One unit for all panels: that of the slowest, which also suits the faster ones.
+    tops = [max(series.values) for series in newest if max(series.values) > 0]
+    scale = numbers.scale(min(tops, default=0.0), "B/s")
+    cells = tuple(dict.fromkeys(series.cell for series in newest))
+    return OverTime(
+        [moment for series in newest for moment in _moments(series, scale)],
+        tuple(_series_summaries(newest)),
+        scale.suffix.strip(),
+        cells,
+        knows_stalls=all(series.knows_stalls for series in newest),
+        means=any(len(series.values) > MOST_MOMENTS for series in newest),
+        longest=_longest(report, cells),
+    )
+
+
+def _newest(bandwidth_series: Sequence[BandwidthSeries]) -> list[BandwidthSeries]:
+    """Only the last runs of each cell."""
+    newest: list[BandwidthSeries] = []
+    for cell in dict.fromkeys(series.cell for series in bandwidth_series):
+        chosen = [series for series in bandwidth_series if series.cell == cell]
+        runs = list(dict.fromkeys(series.run for series in chosen))[-MOST_RUNS:]
+        newest += [series for series in chosen if series.run in runs]
+    return newest
+
+
+def _panel(series: BandwidthSeries) -> str:
+    suffix = "" if series.direction is Direction.NONE else f", {series.direction}"
+    return series.measurement if series.direction in series.measurement else (
+        f"{series.measurement}{suffix}"
+    )  # fmt: skip
+
+
+def _moments(series: BandwidthSeries, scale: numbers.Scale) -> Iterator[Moment]:
+    values, width = coarser(series.values, MOST_MOMENTS)
+    stalled = {place // width for place in series.stalls}
+    for place, value in enumerate(values):
+        middle = (place + 0.5) * width * series.interval
+        yield Moment(_panel(series), series.cell.label, f"{series.cell} {series.run}", middle,
+                     value / scale.factor, place in stalled)  # fmt: skip
+
+
+def _series_summaries(bandwidth_series: Sequence[BandwidthSeries]) -> Iterator[SeriesSummary]:
+    groups: dict[str, dict[MeasuredCell, list[BandwidthSeries]]] = {}
+    for series in bandwidth_series:
+        groups.setdefault(_panel(series), {}).setdefault(series.cell, []).append(series)
+    for panel, by_cell in groups.items():
+        for cell in dict.fromkeys(series.cell for series in bandwidth_series):
+            if runs := by_cell.get(cell):
+                every = [value for run in runs for value in run.values]
+                known = all(run.knows_stalls for run in runs)
+                stalls = sum(len(run.stalls) for run in runs) if known else None
+                middle = float(np.median(every))
+                yield SeriesSummary(panel, cell, middle, min(every), stalls, len(runs))
+
+
+def _longest(
+    report: ReportAnswer, cells: Iterable[MeasuredCell]
+) -> Mapping[MeasuredCell, float]:  # fmt: skip
+    waits = [of for key, of in report.summaries.items() if key.metric == "longest_stall"]
+    longest = {cell: max((of[cell].median for of in waits if cell in of), default=0.0)
+               for cell in cells}  # fmt: skip
+    return {cell: seconds for cell, seconds in longest.items() if seconds > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class LinePoint:
+    """A point of the line `label`, at a percentile or at a value of an option."""
+
+    label: str
+    level: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Lines of some cells: of a measurement, or of an option; `left_out` counts other paths."""
+
+    name: str
+    points: Sequence[LinePoint]
+    cells: tuple[str, ...]
+    left_out: int = 0
+
+
+_PERCENTILES = {"latency_p50": "50", "latency_p99": "99", "latency_p99.9": "99.9",
+                "latency_max": "max"}  # fmt: skip
+
+
+def latency_curves(report: ReportAnswer) -> Curves | None:
+    """Featured cells' latency of small random reads in µs; None if it was not measured."""
+    name = next((key.name for key in report.summaries if key.name.startswith("randread-4k")), None)
+    if name is None:
+        return None
+    points = []
+    for cell in report.featured:
+        for metric, percentile in _PERCENTILES.items():
+            summary = report.of(MeasureKey(name, Direction.READ, metric)).get(cell)
+            if summary is not None and summary.median > 0:
+                points.append(LinePoint(cell.label, percentile, summary.median * 1e6))
+    cells = tuple(dict.fromkeys(point.label for point in points))
+    return Curves(name, points, cells) if points else None
+
+
+_SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """The cells that differ in one option only, by its value; `base` is the path without it."""
+
+    base: str
+    cells: Mapping[int, MeasuredCell]
+
+
+def sweeps(report: ReportAnswer) -> Iterator[Curves]:
+    """For each option that was swept: values relative to that at the option's lowest value."""
+    cells = [(cell, cell.path) for cell in report.of(report.measure) if cell.path is not None]
+    for option in _SWEPT:
+        if any(_value(path, option) for _, path in cells):
+            found = _swept(option, tuple(_sweeps(option, cells)), report)
+            if found.points:
+                yield found
+
+
+def _value(path: DiskPath, option: str) -> str | int | None:
+    return path.attachment.option(option) or (path.image.option(option) if path.image else None)
+
+
+def _sweeps(option: str, cells: list[tuple[MeasuredCell, DiskPath]]) -> Iterator[_Sweep]:
+    groups: dict[tuple[DiskPath, PageCache], dict[int, MeasuredCell]] = {}
+    for cell, path in cells:
+        if not path.on_host:
+            base = (_without(path, option), cell.page_cache)
+            groups.setdefault(base, {})[int(_value(path, option) or 0)] = cell
+    for (path, page_cache), levels in groups.items():
+        if len(levels) >= FEWEST_LEVELS:
+            yield _Sweep(f"{path} ({page_cache})", dict(sorted(levels.items())))
+
+
+def _without(path: DiskPath, option: str) -> DiskPath:
+    """The path without the option (itself if it is not set)."""
+    if _value(path, option) is None:
+        return path
+    image, attachment = path.image, path.attachment
+    if image is not None:
+        rest = tuple(item for item in image.options if item[0] != option)
+        image = Image(image.format, rest)
+    rest = tuple(item for item in attachment.options if item[0] != option)
+    return replace(path, image=image, attachment=Attachment(attachment.bus, rest))
+
+
+def _swept(option: str, swept: tuple[_Sweep, ...], report: ReportAnswer) -> Curves:
+    lines: dict[str, list[LinePoint]] = {}
+    drawn: list[_Sweep] = []
+    for sweep in swept:
+        points = list(_points(sweep, report, named=len(swept) > 1))
+        more = {point.label for point in points} - lines.keys()
+        if len(lines) + len(more) > MOST_LINES and lines:
+            break
+        drawn += [sweep] if points else []
+        for point in points:
+            lines.setdefault(point.label, []).append(point)
+    return Curves(
+        option,
+        [point for label in list(lines)[:MOST_LINES] for point in lines[label]],
+        tuple(cell.label for sweep in drawn for cell in sweep.cells.values()),
+        len(swept) - len(drawn),
+    )
+
+
+def _points(sweep: _Sweep, report: ReportAnswer, named: bool) -> Iterator[LinePoint]:
+    first = next(iter(sweep.cells.values()))
+    for key in measured_quantities(report):
+        summaries = report.of(key)
+        if first not in summaries or summaries[first].median <= 0:
+            continue
+        label = f"{key.name}, {sweep.base}" if named else key.name
+        for level, cell in sweep.cells.items():
+            if cell in summaries and summaries[cell].median > 0:
+                ratio = summaries[cell].median / summaries[first].median
+                yield LinePoint(label, str(level), ratio)
+
+
+def drawn_paths(answer: DensityAnswer) -> tuple[Sequence[PathCapacity], int]:
+    """The measured paths that carry most guests, and the number of measured ones left out."""
+    measured = [path for path in answer.paths if path.steps]
+    return measured[:MOST_LINES], max(0, len(measured) - MOST_LINES)

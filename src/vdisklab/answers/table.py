@@ -221,9 +221,7 @@ class TableAnswer(Answer):
         return any(candidates([row.cell.cell]) for row in self.cells)
 
 
-def answer_table(
-    results: Store, names: Sequence[str] | None, disk: HostDisk | None = None
-) -> TableAnswer:
+def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     """The medians of the named campaigns, or of the newest; those of one place are joined.
 
     Raises PlanError for campaigns that differ in more than their directory or devices.
@@ -231,7 +229,7 @@ def answer_table(
     campaigns = tuple({item.id: item for item in map(results.campaign, names or ())}.values())
     if len(set(map(_place_of, campaigns))) < 2:
         loaded = load_chosen(results, choose_campaigns(results, names))
-        return table_of(results, {"": loaded}, disk)
+        return table_of(results, {"": loaded})
     joined = Joining(results, campaigns[0], places=True)
     for other in campaigns[1:]:
         error = joined.add(other)
@@ -240,7 +238,7 @@ def answer_table(
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
         grouped.setdefault(_place_of(campaign), []).append(campaign.id)
-    return table_of(results, {place: load(results, ids) for place, ids in grouped.items()}, disk)
+    return table_of(results, {place: load(results, ids) for place, ids in grouped.items()})
 
 
 def overview(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer | TableAnswer:

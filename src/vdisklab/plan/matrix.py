@@ -92,10 +92,9 @@ def expand_matrix(
     page_cache: PageCacheChoice = PageCacheChoice.BOTH,
     capabilities: Capabilities | None = None,
     backing: BackingDevices = WORK_DIRECTORY,
-    axes: Axes = NO_AXES,
 ) -> Matrix:
     """The cells of the patterns: expands them by `expand_paths`, then calls `judge_paths`."""
-    paths = expand_paths(patterns, axes)
+    paths = expand_paths(patterns)
     return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 
 

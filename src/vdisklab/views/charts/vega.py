@@ -123,9 +123,9 @@ def to_svg(spec: Spec) -> str:
     return drawn
 
 
-def to_png(spec: Spec, scale: float = 2.0) -> bytes:
-    """The chart as a PNG image; `scale` 2 suits high-resolution screens."""
-    drawn: bytes = converter().vegalite_to_png(harmless(spec), scale=scale)
+def to_png(spec: Spec) -> bytes:
+    """The chart as a PNG image, twice as large: that suits high-resolution screens."""
+    drawn: bytes = converter().vegalite_to_png(harmless(spec), scale=2.0)
     return drawn
 
 
