@@ -70,10 +70,6 @@ class Front:
     cells: tuple[Placed, ...]
     left_out: tuple[MeasuredCell, ...]
 
-    def of(self, standing: Standing) -> tuple[MeasuredCell, ...]:
-        """The cells with this standing."""
-        return tuple(placed.cell for placed in self.cells if placed.standing is standing)
-
 
 def pareto_front(
     observations: Observations, measures: Sequence[MeasureKey], alpha: float = 0.05

@@ -29,6 +29,7 @@ from vdisklab.platforms.reading import (
     SERVED_ELSEWHERE,
     attachment_of,
     beyond_schema,
+    block_words,
     ignored_errors,
     image_of,
     joined,
@@ -351,7 +352,7 @@ class _Guest:
                 yield tag.rpartition("/")[2]
         blocks = _attributes(disk, "blockio")
         if bus in tuple(Bus):
-            yield from beyond_schema(Bus(bus), _block_words(blocks), {"block_size": "512"})
+            yield from beyond_schema(Bus(bus), block_words(blocks))
         if blocks.get("physical_block_size", "0") not in (
             "0",
             blocks.get("logical_block_size", "512"),
@@ -407,7 +408,7 @@ class _Guest:
             "detect_zeroes": "on" if zeroes == "unmap" != options["discard"] else zeroes,
             "queue_size": threading.get("queue_size"),
             "packed": threading.get("packed"),
-            **_block_words(_attributes(disk, "blockio")),
+            **block_words(_attributes(disk, "blockio")),
             "iothreads": len(mapped) or None,
             # A path cannot express a chain of several groups.
             **LIMITS.of_path(groups[0] if len(groups) == 1 else {}),
@@ -442,13 +443,6 @@ def _attributes(element: ET.Element, child: str) -> Mapping[str, str]:
 
 def _words(limits: ET.Element) -> Mapping[str, str]:
     return {str(limit.tag): (limit.text or "").strip() for limit in limits}
-
-
-def _block_words(blocks: Mapping[str, str]) -> dict[str, object]:
-    return {
-        "block_size": blocks.get("logical_block_size"),
-        "discard_granularity": blocks.get("discard_granularity"),
-    }
 
 
 def _bus_by_name(device: str) -> str:

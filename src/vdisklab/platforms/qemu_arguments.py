@@ -40,6 +40,7 @@ from vdisklab.platforms.reading import (
     SERVED_ELSEWHERE,
     attachment_of,
     beyond_schema,
+    block_words,
     ignored_errors,
     joined,
     limit_words,
@@ -367,17 +368,10 @@ def _beyond(
         for key, value in node.items():
             if key in ("offset", "size") or not _NODE_KEYS.fullmatch(key):
                 yield f"{key}={value}"
-    yield from beyond_schema(bus, _block_words(device), {"block_size": "512"})
+    yield from beyond_schema(bus, block_words(device))
     blocks = [str(device.get(f"{of}_block_size", "")) for of in ("logical", "physical")]
     if blocks[1] not in ("", "0", blocks[0] or "512"):
         yield f"physical_block_size={blocks[1]}"
-
-
-def _block_words(device: Settings) -> dict[str, object]:
-    return {
-        "block_size": device.get("logical_block_size"),
-        "discard_granularity": device.get("discard_granularity"),
-    }
 
 
 def _hard_disk(device: Settings, arguments: Arguments) -> Bus | None:
@@ -510,7 +504,7 @@ def _path_of_arguments(
         "detect_zeroes": next((word for word in zeroes if word != "off"), None),
         "queue_size": owner.get(CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")),
         "packed": "on" if is_on(owner.get("packed")) else None,
-        **_block_words(device),
+        **block_words(device),
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }

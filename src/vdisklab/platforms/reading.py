@@ -201,15 +201,24 @@ def parsed_options(bus: Bus | ImageFormat, words: Mapping[str, object]) -> dict[
     return options
 
 
-def beyond_schema(
-    bus: Bus, words: Mapping[str, object], usual: Mapping[str, object] = {}
-) -> tuple[str, ...]:
-    """The options that are set and that the bus does not have, as `name=value`."""
+def block_words(properties: Mapping[str, object]) -> dict[str, object]:
+    """A device's options of block sizes from QEMU's properties, which libvirt has, too."""
+    return {
+        "block_size": properties.get("logical_block_size"),
+        "discard_granularity": properties.get("discard_granularity"),
+    }
+
+
+def beyond_schema(bus: Bus, words: Mapping[str, object]) -> tuple[str, ...]:
+    """The options that are set and that the bus does not have, as `name=value`.
+
+    Blocks of 512 bytes are every bus's.
+    """
     return tuple(
         f"{name}={value}"
         for name, value in words.items()
         if name not in BUS_OPTIONS[bus]
-        and str(value) not in ("None", "", "0", str(usual.get(name)))
+        and str(value) not in ("None", "", "0", "512" if name == "block_size" else "")
     )
 
 
