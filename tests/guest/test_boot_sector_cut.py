@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.judging import judge_question
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.disk_path import parse_path
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import open_session
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind
 

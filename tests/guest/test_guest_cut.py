@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.judging import judge_question
 from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -19,7 +20,7 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import open_guests
 from vdisklab.powercut.controls import GUEST_CONTROLS, run_controls
 from vdisklab.powercut.crash_states import Sampling
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
 from vdisklab.progress import silent

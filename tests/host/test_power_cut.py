@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.judging import judge_question
 from vdisklab.actions import cut_power
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PowercutError
@@ -23,7 +24,7 @@ from vdisklab.powercut.client import Load, trace_to_json
 from vdisklab.powercut.controls import CONTROLS, Control, ControlError, run_controls
 from vdisklab.powercut.crash_states import CrashState, FutureVersionError, Sampling
 from vdisklab.powercut.disk_server import Lies
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recordings import TRACE_NAME, RunSpec
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import ClientKind

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.judging import judge_question
 from vdisklab.cli.shell.main import main
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -23,7 +24,6 @@ from vdisklab.powercut.mid_run import MidRunOperation
 from vdisklab.powercut.questions import (
     Question,
     QuestionSettings,
-    judge_question,
     judge_questions,
 )
 from vdisklab.powercut.session import PowerCutSession, open_session

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.host.namespaces import hold_elsewhere
+from tests.judging import judge_question
 from vdisklab.errors import INTERRUPTS, HostError, PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.host.command import LocalHost
@@ -33,7 +34,7 @@ from vdisklab.powercut.guest_clients import (
     GuestFileSystem,
     guest_file_system,
 )
-from vdisklab.powercut.questions import Question, QuestionSettings, judge_question
+from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.recordings import Recording, RunSpec
 from vdisklab.powercut.recovery import KernelFilesystem
 from vdisklab.powercut.sectors import Bytes

@@ -149,14 +149,6 @@ def judge_questions(
         number += len(same_run)
 
 
-def judge_question(
-    session: PowerCutSession, question: Question, host: HostFacts, recordings: Path
-) -> PowerCut:
-    """The verdict on one question; see `judge_questions`."""
-    (verdict,) = _judge(session, (question,), host, recordings)
-    return verdict
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """The examination of a run, its flushes, and how often it was recorded.
