@@ -202,7 +202,7 @@ def require_metric(plan: CampaignPlan, metric: str) -> None:
 
 
 def _numbers_called(metric: str, profile: Profile) -> set[tuple[str, str]]:
-    """Measurement and metric of each number in a profile whose name contains `metric`."""
+    """The (measurement, metric) pairs of a profile whose full name contains `metric`."""
     spelled = {
         f"{measurement.name}/{direction}/{name}": (measurement.name, name)
         for measurement in profile.measurements
