@@ -85,9 +85,13 @@ def test_what_a_preference_says_holds_where_the_disk_says_nothing(disk: str, pat
 
 
 def test_a_preference_that_is_not_here_is_named() -> None:
-    assert "preference 'p' is not here" in (kubevirt(NAMED).problem or "")
+    assert "preference 'p' sets what the disk leaves out, but is not here" in (
+        kubevirt(NAMED).problem or ""
+    )
     inferred = kubevirt("preference: {inferFromVolume: a}")
-    assert "preference '?' is not here" in (inferred.problem or "")
+    assert "preference '?' sets what the disk leaves out, but is not here" in (
+        inferred.problem or ""
+    )
     whole = kubevirt(NAMED, ", disk: {bus: virtio}, cache: none")
     assert whole.path == parse_path("none/virtio:aio=native:discard=unmap")
 
