@@ -366,3 +366,11 @@ def test_the_hint_for_a_missing_package_names_packages_that_exist(
     monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
     assert extra_hint(extra).split()[0] == str(tmp_path / "script/install")
     assert extra_hint(extra).endswith("--extras") == (extra != "charts")
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--extras", "--help"), ("-h", "--dev")])
+def test_help_of_the_installation_in_any_place_installs_nothing(words: tuple[str, ...]) -> None:
+    command = [str(ROOT / "script" / "install"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout.startswith("Installs what vdisklab needs")
+    assert "making .venv" not in done.stdout
