@@ -12,7 +12,6 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.fleet.agreement import Agreement, agreement
-from vdisklab.analysis.fleet.host_means import of_hosts
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.paired_ratios import Comparison, compare_cells
 from vdisklab.analysis.published import (
@@ -142,9 +141,7 @@ def _over_hosts(analysis: HostsAnalysis, pair: ComparedPair) -> ComparedPair:
         ),
         agreements=tuple(agreements.values()),
         by_class={
-            name: agreement(
-                replace(numbers, means=of_hosts(numbers.means, members)), first, pair.a, pair.b
-            )
+            name: agreement(numbers.of_hosts(members, analysis.unit_of), first, pair.a, pair.b)
             for name, members in analysis.members.items()
         }
         if analysis.varying

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +181,10 @@ def test_a_comparison_has_a_ratio_for_each_class(
         "cpu=Xeon": 6,
         "cpu=EPYC": 3,
     }
+    for entry in pair["by_class"].values():
+        own = [host["ratio"] for host in entry["hosts"]]
+        assert entry["ratio"]["pairs"] == len(own)
+        assert entry["ratio"]["ratio"] == pytest.approx(statistics.geometric_mean(own))
     main_measure = next(entry for entry in pair["measures"] if entry["main"])
     assert main_measure["ratio"]["ratio"] == pytest.approx(0.8 / 0.3, rel=0.05)
     assert (main_measure["ratio"]["pairs"], main_measure["a_better_on"]) == (HOSTS, HOSTS)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,11 @@ class FleetNumbers:
     def hosts(self) -> tuple[str, ...]:
         """The hosts with numbers, by name."""
         return tuple(round.campaign for round in self.means.rounds)
+
+    def of_hosts(self, hosts: Collection[str], unit_of: Mapping[str, str]) -> Self:
+        """The numbers with means of some hosts only; `unit_of` has the group of each host."""
+        means = of_hosts(self.means, hosts)
+        return replace(self, means=means, units=units_of(means, unit_of))
 
 
 def of_hosts(means: Observations, hosts: Collection[str]) -> Observations:
