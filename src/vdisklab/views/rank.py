@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from vdisklab import numbers
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
-from vdisklab.analysis.diagnostics.ranked import FailedCell, NoBaseline
-from vdisklab.analysis.diagnostics.recorded import FromPageCache
+from vdisklab.analysis.diagnostics.ranked import (
+    FailedCell,
+    NoBaseline,
+    NothingToCompare,
+    TooFewRounds,
+)
+from vdisklab.analysis.diagnostics.recorded import FromPageCache, SeveralGuests
 from vdisklab.analysis.fleet.agreement import Agreement
+from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, Score
@@ -102,7 +107,7 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
         ),
         *(() if over_hosts else (_ROUNDS,)),
     )
-    yield _headed(answer if headed else replace(answer, choice=None), columns, answer.cells)
+    yield _headed(answer, columns, answer.cells, headed=headed)
 
 
 def brief_table(answer: RankAnswer) -> Table[RankedCell]:
@@ -195,17 +200,35 @@ def summary_columns(
 
 
 def _headed(
-    answer: RankAnswer, columns: Sequence[Column[RankedCell]], rows: Sequence[RankedCell]
+    answer: RankAnswer,
+    columns: Sequence[Column[RankedCell]],
+    rows: Sequence[RankedCell],
+    *,
+    headed: bool = True,
 ) -> Table[RankedCell]:
     """The table below the verdict."""
     choice, title, over = answer.choice, _title(answer), answer.hosts
     first = () if over is None else (*map(str, _of_scores(answer)), *first_sentences(over))
-    if choice is None:
+    why = _why_no_choice(answer) if headed and choice is None else None
+    if why is not None:
+        why_not, intro = f"No path to use yet: {why}", (title, *first)
+        notes = tuple(note for note in _notes(answer, ()) if note != str(why))
+        return Table(why_not, columns, rows, notes, intro=intro, kind=RankedCell)
+    if choice is None or not headed:
         return Table(title, columns, rows, tuple(_notes(answer, ())), intro=first, kind=RankedCell)
     known = {row.cell: row.power_cut for row in answer.cells}
     intro = (*(sentence for _, sentence in verdict_lines(choice, known)), title, *first)
     notes = tuple(_notes(answer, (choice.cell, *choice.ties)))
     return Table(f"{headline(choice)}.", columns, rows, notes, intro=intro, kind=RankedCell)
+
+
+def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
+    """What keeps the answer from naming a path; None if nothing is known of it."""
+    hosts = MIN_HOSTS if answer.hosts is None else len(answer.hosts.hosts)
+    if hosts < MIN_HOSTS:
+        return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
+    kinds = (TooFewRounds, NothingToCompare, SeveralGuests)
+    return next((one for one in answer.findings if isinstance(one, kinds)), None)
 
 
 def _shown(answer: RankAnswer) -> list[MeasureKey]:

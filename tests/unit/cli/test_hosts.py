@@ -328,6 +328,14 @@ def test_a_fleet_whose_newest_campaign_ran_under_two_accelerators_is_refused(
     assert "of c0000000 ran under KVM and under emulation" in capsys.readouterr().err
 
 
+def test_two_hosts_are_too_few_for_a_rank(
+    fleet: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rank", "--hosts", "kvm1", "--hosts", "kvm2"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("No path to use yet: a rank over hosts needs 3 of them, and 2 have ")
+
+
 def test_a_host_without_numbers_is_left_out_and_named(
     fleet: Database, capsys: pytest.CaptureFixture[str]
 ) -> None:
