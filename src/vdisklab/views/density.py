@@ -32,8 +32,16 @@ def tables(answer: DensityAnswer) -> Iterator[Table[PathCapacity]]:
         _at_limit("fairness", lambda step: _plain(step.fairness), 4),
         _at_limit("CPUs each", lambda step: _plain(step.cpu_for_each), 5),
     )
-    title = f"Guests with {answer.load} requests a second each, at {answer.until}"
-    yield Table(title, columns, answer.paths, tuple(_notes(answer)), kind=PathCapacity)
+    what = f"Guests with {answer.load} requests a second each, at {answer.until}"
+    doubts = (line for subject, line in density_lines(answer) if subject in ("Why", "Doubt"))
+    yield Table(
+        f"{density_headline(answer)}.",
+        columns,
+        answer.paths,
+        tuple(_notes(answer)),
+        intro=(*doubts, what),
+        kind=PathCapacity,
+    )
 
 
 def _at_limit(title: str, shown: Callable[[GroupStep], str], spare: int) -> Column[PathCapacity]:
@@ -79,7 +87,8 @@ def density_headline(answer: DensityAnswer) -> str:
     number = _guests(known[0])
     best = [path.path for path in known if _guests(path) == number]
     verb, one = "carries" if len(best) == 1 else "carry", number in ("1", "at least 1")
-    return f"{named(best, _MOST_NAMED)} {verb} {number} {'guest' if one else 'guests'}"
+    sure = f" (95 %: {_interval(known[0])})" if len(best) == 1 else ""
+    return f"{named(best, _MOST_NAMED)} {verb} {number} {'guest' if one else 'guests'}{sure}"
 
 
 def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
@@ -94,7 +103,7 @@ def density_lines(answer: DensityAnswer) -> tuple[tuple[str, str], ...]:
     load = f"{answer.load} requests a second in each guest, each at {answer.until}. {others}."
     doubt = (
         f"The intervals of {named([path.path for path in (first, *tied)], _MOST_NAMED)} overlap: "
-        "which carries more is not shown. More `--rounds` narrow them."
+        "which carries more is not shown. More `--rounds`, or `--precision`, narrow them."
     )
     lines = (("Load", load), ("Limited by", f"{first.path}: {_limit(first.limited)}."))
     return (*lines, ("Doubt", doubt)) if tied else lines
@@ -120,7 +129,10 @@ def _guests(row: PathCapacity) -> str:
 def _interval(row: PathCapacity) -> str:
     if row.capacity is None:
         return numbers.MISSING
-    return f"{row.capacity.low}–{row.capacity.high}{' or more' if row.capacity.at_least else ''}"
+    low, high = row.capacity.low, row.capacity.high
+    if row.capacity.at_least:
+        return f"{low} or more"
+    return f"{low}–{high}"
 
 
 def _limit(limited: Bottleneck | None) -> str:

@@ -21,7 +21,7 @@ from vdisklab.results.store import Store, open_store
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.lines import density_figures
 from vdisklab.views.charts.svg import CSS
-from vdisklab.views.density import density_headline, density_lines
+from vdisklab.views.density import density_headline, density_lines, tables
 from vdisklab.views.page.html import render_page
 from vdisklab.views.report import first_lines, headline
 
@@ -72,7 +72,7 @@ def test_the_report_answers_how_many_guests(tmp_path: Path) -> None:
         with pytest.raises(PlanError, match="searched how many guests") as refused:
             recommend(Analysis.of(store), ())
     assert refused.value.hint == "`vdisklab recommend --guests N` names the paths that carry N"
-    assert headline(contents) == "raw/none carries 2 guests"
+    assert headline(contents) == "raw/none carries 2 guests (95 %: 2–2)"
     load, limited = first_lines(contents)
     assert load == (
         "Load",
@@ -101,8 +101,11 @@ def test_paths_whose_intervals_overlap_are_not_told_apart() -> None:
             carries("vdi/none", 2, 1, 3),
         ),
     )  # fmt: skip
-    assert density_headline(both) == "raw/none carries 5 guests"
+    assert density_headline(both) == "raw/none carries 5 guests (95 %: 4–6)"
     doubt = dict(density_lines(both))["Doubt"]
+    (table,) = tables(both)
+    assert table.title == f"{density_headline(both)}."
+    assert table.intro[0] == doubt
     assert "raw/none, qcow2/none overlap" in doubt
     assert "vdi/none" not in doubt
     told_apart = replace(both, paths=(both.paths[0], both.paths[2]))
