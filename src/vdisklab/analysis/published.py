@@ -315,6 +315,11 @@ class ShapeComparison:
     rows: tuple[ShapeRow, ...]
     missing: Annotated[tuple[Cell, ...], "cells that were not measured here"]
 
+    @property
+    def compared(self) -> Sequence[ShapeRow]:
+        """The rows that have a counterpart here."""
+        return [row for row in self.rows if row.shape is not Shape.NOT_MEASURED]
+
 
 def compare_shape(
     tables: Sequence[PublishedTable], observations: Observations, alpha: float = 0.05

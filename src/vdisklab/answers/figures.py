@@ -10,10 +10,12 @@ import numpy as np
 from vdisklab import numbers
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.observations import MeasureKey
+from vdisklab.analysis.pareto import Standing
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import BandwidthSeries, coarser
 from vdisklab.answers.density import DensityAnswer, PathCapacity
+from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
 from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
@@ -30,6 +32,12 @@ MOST_BARS = 14
 
 MOST_GROUPS = 4
 """Maximum number of groups in a figure."""
+
+MOST_TRADE_OFFS = 12
+"""Maximum number of paths in the figure of trade-offs."""
+
+MOST_PUBLISHED = 12
+"""Maximum number of a series' values in a chart; its table has all."""
 
 MOST_MOMENTS = 90
 """Maximum number of points in a line; longer runs are drawn as means over several seconds."""
@@ -550,3 +558,38 @@ def drawn_paths(answer: DensityAnswer) -> tuple[Sequence[PathCapacity], int]:
     """The measured paths that carry most guests, and the number of measured ones left out."""
     measured = [path for path in answer.paths if path.steps]
     return measured[:MOST_LINES], max(0, len(measured) - MOST_LINES)
+
+
+def drawn_trade_offs(answer: ParetoAnswer) -> Sequence[ParetoCell]:
+    """The first paths that are on the front or may be."""
+    unbeaten = [one for one in answer.cells if one.standing is not Standing.BEATEN]
+    return unbeaten[:MOST_TRADE_OFFS]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRatio:
+    """A published ratio and ours, each to the baseline of its own machine."""
+
+    panel: str
+    label: str
+    published: float
+    ours: float
+    low: float | None
+    high: float | None
+
+
+def published_ratios(report: ReportAnswer) -> Sequence[PublishedRatio]:
+    """The first ratios of each published series that have a counterpart here; a panel each."""
+    return [
+        PublishedRatio(
+            f"{comparison.tables[0].series}, over {comparison.baseline.label}",
+            f"{row.cell.label}, {row.number.measure}",
+            row.published,
+            row.ours.ratio,
+            row.ours.low,
+            row.ours.high,
+        )
+        for comparison in (answer.comparison for answer in report.published)
+        for row in comparison.compared[:MOST_PUBLISHED]
+        if row.ours.ratio
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
@@ -256,8 +256,3 @@ def shape_text(row: ShapeRow) -> str:
             return "no difference shown"
         case Shape.NOT_MEASURED:
             return "not measured"
-
-
-def compared_rows(answer: PublishedAnswer) -> Sequence[ShapeRow]:
-    """The rows of a series that have a counterpart here."""
-    return [row for row in answer.comparison.rows if row.shape is not Shape.NOT_MEASURED]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
-from vdisklab.answers.compare import PublishedAnswer
-from vdisklab.answers.figures import Point, safety_plane
+from vdisklab.answers.figures import (
+    Point,
+    PublishedRatio,
+    drawn_trade_offs,
+    published_ratios,
+    safety_plane,
+)
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.views.charts import vega
@@ -20,7 +24,6 @@ from vdisklab.views.charts.lines import (
     time_series_figure,
 )
 from vdisklab.views.charts.svg import Palette, Spec
-from vdisklab.views.compare import compared_rows
 
 
 def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
@@ -98,9 +101,6 @@ def plane(
     return vega.finished(chart, values, palette, caution)
 
 
-_MOST_PATHS = 12
-"""Maximum number of paths in the figure of trade-offs."""
-
 _LONGEST = 1.5
 """The end of its axis. Longer intervals are cut, or one of them would make all bars tiny."""
 
@@ -113,7 +113,7 @@ def trade_offs_figure(report: ReportAnswer, palette: Palette) -> Figure:
     answer = report.trade_offs
     if answer is None:
         return Figure("trade-offs", "Best trade-offs", "", missing="vdisklab run PATHS… host")
-    shown = [one for one in answer.cells if one.standing is not Standing.BEATEN][:_MOST_PATHS]
+    shown = drawn_trade_offs(answer)
     values = [
         {
             "panel": _named(one), "measure": name, "share": of.share,
@@ -185,18 +185,6 @@ def _described(one: ParetoCell) -> str:
     return f"{_named(one)}: {shares}"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRatio:
-    """A published ratio and ours, each to the baseline of its own machine."""
-
-    panel: str
-    label: str
-    published: float
-    ours: float
-    low: float | None
-    high: float | None
-
-
 def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: str | None) -> Spec:
     """Measured ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
     measured_name, published_name = "measured here", "published (other hardware)"
@@ -236,14 +224,10 @@ def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: st
     )
 
 
-MOST_ROWS = 12
-"""Maximum number of a series' values in a chart; its table has all."""
-
-
 def published_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """Published ratios as diamonds, measured ones as dots with intervals; a panel per series."""
     title = "Published numbers and yours"
-    rows = [row for answer in report.published for row in _rows(answer)]
+    rows = published_ratios(report)
     if not rows:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
         return Figure("published", title, "", missing=missing)
@@ -257,7 +241,7 @@ def published_figure(report: ReportAnswer, palette: Palette) -> Figure:
     warning = f" Here {caution}." if caution else ""
     cells = tuple(
         dict.fromkeys(
-            row.cell.label for answer in report.published for row in compared_rows(answer)
+            row.cell.label for answer in report.published for row in answer.comparison.compared
         )
     )
     return Figure(
@@ -266,13 +250,3 @@ def published_figure(report: ReportAnswer, palette: Palette) -> Figure:
         spec, note="Published numbers are from other hardware: compare shapes, not values.",
         cells=cells,
     )  # fmt: skip
-
-
-def _rows(answer: PublishedAnswer) -> Iterable[PublishedRatio]:
-    series = answer.comparison.tables[0].series
-    panel = f"{series}, over {answer.comparison.baseline.label}"
-    for row in compared_rows(answer)[:MOST_ROWS]:
-        ours = row.ours
-        if ours.ratio:
-            label = f"{row.cell.label}, {row.number.measure}"
-            yield PublishedRatio(panel, label, row.published, ours.ratio, ours.low, ours.high)
