@@ -319,9 +319,10 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
             "write a path with a format",
         )
     if not path.layers:
+        image = path.image or (None if path.shares_directory else Image(ImageFormat.RAW))
         return Impossible(
             "has no host layer, so there is no place for the logged disk",
-            f"add a file system: ext4/{replace(path, image=path.image or Image(ImageFormat.RAW))}",
+            f"add a file system: ext4/{replace(path, image=image)}",
         )
     if path.attachment.guests is not None:
         return Impossible(

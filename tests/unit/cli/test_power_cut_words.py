@@ -241,7 +241,7 @@ def test_a_tie_names_what_its_unsafe_paths_lose(
     database.write(runs(3, alike, noise=0.3))
     found = answer(capsys, "recommend", "--unsafe")
     assert found["path"] == "raw/none"
-    (tied,) = [sentence for sentence in found["sentences"] if sentence.startswith("Tied")]
+    (tied,) = [said for said in found["sentences"] if said.startswith("Not shown to be worse: ")]
     assert "lose flushed data in a power cut: cache mode unsafe drops flushes." in tied
     assert {"raw/unsafe", "qcow2/unsafe"} <= set(tied.partition(" lose ")[0].replace(
         ",", " ").split())  # fmt: skip
