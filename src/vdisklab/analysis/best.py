@@ -237,8 +237,7 @@ def _hardest(noise: PairNoise, cells: npt.NDArray[np.intp], alpha: float) -> tup
     if not len(others):
         return 0.0, True
     error, freedom = noise.between(np.broadcast_to(cells[:1], others.shape), others)
-    needed = [critical(alpha, len(others), int(of), noise.rounds) for of in freedom]
-    at = int(np.argmax(error * needed))
+    at = int(np.argmax(error * _limits(noise, alpha, len(others), freedom)))
     pooled = common_freedom(len(noise.count), noise.rounds)
     return float(error[at]) * math.sqrt(noise.rounds), bool(freedom[at] >= pooled)
 
@@ -255,8 +254,8 @@ def _close(
     if not len(others):
         return leader
     error, freedom = noise.between(np.broadcast_to(leader, others.shape), others)
-    limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
-    behind = goodness[leader] - goodness[others] + np.array(limits) * error
+    limits = _limits(noise, alpha, len(goodness) - 1, freedom)
+    behind = goodness[leader] - goodness[others] + limits * error
     behind += noise.rounded(leader, others)
     return np.concatenate([leader, others[behind <= math.log1p(NEGLIGIBLE)]])
 
@@ -272,8 +271,8 @@ def _behind(
     if not len(others):
         return 0.0
     error, freedom = noise.between(np.full(others.shape, cell), others)
-    limits = [critical(alpha, len(goodness) - 1, int(of), noise.rounds) for of in freedom]
-    ahead = goodness[others] - goodness[cell] + np.array(limits) * error
+    limits = _limits(noise, alpha, len(goodness) - 1, freedom)
+    ahead = goodness[others] - goodness[cell] + limits * error
     ahead += noise.rounded(np.full(others.shape, cell), others)
     return max(0.0, math.expm1(min(float(ahead.max()), 700.0)))
 
@@ -302,11 +301,15 @@ def ahead(
     """
     one, other = np.meshgrid(challengers, np.arange(len(goodness)), indexing="ij")
     error, freedom = noise.between(one, other)
-    unique, index = np.unique(freedom, return_inverse=True)
-    others = len(goodness) - 1
-    limits = np.array([critical(alpha, others, int(count), noise.rounds) for count in unique])
     lead = goodness[one] - goodness[other] - noise.rounded(one, other)
-    return np.asarray(lead > limits[index.reshape(freedom.shape)] * error)
+    return np.asarray(lead > _limits(noise, alpha, len(goodness) - 1, freedom) * error)
+
+
+def _limits(noise: PairNoise, alpha: float, others: int, freedom: Floats) -> Floats:
+    """The `critical` lead for each number of degrees of freedom."""
+    unique, index = np.unique(freedom, return_inverse=True)
+    limits = [critical(alpha, others, int(of), noise.rounds) for of in unique]
+    return np.asarray(np.array(limits)[index.reshape(freedom.shape)])
 
 
 def _p_of_being_best(goodness: Floats, noise: PairNoise, order: npt.NDArray[np.intp]) -> float:

@@ -127,9 +127,9 @@ EXPLANATIONS = (
         "rank",
         "noise apart pooled shows rounds_for_10_percent",
         "How far the best must be ahead to be named alone in about 80 % of simulated campaigns "
-        "with rivals close behind (in 60 % with 3 rounds and unequal noise). The noise is that "
-        "of the leader and the rival that is hardest to tell from it. A race needs fewer runs "
-        "for a decision.",
+        "with rivals close behind (in 54 to 97 % if noise is unequal, shared or has heavy tails). "
+        "The noise is that of the leader and the rival that is hardest to tell from it. A race "
+        "needs fewer runs for a decision.",
         "analysis/best.py",
     ),
     _entry(
