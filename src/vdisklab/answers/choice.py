@@ -20,6 +20,10 @@ from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
 from vdisklab.plan.run_request import MOST_ROUNDS
 
+USUAL_NOISE = 0.15
+"""Up to this noise, most simulated races of equal paths end in half of the rounds (`bench/race.py`:
+in a third at 12 %; the rounds grow as its square)."""
+
 MARGIN = 0.1
 """A path is good enough if it is at most this much worse than the best."""
 
@@ -33,6 +37,8 @@ class Surer:
     ]
     runs: Annotated[int, "still to be made, at most"]
     seconds: Annotated[float, "by the mean duration of a run so far"]
+    usual: Annotated[bool, "at this noise, most races take less than half of that"] = True
+    metric: Annotated[str | None, "to race by; null for the score"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,11 @@ def _of_ranking(
     surer = None
     over_hosts = isinstance(analysis, HostsAnalysis)
     if best is not None and ties and (behind is None or behind > MARGIN) and not over_hosts:
-        surer = _surer(analysis, (cell, *ties), MOST_ROUNDS, new=True)
+        surer = replace(
+            _surer(analysis, (cell, *ties), MOST_ROUNDS, new=True),
+            usual=best.noise <= USUAL_NOISE,
+            metric=None if ranking.measure == analysis.scored.overall else str(ranking.measure),
+        )
     return PathChoice(
         cell=cell,
         ties=ties,

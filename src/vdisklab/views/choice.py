@@ -70,6 +70,8 @@ def verdict_lines(
         )
         way = "let the same command go on"
         if surer.paths:
-            way = f"race these {surer.paths} (the same command with their paths and no `--rounds`)"
-            effort += ", usually less than half of that"
+            by = f"`--find best --metric {surer.metric}`"
+            terms = "no `--rounds`" if surer.metric is None else by
+            way = f"race these {surer.paths} (the same command with their paths and {terms})"
+            effort += ", usually less than half of that" if surer.usual else ""
         yield "Cost", f"To be surer, {way}: {effort}."

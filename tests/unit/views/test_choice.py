@@ -89,6 +89,11 @@ def test_below_it_are_ties_safety_and_what_it_costs_to_be_surer() -> None:
         "To be surer, race these 4 (the same command with their paths and no `--rounds`): at most "
         "240 more runs, about 1 h 07 min, usually less than half of that."
     )
+    other = Surer(4, 240, 4020.0, usual=False, metric="x/read/iops")
+    assert dict(verdict_lines(replace(choice, surer=other), known))["Cost"] == (
+        "To be surer, race these 4 (the same command with their paths and `--find best --metric "
+        "x/read/iops`): at most 240 more runs, about 1 h 07 min."
+    )
     race = dict(verdict_lines(replace(choice, surer=Surer(0, 12, 60.0)), known))
     assert race["Cost"] == (
         "To be surer, let the same command go on: at most 12 more runs, about 1 min 00 s."
