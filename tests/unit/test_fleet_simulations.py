@@ -53,6 +53,7 @@ def test_the_record_keeps_its_limits() -> None:
     assert min(found) > 0.85
 
 
+@pytest.mark.parametrize("world", ["own 5 % for each cell", "two families 10 %, own 2 %"])
 def test_equal_cells_are_rarely_told_apart(bench: dict[str, Any], world: str) -> None:
     rng = np.random.default_rng(3)
     key = bench["KEYS"][0]
