@@ -300,9 +300,9 @@ def test_a_single_host_never_imports_dask() -> None:
         (["run", "raw/none", "--db", "x.sqlite"], 2, "one PostgreSQL, which all hosts reach"),
         (["run", "raw/none", "--db", "postgresql://d/v", "--new"], 2, "begin again at each retry"),
         (["run", "raw/nonsense", "--db", "postgresql://d/v"], 2, "nonsense"),
-        (["run", "raw/none", "--db", "postgresql://d/v"], 2, "in which directory to build"),
-        (["run", "raw/none", "--db", "postgresql://d/v", "--dir", "x"], 2, "in which directory"),
-        (["doctor", "--db", "postgresql://d/v", "--dir", "x"], 2, "in which directory"),
+        (["run", "raw/none", "--db", "postgresql://d/v"], 2, "no directory is named"),
+        (["run", "raw/none", "--db", "postgresql://d/v", "--dir", "x"], 2, "no directory is named"),
+        (["doctor", "--db", "postgresql://d/v", "--dir", "x"], 2, "no directory is named"),
         (
             ["run", "raw/none", "--db", "postgresql://d/v", "--dir", "/x", "--give-up", "soon"],
             2,
