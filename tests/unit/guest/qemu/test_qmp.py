@@ -195,7 +195,7 @@ class TestHostileAgent:
         for time_said in (b'"now"', b"{}", b"9" * 400):
             with (
                 hostile(b'{"id": %ID, "return": ' + time_said + b"}\n") as channel,
-                pytest.raises(GuestError, match="guest-get-time is no time"),
+                pytest.raises(GuestError, match="guest-get-time is not a time"),
             ):
                 Agent(channel).clock_seconds()
 
