@@ -94,7 +94,7 @@ class Injector:
     """Runs the campaign in a child whose Nth call fails."""
 
     def __init__(self, directory: Path, library: Path) -> None:
-        # What is printed lies elsewhere: it is no file of vdisklab's.
+        # The output is kept outside the lab's directory, which must be empty afterwards.
         (directory / "lab").mkdir()
         self.lab = Lab(directory / "lab", directory / "lab" / "state")
         self.temporary = directory / "tmp"

@@ -33,8 +33,8 @@ class Fit:
 
     `error` is the standard error of the effect; a difference of two cells has sqrt(e1^2 + e2^2).
     `freedom` is the degrees of freedom of its variance. `residual` has the cells' values without
-    effects and rounds, cells x rounds, NaN where missing. `resolution` is the largest error of the
-    effect from rounded values: it bounds them, and is no part of `error`.
+    effects and rounds, cells x rounds, NaN where missing. `resolution` is the most by which
+    rounded values can shift the effect: a bound beside `error`, not part of it.
     """
 
     rows: npt.NDArray[np.intp]

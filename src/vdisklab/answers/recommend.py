@@ -57,7 +57,8 @@ class Alternative:
     place: Annotated[Ranked | None, "its rank among these paths; null without one"]
     medians: Annotated[Mapping[MeasureKey, Summary], "over rounds, with their 95 % intervals"]
     ratio: Annotated[
-        Ratio | None, "how many times as good as the first; null for it, and far behind it"
+        Ratio | None,
+        "how many times as good as the recommended path; null for that, and far behind",
     ]
     power_cut: Durability
     hosts: Annotated[
@@ -83,9 +84,6 @@ class RecommendAnswer(Answer):
     ]
     rounds_for_10_percent: Annotated[
         int | None, "rounds that would show a lead of 10 % as `shows` does; null above 1,000"
-    ]
-    lead: Annotated[
-        Ratio | None, "of the leader of a tie to the recommended cell; null if that leads"
     ]
     over_platforms: Annotated[
         Mapping[Platform, Ratio | None],
@@ -136,7 +134,6 @@ def recommend(
         shown = (measure,)
     best, chosen = found.ranking.best, found.cell
     race = race if chosen in raced[:1] else None
-    leads = bool(found.ties) and found.ties[0] != chosen
     ratio = analysis.ranked_by.ratio_of(observations, measure)
     alternatives = tuple(_alternatives(observations, found, shown, ratio))
     answer = RecommendAnswer(
@@ -147,7 +144,6 @@ def recommend(
         choice=recommended(analysis, found, race),
         shows=None if best is None else best.shows,
         rounds_for_10_percent=None if best is None else best.rounds_for(0.1),
-        lead=ratio(found.ties[0], chosen) if leads else None,
         over_platforms=dict(_over_platforms(observations, chosen, ratio)),
         host_disk=analysis.verdicts.disk,
         rates=analysis.scored.rates if measure == analysis.scored.overall else (),
@@ -214,7 +210,7 @@ def _alternatives(
             cell=cell,
             place=places.get(cell),
             medians={key: of[cell] for key, of in summaries.items() if cell in of},
-            ratio=ratio(cell, order[0]) if 0 < at <= _NEXT else None,
+            ratio=ratio(cell, found.cell) if cell != found.cell and at <= _NEXT else None,
             power_cut=found.durability[cell],
         )
 

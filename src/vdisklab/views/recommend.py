@@ -53,7 +53,7 @@ def tables(answer: RecommendAnswer) -> Iterator[Table[Alternative]]:
         Column("path", lambda row: row.cell.label, folds=NAMES),
         *(column for key in answer.measures for column in _medians(answer, key)),
         Column(
-            "vs the\nfirst",
+            "vs the\nanswer",
             lambda row: numbers.ratio(None if row.ratio is None else row.ratio.ratio),
             right=True,
             spare=1,

@@ -101,8 +101,8 @@ def find_outliers(
                 apart = float(values[place] - normal.mean())
                 far_off = apart <= math.log(SLOW) or apart >= math.log(FAST)
                 if far_off or abs(apart) >= _tail(normal, alpha / tests, TAIL):
-                    heavy = len(known) >= FEW and _tail(normal, alpha / tests, HEAVY_TAIL)
-                    alarm = stopped[place] or (bool(heavy) and abs(apart) > heavy)
+                    heavy = _tail(normal, alpha / tests, HEAVY_TAIL)
+                    alarm = stopped[place] or (len(known) >= FEW and abs(apart) > heavy)
                     ratio = 0.0 if stopped[place] else math.exp(apart)
                     host = list(known)[place]
                     outliers.append(OutlierHost(host, measure, ratio, len(known) - 1, bool(alarm)))
