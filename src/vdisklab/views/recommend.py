@@ -257,7 +257,7 @@ def _over_default(recommendation: Recommendation) -> Iterator[str]:
     if recommendation.default is None:
         yield "QEMU's default was not measured: `vdisklab run raw/writeback`."
     elif recommendation.default == recommendation.cell:
-        yield "It is QEMU's default."
+        yield f"{recommendation.cell.name} is QEMU's default."
         return
     ratio = recommendation.over_default
     if ratio is not None and ratio.ratio is not None:
