@@ -11,9 +11,10 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
-from vdisklab.actions.planning import Narrow, as_it_is, make_plan, never_begun
+from vdisklab.actions.planning import Begun, Narrow, as_it_is, make_plan, never_begun
 from vdisklab.answers.loading import stored_verdicts
 from vdisklab.campaign.context import open_campaign
 from vdisklab.campaign.runner import Choose, RunTag, TimeLimit, campaign_runs, chosen_runs
@@ -23,6 +24,7 @@ from vdisklab.guest.factory import GuestContext
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts, memory_bytes
 from vdisklab.host.ledger import cache_directory, open_ledger, state_directory
+from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.host.waiting import Clock
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.campaign import CampaignPlan
@@ -30,7 +32,7 @@ from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
 from vdisklab.progress import CampaignStarted, Note, PathDropped, PlanWarning, Progress
-from vdisklab.results.model import Campaign, HostFacts, RanUnder, Run
+from vdisklab.results.model import WITHOUT_FLUSHES, Campaign, HostFacts, RanUnder, Run
 from vdisklab.results.store import Store
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import format_duration
@@ -100,11 +102,11 @@ def measure(
     try:
         with open_ledger() as ledger:
             host = LocalHost()
-            begun = never_begun if new else partial(begun_plan, store, collect_facts(host))
+            begun = _begun(store, host, request, new=new)
             if search is None:
                 plan = make_plan(host, ledger, request, progress, narrow=narrow, begun=begun)
             else:
-                verdicts = stored_verdicts(store, collect_facts(host), request.disk)
+                verdicts = stored_verdicts(store, _asked(host, request), request.disk)
                 searched = partial(_searched, search, verdicts)
                 plan = make_plan(host, ledger, request, progress, narrow=searched, begun=begun)
                 plan, search = search.narrow(plan, verdicts, progress)
@@ -138,9 +140,9 @@ def measure_in_turns(
         with open_ledger() as ledger, ExitStack() as stack:
             host = LocalHost()
             context = GuestContext(host, ledger, cache_directory(), progress)
-            begun = never_begun if new else partial(begun_plan, store, collect_facts(host))
             plans = [
-                make_plan(host, ledger, request, progress, begun=begun) for request in requests
+                make_plan(host, ledger, each, progress, begun=_begun(store, host, each, new=new))
+                for each in requests
             ]
             for plan in plans:
                 report_plan(plan, progress)
@@ -262,10 +264,14 @@ def _measure_plan(
 
 def unchanged_campaign(store: Store, plan: CampaignPlan) -> Campaign | None:
     """The stored campaign that a possible plan continues, if this host has not changed since."""
-    facts = collect_facts(LocalHost())
+    facts = _facts(LocalHost(), plan.directory, plan.backing.devices)
     plan = begun_plan(store, facts, plan) or plan
     earlier = store.find_campaign(plan.fingerprint, facts.machine_id)
     return None if earlier is None or _changes(earlier.host, facts) else earlier
+
+
+def _begun(store: Store, host: Host, request: Request, *, new: bool) -> Begun:
+    return never_begun if new else partial(begun_plan, store, _asked(host, request))
 
 
 def begun_plan(store: Store, facts: HostFacts, possible: CampaignPlan) -> CampaignPlan | None:
@@ -289,7 +295,7 @@ def _campaign(
     A host with another kernel, QEMU or fio than before gets a new campaign: its numbers must not
     be mixed with the old ones.
     """
-    facts = collect_facts(host)
+    facts = _facts(host, plan.directory, plan.backing.devices)
     stored_campaign = None if new else store.find_campaign(plan.fingerprint, facts.machine_id)
     changes = [] if stored_campaign is None else _changes(stored_campaign.host, facts)
     if stored_campaign is not None and not changes:
@@ -315,7 +321,23 @@ def _changes(before: HostFacts, now: HostFacts) -> list[str]:
     keys = ("kernel", "cpu", "cpus", "qemu", "fio")
     pairs = ((key, getattr(before, key), getattr(now, key)) for key in keys)
     known = (pair for pair in pairs if None not in pair)  # a busy machine may not say a version
-    return [f"{key} was {old} and is now {new}" for key, old, new in known if old != new]
+    changed = [f"{key} was {old} and is now {new}" for key, old, new in known if old != new]
+    if before.without_flushes != now.without_flushes:
+        was = f"flushes reach the disk again (before: {before.without_flushes})"
+        changed.append(now.without_flushes or was)
+    return changed
+
+
+def _asked(host: Host, request: Request) -> HostFacts:
+    return _facts(host, (request.directory or Path()).absolute(), request.devices)
+
+
+def _facts(host: Host, directory: Path, devices: Sequence[Path]) -> HostFacts:
+    """The facts of this machine, and of the file system on which a campaign lies."""
+    facts = collect_facts(host)
+    reason = None if devices else without_flushes(mount_of(directory))
+    more = {} if reason is None else {WITHOUT_FLUSHES: reason}
+    return replace(facts, more={**facts.more, **more})
 
 
 def _medium(plan: CampaignPlan) -> str | None:

@@ -34,6 +34,9 @@ from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, w
 Narrow = Callable[[CampaignPlan], CampaignPlan]
 """Removes cells from a plan. Raises HostError if nothing worth measuring is left."""
 
+Begun = Callable[[CampaignPlan], CampaignPlan | None]
+"""The plan of the campaign that continues a plan; None if none does."""
+
 
 def load_profile(name: str) -> Profile:
     """A built-in profile, or one from a file: TOML, or a job file of fio. Raises PlanError."""
@@ -66,7 +69,7 @@ def make_plan(
     progress: Progress,
     *,
     narrow: Narrow = as_it_is,
-    begun: Callable[[CampaignPlan], CampaignPlan | None] = never_begun,
+    begun: Begun = never_begun,
 ) -> CampaignPlan:
     """Makes the plan of a request on this host, narrowed, after trying to build its stacks.
 

@@ -45,7 +45,12 @@ from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request, command_words
-from vdisklab.platforms.configured_disk import ConfiguredDisk, DiskContext, risks
+from vdisklab.platforms.configured_disk import (
+    ConfiguredDisk,
+    DiskContext,
+    FlushesDroppedBelow,
+    risks,
+)
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
@@ -254,15 +259,24 @@ class _Desk:
     ) -> DiskAdvice:
         """The answer for one disk."""
         path = None if disk.path is None else measured_form(disk, disk.path, context)
-        found = risks(disk, context)
+        found = risks(disk, replace(context, disk=self._verdicts.disk))
+        below = next((one.reason for one in found if isinstance(one, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
-        now = None if path is None or disk.read_only else durability(path, self._verdicts)
+        rules = replace(self._verdicts, without_flushes=below)
+        now = None if path is None or disk.read_only else durability(path, rules)
         place = directory or place_of(disk)
         row = DiskAdvice(disk, path, found, None, None, now, reason=problem or "", directory=place)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
-        alike = (path, number_of(place), problem, settings, any(risk.blocks for risk in found))
+        alike = (
+            path,
+            number_of(place),
+            problem,
+            below,
+            settings,
+            any(risk.blocks for risk in found),
+        )
         if alike not in self._answers:
-            self._answers[alike] = self._advise(row)
+            self._answers[alike] = _unsafe_below(row, below) or self._advise(row)
         answer = self._answers[alike]
         change = None if answer.to is None else change_of(disk, answer.to)
         return replace(answer, disk=disk, risks=found, change=change, directory=place)
@@ -405,6 +419,14 @@ class _Desk:
             if same_image_and_bus(cells[own], cells[cell])
         }
         return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
+
+
+def _unsafe_below(row: DiskAdvice, below: str | None) -> DiskAdvice | None:
+    """The advice for a disk below whose image flushes are dropped, for the reason `below`."""
+    if below is None or row.path is None or any(risk.blocks for risk in row.risks):
+        return None
+    reason = f"no setting of the guest makes it safe: {below}"
+    return replace(row, action=DiskAction.CHANGE, for_safety=True, reason=reason)
 
 
 def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:

@@ -134,13 +134,15 @@ class _Audit:
         return AuditAnswer(audited, caveats, needs=self._needs, host_disk=host_disk)
 
     def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> AuditedDisk:
-        path, disk_risks, loss = disk_path(disk, context), risks(disk, context), loses_writes(disk)
+        path, disk_risks = disk_path(disk, context), risks(disk, context)
+        loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
+        verdicts = replace(self._verdicts, without_flushes=context.without_flushes)
         # What is never written loses nothing in a power cut.
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
         lacks = {need: loss for need in needs if loss and need.goes_by_power_cuts}
         if path is None:
             return AuditedDisk(disk, None, disk_risks, None, None, None, lacks)
-        lacks |= unmet(path, needs, self._verdicts)
+        lacks |= unmet(path, needs, verdicts)
         unknown = unknown_layers(disk, context)
         open_needs = [need for need in lacks if unknown and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
@@ -150,13 +152,13 @@ class _Audit:
             disk_risks,
             None,
             None,
-            None if disk.read_only else durability(path, self._verdicts),
+            None if disk.read_only else durability(path, verdicts),
             lacks,
             reasons,
-            self._offered(disk, path, needs) if lacks else None,
+            self._offered(disk, path, needs, verdicts) if lacks else None,
             _caches_below(disk),
         )
-        return row if disk.limits else self._compared(row, path)
+        return row if disk.limits or context.without_flushes else self._compared(row, path)
 
     def _compared(self, row: AuditedDisk, path: DiskPath) -> AuditedDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""
@@ -182,12 +184,16 @@ class _Audit:
         return self._eligible[disk.shareable]
 
     def _offered(
-        self, disk: ConfiguredDisk, path: DiskPath, needs: Sequence[Need]
+        self,
+        disk: ConfiguredDisk,
+        path: DiskPath,
+        needs: Sequence[Need],
+        verdicts: CrashVerdicts,
     ) -> DiskPath | None:
         """The platform's nearest path that meets all needs; it drops flushes if no other does."""
         refusal = partial(cannot_have, disk)
-        safe = nearest(path, with_default(needs), self._verdicts, refusal)
-        return safe or nearest(path, needs, self._verdicts, refusal)
+        safe = nearest(path, with_default(needs), verdicts, refusal)
+        return safe or nearest(path, needs, verdicts, refusal)
 
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:

@@ -33,11 +33,14 @@ from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
 from vdisklab.host.mounts import (
+    Mount,
     free_bytes,
     header_format,
     is_visible_directory,
     is_visible_file,
     mount_of,
+    without_flushes,
+    zfs_without_flushes,
 )
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
@@ -83,15 +86,19 @@ def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
 
 def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:
     """The context of one disk; `places` caches the facts that a directory's files share."""
-    if disk.source is None or disk.path is None or not disk.source.startswith("/"):
+    if disk.source is None or not disk.source.startswith("/"):
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
+    if disk.path is None:
+        here = is_visible_file(source)
+        return replace(_shared(source), layers=None) if here else UNKNOWN_CONTEXT
     if disk.path.shares_directory:
-        return DiskContext(layers=_layers(source)) if source.is_dir() else UNKNOWN_CONTEXT
+        return _shared(source) if source.is_dir() else UNKNOWN_CONTEXT
     if not is_visible_file(source):
         sync = _sync(disk.source.removeprefix(_ZVOLS)) if disk.source.startswith(_ZVOLS) else None
         volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
-        return DiskContext(header=header_format(source), layers=volume)
+        flushes = zfs_without_flushes() if disk.source.startswith(_ZVOLS) else None
+        return DiskContext(header_format(source), volume, without_flushes=flushes)
     status = os.stat(source)  # noqa: PTH116 - os.path has just asked in the same way
     place = (source.parent, status.st_dev)
     if place not in places:
@@ -110,21 +117,25 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
 
 def _file_system(source: Path) -> DiskContext:
     """The file system that holds a file, and its free space."""
-    layers = _layers(source)
-    device = None if layers is None else device_of(source.parent)
+    shared = _shared(source)
+    device = None if shared.layers is None else device_of(source.parent)
     below = device.describe() if device is not None and device.below else None
-    return DiskContext(layers=layers, below=below, free=free_bytes(source))
+    return replace(shared, below=below, free=free_bytes(source))
 
 
-def _layers(source: Path) -> tuple[Layer, ...] | None:
-    """The file system that holds a file; None if vdisklab has no layer for it, or if it is not
-    known what that does at a flush."""
+def _shared(source: Path) -> DiskContext:
     mount = mount_of(source)
+    return DiskContext(layers=_layers(mount), without_flushes=without_flushes(mount))
+
+
+def _layers(mount: Mount | None) -> tuple[Layer, ...] | None:
+    """The mounted file system; None if vdisklab has no layer for it, or if it is not known what
+    that does at a flush."""
     if mount is None or mount.filesystem not in tuple(LayerKind):
         return None
     kind = LayerKind(mount.filesystem)
     options: Options | None = ()
-    if "barrier" in kind.facts.options and mount.options & {"nobarrier", "barrier=0"}:
+    if "barrier" in kind.facts.options and without_flushes(mount):
         options = (("barrier", False),)
     if kind is LayerKind.ZFS:
         options = _sync(mount.source)

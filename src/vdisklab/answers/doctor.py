@@ -33,7 +33,7 @@ from vdisklab.host.facts import (
     program_version,
 )
 from vdisklab.host.ledger import cache_directory, open_ledger
-from vdisklab.host.mounts import free_bytes
+from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, KernelPart, LayerKind
 from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
@@ -410,6 +410,13 @@ def _directory(at: Inspection) -> Iterator[HostFinding]:
         mend = "choose --size accordingly, or another directory with --dir"
         yield _limited("free space", observed, costs, mend)
     yield _medium(at)
+    table = at.root / "proc/self/mountinfo"
+    mount = mount_of(at.directory, table) if table.exists() else None
+    reason = without_flushes(mount, at.root)
+    if reason is not None:
+        costs = "what a guest flushes may be lost in a power cut, and flushes look fast"
+        mend = "mount it with barriers, or name another directory with --dir"
+        yield _limited("flushes", reason, costs, mend)
 
 
 def _medium(at: Inspection) -> HostFinding:

@@ -244,8 +244,7 @@ class HostsAnalysis(Analysis):
             for cut in self.results.power_cuts()
             if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
         ]
-        zfs_fuse = any(host.has_zfs_fuse for host in machines.values())
-        return verdicts_of(cuts, self.disk or HostDisk.VOLATILE, zfs_fuse=zfs_fuse)
+        return verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
 
     @cached_property
     def evidence(self) -> tuple[Diagnostic, ...]:

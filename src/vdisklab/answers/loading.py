@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -360,14 +360,13 @@ def stored_verdicts(results: Store, host: HostFacts, disk: HostDisk | None = Non
     """
     cuts = results.power_cuts(host.machine_id)
     applicable = (cut for cut in cuts if cut.applies_to(host))
-    return verdicts_of(applicable, disk or HostDisk.VOLATILE, zfs_fuse=host.has_zfs_fuse)
+    return verdicts_of(applicable, disk or HostDisk.VOLATILE, (host,))
 
 
 def verdicts_of(
     power_cuts: Iterable[PowerCut],
     disk: HostDisk = HostDisk.VOLATILE,
-    *,
-    zfs_fuse: bool = False,
+    hosts: Collection[HostFacts] = (),
 ) -> CrashVerdicts:
     """The verdicts by path, separate for clients that flush and for the one that never does.
 
@@ -396,7 +395,8 @@ def verdicts_of(
             if cut.client == ClientKind.NEVER
             else replace(known, flushed=known.flushed + counts)
         )
-    return CrashVerdicts(verdicts, disk, zfs_fuse)
+    unsafe = next(filter(None, (host.without_flushes for host in hosts)), None)
+    return CrashVerdicts(verdicts, disk, any(host.has_zfs_fuse for host in hosts), unsafe)
 
 
 _KEEPS_ALL = (FailureModel.POWER,)

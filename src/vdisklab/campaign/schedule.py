@@ -13,6 +13,7 @@ from functools import partial
 
 from vdisklab.campaign.host_stacks import Stack, guests_of, stack_of, stacks_of, takes_turns
 from vdisklab.errors import PlanError
+from vdisklab.host.mounts import mount_of, without_flushes
 from vdisklab.path import backing, disk_path, segments
 from vdisklab.path.cell import Cell
 from vdisklab.plan.age import REWRITTEN
@@ -267,7 +268,9 @@ def build_seconds(plan: CampaignPlan, slots: Sequence[Slot]) -> float:
 
 def plan_warnings(plan: CampaignPlan, host_memory: int) -> tuple[str, ...]:
     """One sentence per warning; `host_memory` in bytes, 0 if unknown."""
-    return tuple(_held_by_the_host(plan, host_memory))
+    reason = None if plan.backing.devices else without_flushes(mount_of(plan.directory))
+    flushes = f"{reason}: a power cut may lose what a guest has flushed, on every path"
+    return (*_held_by_the_host(plan, host_memory), *([flushes] if reason else []))
 
 
 def _held_by_the_host(plan: CampaignPlan, host_memory: int) -> Iterator[str]:

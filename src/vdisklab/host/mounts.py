@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.facts import read_text
 from vdisklab.path.segments import ImageFormat
 
 
@@ -57,6 +58,32 @@ def mount_of(path: Path, table: Path = _TABLE) -> Mount | None:
     path = path.resolve()
     above = [mount for mount in read_mounts(table) if path.is_relative_to(mount.mountpoint)]
     return max(reversed(above), key=lambda mount: len(mount.mountpoint.parts), default=None)
+
+
+_WITHOUT_FLUSHES = ("nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier")
+"""As mountinfo shows them: ext4(5), btrfs(5), XFS before Linux 4.19, f2fs, gfs2, nilfs2 and
+reiserfs (the kernel's Documentation/filesystems)."""
+
+_ZFS_WITHOUT_FLUSHES = ("zfs_nocacheflush", "zil_nocacheflush")
+"""Parameters of ZFS's kernel module for all pools: zfs(4)."""
+
+
+def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
+    """Why a file system sends no flushes to its disk, as a clause; None if it does."""
+    if mount is None:
+        return None
+    if mount.filesystem == "zfs":
+        return zfs_without_flushes(root)
+    option = next((one for one in _WITHOUT_FLUSHES if one in mount.options), None)
+    return option and f"{mount.filesystem} is mounted with {option}, so no flush reaches the disk"
+
+
+def zfs_without_flushes(root: Path = Path("/")) -> str | None:
+    """The same of all pools of ZFS."""
+    for name in _ZFS_WITHOUT_FLUSHES:
+        if (read_text(root / "sys/module/zfs/parameters" / name) or "0") != "0":
+            return f"ZFS's module parameter {name} is on, so no flush reaches the disk"
+    return None
 
 
 def free_bytes(directory: Path) -> int:

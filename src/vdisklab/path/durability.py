@@ -210,11 +210,13 @@ class CrashVerdicts:
     """The stored knowledge about power cuts above a disk: the verdicts by canonical path.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
+    `without_flushes` says why the file system below all these paths sends no flushes.
     """
 
     by_path: Mapping[str, PathCrashes] = field(default_factory=dict)
     disk: HostDisk = HostDisk.VOLATILE
     zfs_fuse: bool = False
+    without_flushes: str | None = None
 
     def get(self, path: str) -> PathCrashes | None:
         """The verdict on a canonical path; None if none is stored."""
@@ -233,6 +235,8 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     reasons = [drop.reason for drop in dropped_flushes(path, disk)]
     if verdicts.zfs_fuse and is_cut_short(path):
         reasons.append(CUT_SHORT)
+    if verdicts.without_flushes and not (disk.keeps_its_cache or in_memory(path.layers)):
+        reasons.append(verdicts.without_flushes)
     if reasons:
         lost = DurabilityKind.LOST_BY_CONSTRUCTION
         return Durability(lost, False, reasons[0], tested=tested, disk=disk, outcome=outcome)

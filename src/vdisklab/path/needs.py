@@ -300,6 +300,11 @@ def nearest_hint(
     refused = None if other is None or refusal is None else refusal(other)
     if refused is not None:
         return f"{other} meets all needs, but it {refused.reason}; leave out a need"
+    if verdicts.without_flushes is not None:
+        return (
+            "mount it with barriers, or name another --dir; if its disk keeps its cache in a power "
+            "cut, add --disk plp; to measure all the same, leave the need out and add --rounds 6"
+        )
     return CONTRADICTION
 
 

@@ -130,7 +130,8 @@ class DiskContext:
     `layers` is the file system that holds it, `below` describes stacked devices below that, of
     which the layers are not read. `image` is its format with the options that qemu-img reads,
     `header` the format that its first bytes show, `not_followed` a backing file that only its
-    header names. Sizes are bytes. `disk` is what the user says about the host's disk.
+    header names, `without_flushes` why its file system sends no flushes. Sizes are bytes. `disk` is
+    what the user says about the host's disk.
     """
 
     header: ImageFormat | None = None
@@ -138,10 +139,17 @@ class DiskContext:
     below: str | None = None
     image: Image | None = None
     not_followed: str | None = None
+    without_flushes: str | None = None
     virtual_size: int | None = None
     allocated: int | None = None
     free: int | None = None
     disk: HostDisk = HostDisk.VOLATILE
+
+    @property
+    def drops_flushes(self) -> str | None:
+        """Why flushed data are lost below the image in a power cut, as far as a path does not say
+        it; None if they are not."""
+        return None if self.disk.keeps_its_cache else self.without_flushes
 
 
 UNKNOWN_CONTEXT = DiskContext()
@@ -474,6 +482,8 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     if disk.pending:
         own.append(PendingChange(disk.pending))
     if path is None:
+        if context.drops_flushes and not disk.read_only:
+            own.append(FlushesDroppedBelow(context.drops_flushes))
         return tuple(own)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
@@ -511,13 +521,20 @@ def _forgotten_fua(path: DiskPath, context: DiskContext) -> Risk | None:
     return FuaForgotten() if forgets else None
 
 
+def _flushes_below(path: DiskPath, context: DiskContext) -> Risk | None:
+    below = (FlushDropper.LAYER, FlushDropper.IMAGE)
+    drops = dropped_flushes(path, context.disk)
+    reasons = (drop.reason for drop in drops if drop.dropper in below)
+    reason = next(reasons, context.drops_flushes)
+    return None if reason is None else FlushesDroppedBelow(reason)
+
+
 def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
-    """Risks for flushes in cache mode and layers; `_forgotten_fua` checks the device."""
-    for drop in dropped_flushes(path, context.disk):
-        if drop.dropper is FlushDropper.CACHE_MODE:
-            return FlushesDropped()
-        if drop.dropper in (FlushDropper.LAYER, FlushDropper.IMAGE):
-            return FlushesDroppedBelow(drop.reason)
+    """Risks for flushes in the cache mode; `_forgotten_fua` checks the device."""
+    if any(drop.dropper is FlushDropper.CACHE_MODE for drop in dropped_flushes(path, context.disk)):
+        return FlushesDropped()
+    if _flushes_below(path, context) is not None:
+        return None
     if not path.offers_write_cache:
         return FlushAfterEachWrite()
     if needs_no_flush(path, context.disk):
@@ -546,7 +563,9 @@ def _ignored_discards(path: DiskPath, context: DiskContext) -> Risk | None:
 
 
 _CHECKS: tuple[Callable[[DiskPath, DiskContext], Risk | None], ...] = (
-    _cannot_work, _other_format, _forgotten_fua, _flushes, _too_little_room, _slow_bus,
-    _ignored_discards,
+    _cannot_work, _other_format, _forgotten_fua, _flushes, _flushes_below, _too_little_room,
+    _slow_bus, _ignored_discards,
 )  # fmt: skip
-_OF_WRITES = frozenset({_forgotten_fua, _flushes, _too_little_room, _ignored_discards})
+_OF_WRITES = frozenset(
+    {_forgotten_fua, _flushes, _flushes_below, _too_little_room, _ignored_discards}
+)

@@ -311,6 +311,9 @@ class Failure:
 OWN_FACTS = "/etc/vdisklab/facts"
 """The administrator's file of facts, NAME=VALUE in each line, such as rack=A3."""
 
+WITHOUT_FLUSHES = "without_flushes"
+"""The fact why the file system of a campaign's directory sends no flushes."""
+
 ZFS_FUSE = "zfs-fuse"
 """The fact `zfs` of a host whose ZFS is not the kernel's, in place of a version."""
 
@@ -336,6 +339,11 @@ class HostFacts:
     def has_zfs_fuse(self) -> bool:
         """True if ZFS is zfs-fuse; False if it is the kernel's, or unknown."""
         return self.more.get("zfs") == ZFS_FUSE
+
+    @property
+    def without_flushes(self) -> str | None:
+        """Why the campaign's directory lies on a file system that sends no flushes; else None."""
+        return self.more.get(WITHOUT_FLUSHES)
 
 
 class Origin(StrEnum):

@@ -10,7 +10,7 @@ from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, Planne
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import DurabilityKind
 from vdisklab.path.platforms import Platform
-from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped
+from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped, FlushesDroppedBelow
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
 from vdisklab.views.disks import (
@@ -66,7 +66,8 @@ def _why(row: DiskAdvice) -> str:
         return f"{_settings(row.path, row.to)}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
     if row.action is DiskAction.CHANGE:
-        return f"{serious}set cache none or writeback"
+        below = any(isinstance(risk, FlushesDroppedBelow) for risk in row.risks)
+        return serious + (row.reason.partition(":")[0] if below else "set cache none or writeback")
     if row.action is DiskAction.KEEP:
         return serious + (row.reason or "no other setting is shown to be better")
     return serious + ("not measured yet" if row.measurable else row.reason.partition(":")[0])

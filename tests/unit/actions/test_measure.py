@@ -31,7 +31,7 @@ from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note
-from vdisklab.results.model import Run
+from vdisklab.results.model import WITHOUT_FLUSHES, Run
 from vdisklab.results.store import Store, open_store
 
 RUN = a_run(a_campaign())
@@ -42,6 +42,11 @@ def test_a_version_that_a_busy_machine_did_not_say_is_no_change() -> None:
     assert _changes(host, replace(host, fio=None)) == []
     assert _changes(replace(host, fio=None), host) == []
     assert _changes(host, replace(host, fio="fio-9")) == ["fio was fio-3.33 and is now fio-9"]
+    unsafe = replace(host, more={WITHOUT_FLUSHES: "xfs is mounted with nobarrier"})
+    assert _changes(host, unsafe) == ["xfs is mounted with nobarrier"]
+    assert _changes(unsafe, host) == [
+        "flushes reach the disk again (before: xfs is mounted with nobarrier)"
+    ]
 
 
 ABLE = Capabilities()

@@ -99,6 +99,16 @@ def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
     assert found["layer xfs"].state is Availability.OK
 
 
+def test_a_work_directory_without_flushes_is_named(tmp_path: Path) -> None:
+    line = "43 27 0:39 / / rw - btrfs /dev/loop0 rw,{}discard=async,subvol=/\n"
+    table = "proc/self/mountinfo"
+    assert "flushes" not in findings(tmp_path, ScriptedHost(), {table: line.format("")})
+    found = findings(tmp_path, ScriptedHost(), {table: line.format("nobarrier,")})
+    assert found["flushes"].observed == (
+        "btrfs is mounted with nobarrier, so no flush reaches the disk"
+    )
+
+
 def test_whatever_is_lacking_has_a_cost_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

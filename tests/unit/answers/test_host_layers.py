@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vdisklab.answers import disks as room
 from vdisklab.answers.disks import read_contexts
-from vdisklab.host.mounts import Mount
+from vdisklab.cli.shell.main import main
+from vdisklab.host import mounts
+from vdisklab.host.mounts import Mount, mount_of, without_flushes
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import HostDisk
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     FlushesDroppedBelow,
@@ -99,3 +103,98 @@ def test_a_zfs_that_does_not_answer_is_not_taken_for_a_safe_one(
     (context,) = read_contexts([disk])
     assert context.layers is None
     assert unknown_layers(disk, context) == f"the host layers of {image} are unknown"
+
+
+MOUNTINFO = {
+    # Recorded with Linux 6.18.
+    "ext4 is mounted with nobarrier": ("43 27 7:0 / / rw,relatime - ext4 /dev/loop0 rw,nobarrier"),
+    "btrfs is mounted with nobarrier": (
+        "43 27 0:39 / / rw,relatime - btrfs /dev/loop0 "
+        "rw,nobarrier,discard=async,space_cache=v2,subvolid=5,subvol=/"
+    ),
+    # As the kernels' show_options write them: xfs of Linux 3.10, f2fs and gfs2 of 6.1.
+    "xfs is mounted with nobarrier": (
+        "60 38 253:2 / / rw,relatime shared:30 - xfs /dev/mapper/vg-vms "
+        "rw,attr2,nobarrier,inode64,noquota"
+    ),
+    "f2fs is mounted with fsync_mode=nobarrier": (
+        "61 29 259:3 / / rw,relatime shared:31 - f2fs /dev/nvme0n1p3 "
+        "rw,lazytime,background_gc=on,nogc_merge,discard,user_xattr,inline_xattr,acl,inline_data,"
+        "inline_dentry,flush_merge,barrier,extent_cache,mode=adaptive,active_logs=6,"
+        "alloc_mode=reuse,checkpoint_merge,fsync_mode=nobarrier,memory=normal,errors=continue"
+    ),
+    "f2fs is mounted with nobarrier": (
+        "61 29 259:3 / / rw,relatime shared:31 - f2fs /dev/nvme0n1p3 "
+        "rw,background_gc=on,flush_merge,nobarrier,extent_cache,mode=adaptive,fsync_mode=posix"
+    ),
+    "gfs2 is mounted with nobarrier": (
+        "70 29 253:9 / / rw,relatime - gfs2 /dev/mapper/san-vms rw,locktable=c:vms,nobarrier"
+    ),
+    "": (
+        "61 29 259:3 / / rw,relatime - f2fs /dev/nvme0n1p3 "
+        "rw,background_gc=on,flush_merge,barrier,extent_cache,mode=adaptive,fsync_mode=posix"
+    ),
+}
+
+
+@pytest.fixture(params=MOUNTINFO)
+def reason(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What is said of a mount: all that this program asks for lies on it."""
+    table = tmp_path / "proc" / "self" / "mountinfo"
+    table.parent.mkdir(parents=True)
+    table.write_text(MOUNTINFO[request.param] + "\n")
+    monkeypatch.setattr(mounts, "_TABLE", table)
+    monkeypatch.setattr(room, "mount_of", lambda source: mount_of(source, table))
+    return str(request.param)
+
+
+@pytest.mark.parametrize("path", ["raw:preallocation=off/none", None])
+def test_a_file_system_mounted_without_barriers_loses_what_is_flushed(
+    reason: str, image: str, path: str | None
+) -> None:
+    disk = ConfiguredDisk(
+        "g", "vda", image, parse_path(path) if path else None, problem="it has none"
+    )
+    (context,) = read_contexts([disk])
+    dropped = [one for one in risks(disk, context) if isinstance(one, FlushesDroppedBelow)]
+    assert len(dropped) == bool(reason)
+    kept = replace(context, disk=HostDisk.PLP)
+    assert not any(isinstance(one, FlushesDroppedBelow) for one in risks(disk, kept))
+    read_only = risks(replace(disk, read_only=True), context)
+    assert not any(isinstance(one, FlushesDroppedBelow) for one in read_only)
+
+
+GUEST = """<domain type='kvm'><name>g</name><devices><disk type='file' device='disk'>
+<driver name='qemu' type='raw' cache='none'/><source file='{}'/><target dev='vda' bus='virtio'/>
+</disk></devices></domain>"""
+
+
+def test_audit_and_advise_judge_it(
+    reason: str, image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guest = tmp_path / "g.xml"
+    guest.write_text(GUEST.format(image))
+    for words in ((), ("--disk", "plp")):
+        main(["audit", str(guest), "--need", "durable", "--wide", *words])
+        said = capsys.readouterr().out
+        for word in ("loses data", "lacks      durable"):
+            assert (word in said) is (bool(reason) and not words), word
+    main(["import", "docs/images/campaign.json.gz"])
+    for words in ((), ("--disk", "plp")):
+        capsys.readouterr()
+        main(["advise", str(guest), "--wide", "--why", *words])
+        said = capsys.readouterr().out
+        assert ("no setting of the guest makes it safe" in said) is (bool(reason) and not words)
+
+
+@pytest.mark.parametrize("name", ["zfs_nocacheflush", "zil_nocacheflush"])
+def test_a_parameter_of_zfs_holds_for_all_pools(tmp_path: Path, name: str) -> None:
+    mount = Mount(Path("/tank"), "zfs", "tank/vm", frozenset({"rw", "xattr"}))
+    parameter = tmp_path / "sys/module/zfs/parameters" / name
+    parameter.parent.mkdir(parents=True)
+    parameter.write_text("0\n")
+    assert without_flushes(mount, tmp_path) is None
+    parameter.write_text("1\n")
+    said = without_flushes(mount, tmp_path)
+    assert said == f"ZFS's module parameter {name} is on, so no flush reaches the disk"
+    assert without_flushes(replace(mount, filesystem="xfs"), tmp_path) is None

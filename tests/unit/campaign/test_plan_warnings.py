@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.unit.campaign.plans import a_plan
+from vdisklab.campaign import schedule
 from vdisklab.campaign.schedule import plan_warnings
+from vdisklab.host.mounts import Mount
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.units import GIB
@@ -40,3 +43,13 @@ def test_the_host_itself_uses_its_page_cache() -> None:
 
 def test_other_programs_are_not_warned_of() -> None:
     assert plan_warnings(a_plan("raw/writeback"), 8 * GIB) == ()
+
+
+def test_a_work_directory_without_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    mount = Mount(Path("/"), "f2fs", "/dev/sda1", frozenset({"rw", "fsync_mode=nobarrier"}))
+    monkeypatch.setattr(schedule, "mount_of", lambda _directory: mount)
+    (said,) = plan_warnings(a_plan("raw/none"), 8 * GIB)
+    assert said == (
+        "f2fs is mounted with fsync_mode=nobarrier, so no flush reaches the disk: a power cut may "
+        "lose what a guest has flushed, on every path"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -16,7 +17,7 @@ from vdisklab.path.durability import (
     durability,
     forgets_fua,
 )
-from vdisklab.path.needs import Need, NeedKind, meets, parse_need
+from vdisklab.path.needs import Need, NeedKind, meets, nearest_hint, parse_need
 from vdisklab.path.rules import JUDGED, impossible, not_judgeable
 from vdisklab.powercut.recovery import RECOVERIES
 from vdisklab.views.durability import durability_sentence
@@ -213,3 +214,22 @@ def test_what_zfs_fuse_cuts_short_is_not_durable_there(path: str, cut: bool) -> 
             is not cut
         )
         assert durability(parsed, CrashVerdicts(kept, disk)).kind is DurabilityKind.KEPT_IN_TEST
+
+
+def test_a_file_system_that_sends_no_flushes_is_below_all_paths() -> None:
+    below = CrashVerdicts(without_flushes="xfs is mounted with nobarrier")
+    for text, disk, kept in (
+        ("raw/none", HostDisk.VOLATILE, False),
+        ("ext4/raw/none", HostDisk.VOLATILE, False),
+        ("raw/none", HostDisk.PLP, True),
+    ):
+        verdicts = replace(below, disk=disk)
+        known = durability(parse_path(text), verdicts)
+        assert known.kind.acceptable is kept, text
+        assert known.reason == (None if kept else "xfs is mounted with nobarrier")
+    hint = nearest_hint(
+        parse_path("raw/none"), [Need(NeedKind.DURABLE)], replace(below, disk=HostDisk.PLP)
+    )
+    assert hint == "the nearest path that meets all needs: raw/none"
+    hint = nearest_hint(parse_path("raw/none"), [Need(NeedKind.DURABLE)], below)
+    assert hint.startswith("mount it with barriers, or name another --dir; ")
