@@ -28,6 +28,7 @@ from vdisklab.plan.settings import DEFAULT_PROFILE, Request, defaults
 from vdisklab.plan.toml_file import text_of
 from vdisklab.progress import Progress
 from vdisklab.storage.device import require_usable
+from vdisklab.storage.given import with_kinds
 from vdisklab.workload.fiojob import job_profile
 from vdisklab.workload.registry import MICRO_GUEST_ONLY, builtin_profile_text, workload_for
 
@@ -111,6 +112,7 @@ def _possible_draft(
     if request.neighbour is not None:
         profile = profile.beside(load_profile(request.neighbour))
     qemus, able = find_qemus(host, request.qemu)
+    request = replace(request, target=with_kinds(host, request.target))
     require_work_directory((request.directory or Path()).absolute())
     draft = draft_plan(request, profile, qemus, requested_guest(host, request))
     # Refuse requests that no host could measure before trying anything on this one.

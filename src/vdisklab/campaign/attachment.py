@@ -29,7 +29,7 @@ from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Share
+from vdisklab.storage.targets import Device, Directory, Share, Url, local
 from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
@@ -221,7 +221,7 @@ def host_subject(site: Site, image: ImageFile, size: int, memory: int) -> Subjec
     their files by it.
     """
     return Subject(
-        str(image.path),
+        str(image.on_host),
         size,
         is_device=isinstance(image.target, Device),
         scratch=str(site.directory),
@@ -289,12 +289,12 @@ def _on_host(
     plan, site = context.plan, context.stacks.site
     subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
     subject = replace(subject, packages=host_places(context.packages))
-    waiting = shows_waiting(image.path.parent)
+    waiting = shows_waiting(image.on_host.parent)
     return AttachedDisk(
         image,
         write_back,
-        HostPlace(site, subject, image.target),
-        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.path),
+        HostPlace(site, subject, local(image.target)),
+        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.on_host),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
             *storage_checks(cell.path, image),
@@ -325,7 +325,7 @@ def _in_guest(
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
         opener = machine.pid if daemon is None else daemon.pid
-        data = None if image is None else image.path
+        data = None if image is None else image.file
         limits = entered.enter_context(
             limited(site, opener, data or site.directory, limits_of(disk.attachment))
         )
@@ -423,8 +423,9 @@ def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> 
         block_nodes.format_options(path.image),
     )
     return block_nodes.Disk(
-        serial, image.size, image.node(), image.format, path.cache, path.attachment, parts
-    )
+        serial, image.size, image.node(), image.format, path.cache, path.attachment, parts,
+        image.path.objects if isinstance(image.path, Url) else (),
+    )  # fmt: skip
 
 
 def storage_checks(path: DiskPath, image: DiskData) -> tuple[Check, ...]:

@@ -6,6 +6,7 @@ user's devices take turns: the next one is built when a cell needs it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -68,10 +69,11 @@ def stacks_of(plan: CampaignPlan) -> dict[Stack, int]:
 
 
 def takes_turns(plan: CampaignPlan) -> bool:
-    """True if several stacks need the user's devices, so that only one can exist at a time."""
-    if not plan.backing.devices:
-        return False
-    return sum(plan.backing.on_devices(stack.layers) for stack in stacks_of(plan)) > 1
+    """True if several stacks need one of the user's devices, so that only one can exist at a
+    time.
+    """
+    used = Counter(plan.backing.device_below(stack.layers) for stack in stacks_of(plan))
+    return any(number > 1 for device, number in used.items() if device is not None)
 
 
 def image_key(path: DiskPath, backing: BackingDevices) -> Image | None:
@@ -276,8 +278,7 @@ class HostStacks:
         if stack in self._active:
             return self._active[stack]
         use = self.layout.uses[stack]
-        if self.plan.backing.on_devices(stack.layers):
-            self._release_devices()
+        self._release(self.plan.backing.device_below(stack.layers))
         if stack.layers:
             self.progress(Step(f"building {'/'.join(map(str, stack.layers))}"))
         teardown = self._teardown.enter_context(ExitStack())
@@ -293,10 +294,10 @@ class HostStacks:
         self._active[stack] = ActiveStack(stack, target, teardown)
         return self._active[stack]
 
-    def _release_devices(self) -> None:
-        """Takes down the stack on the user's devices, if there is one."""
-        on_devices = [s for s in self._active if self.plan.backing.on_devices(s.layers)]
-        for stack in on_devices:
+    def _release(self, device: str | None) -> None:
+        """Takes down the stack on a device of the user, if there is one."""
+        below = self.plan.backing.device_below
+        for stack in [s for s in self._active if device and below(s.layers) == device]:
             self._active.pop(stack).teardown.close()
 
     def _filled(self, active: ActiveStack, image: Image | None, member: int = 0) -> ImageFile:

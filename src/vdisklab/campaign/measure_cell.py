@@ -464,7 +464,7 @@ def _measure_boot(
     # A QEMU that has not started has zero counters.
     nothing = IoCounters(0, 0, 0, 0, 0)
     before = replace(
-        measured_evidence.Counters(lambda: nothing, devices, None, image.path).snapshot(), cpu=0.0
+        measured_evidence.Counters(lambda: nothing, devices, None, image.file).snapshot(), cpu=0.0
     )
     context.progress(MeasurementStarted(plan.name, None))
     watch = _BootWatch(disk.names, context.progress)
@@ -473,7 +473,7 @@ def _measure_boot(
         booted = time.monotonic() - begin
         time_series = watch.end()
         after = measured_evidence.guest_counters(
-            machine, disk.names, devices, image.path
+            machine, disk.names, devices, image.file
         ).snapshot()
         guest_disk = machine.find_disk(disk.serial)
         checks = check_state(machine, disk, guest_disk, at_start or read_process(machine))

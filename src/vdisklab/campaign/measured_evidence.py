@@ -51,13 +51,19 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     if wanted is PageCache.WARM:
         for file in pagecache.files_of(image.caches):
             pagecache.warm(file)
-        resident = pagecache.resident_share(image.path)
+        resident = _resident_share(image)
         confirmed = resident is None or resident >= _WARM
     else:
         resident = _emptied(image, 1.0 if wanted is PageCache.BYPASSED else _COLD)
         confirmed = wanted is PageCache.BYPASSED or (resident or 0.0) <= _COLD
     if not confirmed:
         raise StateError((Check("host.page_cache", wanted, f"{resident:.0%} resident"),))
+
+
+def _resident_share(image: DiskData) -> float | None:
+    """The share of the image in the host's page cache; None for one that no kernel here opens."""
+    place = image.file if isinstance(image, ImageFile) else image.path
+    return None if place is None else pagecache.resident_share(place)
 
 
 def _emptied(image: DiskData, most: float) -> float | None:
@@ -71,7 +77,7 @@ def _emptied(image: DiskData, most: float) -> float | None:
     for pause in _PAUSES:
         time.sleep(pause)
         pagecache.evict(*image.caches)
-        resident = pagecache.resident_share(image.path)
+        resident = _resident_share(image)
         if resident is None or resident <= most:
             break
     return resident

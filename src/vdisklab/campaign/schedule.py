@@ -206,7 +206,8 @@ def room_needed(plan: CampaignPlan) -> int:
         total += plan.size_bytes  # the bytes that compress
     for stack, capacity in stacks_of(plan).items():
         layers = stack.layers
-        if plan.backing.on_devices(layers) or backing.in_memory(layers):
+        elsewhere = plan.backing.target_of(layers) is not None
+        if elsewhere or plan.backing.on_devices(layers) or backing.in_memory(layers):
             continue
         total += stack_bytes(plan, layers, capacity) if layers else capacity
     return total
@@ -228,19 +229,17 @@ def stack_bytes(plan: CampaignPlan, layers: tuple[disk_path.Layer, ...], capacit
 
 
 def device_bytes_needed(plan: CampaignPlan) -> int:
-    """Bytes that each of the user's devices must have; 0 if none is used."""
+    """Bytes that each device of --on must have; 0 if none is used."""
     sizes = [
         backing.size_for(stack.layers, capacity, plan.backing.disks_for(stack.layers))
         for stack, capacity in stacks_of(plan).items()
-        if plan.backing.on_devices(stack.layers)
+        if plan.backing.device_below(stack.layers) == backing.ON
     ]
     return max(sizes, default=0)
 
 
 def builds(plan: CampaignPlan, slots: Sequence[Slot]) -> int:
     """The number of times that a stack is built on the user's devices for these runs."""
-    if not plan.backing.devices:
-        return 0
     used = [stack_of(plan, slot.cell.path) for slot in slots if slot.cell.path.has_storage]
     on_devices = [stack for stack in used if plan.backing.on_devices(stack.layers)]
     return sum(1 for _ in itertools.groupby(on_devices))

@@ -18,15 +18,18 @@ from vdisklab.host.mounts import lies_in_memory
 from vdisklab.host.pagecache import try_io_uring
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import DiskPath, Layer
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.rules import impossible
 from vdisklab.path.segments import Aio, Bus, ImageFormat
 from vdisklab.plan.capabilities import Capabilities, Missing, QemuLimits
 from vdisklab.plan.guest import Qemu, RequestedQemu, require_distinct
 from vdisklab.progress import Progress, Step
 from vdisklab.storage.device import require_usable
+from vdisklab.storage.given import given_device
+from vdisklab.storage.remote import require_answer
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.targets import Device
+from vdisklab.storage.targets import Device, Directory
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
@@ -106,17 +109,23 @@ def _try_stack(
     backing: BackingDevices,
 ) -> bool | None:
     spelled = "/".join(map(str, layers))
-    if layers and (lacking := missing_right()) is not None:
+    named = backing.target_of(layers)
+    if named is not None and not _answers(site, named, spelled, missing, backing):
+        return None
+    above = layers if named is None else layers[1:]
+    if named is not None and not above:
+        return _takes_direct_io(named)
+    if above and (lacking := missing_right()) is not None:
         right, way = lacking
         missing[spelled] = Missing(f"building it needs {right}", way)
         return None
     if not layers and backing.devices:
         return Device(backing.devices[0]).usable()
     # On image files: the user's devices are not touched.
-    trial = BackingDevices(disks=backing.disks_for(layers), arc_bytes=backing.arc_bytes)
+    trial = BackingDevices(disks=backing.disks_for(above), arc_bytes=backing.arc_bytes)
     try:
         with build_stack(
-            site, layers, _TRIAL_CAPACITY, name, backing=trial, allocate=False
+            site, above, _TRIAL_CAPACITY, name, backing=trial, allocate=False
         ) as target:
             return target.usable()
     except DirtyHostError:
@@ -126,6 +135,41 @@ def _try_stack(
             raise
         missing[spelled] = Missing(str(error), error.hint or "leave it out")
         return None
+
+
+def _answers(
+    site: Site,
+    named: NamedTarget,
+    spelled: str,
+    missing: dict[str, Missing],
+    backing: BackingDevices,
+) -> bool:
+    """True if a target that the user named can be used now; else the reason is in `missing`.
+
+    Only its kind of access is tried: what a disk holds is looked at when the campaign begins.
+    """
+    try:
+        if named.opened_by_qemu:
+            require_answer(site, named, backing)
+        elif named.kind is not None and not named.kind.facts.holds_files:
+            require_usable(site.host, given_device(named, backing))
+        elif not os.access(named.place, os.W_OK):
+            raise HostError(
+                f"nothing can be created in {named.place}",
+                hint="export and mount it read-write for this user",
+            )
+    except VdisklabError as error:
+        missing[spelled] = Missing(error.message, error.hint or "leave it out")
+        return False
+    return True
+
+
+def _takes_direct_io(named: NamedTarget) -> bool:
+    """True when O_DIRECT works on a target, or is of no importance: QEMU's driver opens no file."""
+    if named.opened_by_qemu:
+        return True
+    place = Path(named.place)
+    return (Directory(place) if place.is_dir() else Device(place)).usable()
 
 
 def _missing_program(host: Host, *programs: str) -> Missing | None:

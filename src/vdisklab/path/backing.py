@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from vdisklab.path.disk_path import DiskPath, Layer
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import Members
 from vdisklab.units import MIB
+
+ON = "--on"
+"""The device below a stack on the campaign's own devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +22,41 @@ class BackingDevices:
     `devices` are whole block devices that are used instead of slices of the work directory;
     `destroy` lists the devices whose contents may be overwritten. `disks` is the number of slices
     (None: as few as the layer needs) or devices (None: all) for a layer that can use several.
-    `arc_bytes` limits ZFS's cache while stacks exist; None leaves the limit unchanged.
+    `arc_bytes` limits ZFS's cache while stacks exist; None leaves the limit unchanged. `targets`
+    are those that the user named (their names are in `destroy`, too); `secrets` has files with
+    their passwords or keys, by name.
     """
 
     devices: tuple[Path, ...] = ()
     destroy: tuple[Path, ...] = ()
     disks: int | None = None
     arc_bytes: int | None = None
+    targets: tuple[NamedTarget, ...] = ()
+    secrets: tuple[tuple[str, Path], ...] = ()
+
+    def target_of(self, layers: tuple[Layer, ...]) -> NamedTarget | None:
+        """The named target below a stack; None for one that vdisklab builds."""
+        name = layers[0].option("at") if layers else None
+        return next((target for target in self.targets if target.name == name), None)
+
+    def may_destroy(self, target: NamedTarget) -> bool:
+        """True if the contents of a target that is a disk may be overwritten."""
+        return Path(target.name) in self.destroy
+
+    def device_below(self, layers: tuple[Layer, ...]) -> str | None:
+        """A name for the user's disk below a stack, which can hold only one stack at a time.
+
+        None for a stack in memory or on files, of which many can exist side by side.
+        """
+        if in_memory(layers):
+            return None
+        if layers and layers[0].kind.facts.target is not None:
+            return None if layers[0].kind.facts.holds_files else str(layers[0])
+        return ON if self.devices else None
 
     def on_devices(self, layers: tuple[Layer, ...]) -> bool:
         """True when a stack uses the user's devices; a stack in memory never does."""
-        return bool(self.devices) and not in_memory(layers)
+        return self.device_below(layers) is not None
 
     def disks_for(self, layers: tuple[Layer, ...]) -> int:
         """The number of disks for the lowest layer; one if it cannot use more."""
@@ -50,6 +78,7 @@ class BackingDevices:
             "devices": [str(device) for device in self.devices],
             "disks": self.disks,
             "arc_bytes": self.arc_bytes,
+            **({"target": list(map(str, self.targets))} if self.targets else {}),
         }
 
 
@@ -77,6 +106,8 @@ def members_of(layer: Layer) -> Members | None:
 
 def size_for(layers: tuple[Layer, ...], capacity: int, disks: int = 1) -> int:
     """The bytes that each device at the bottom needs, so that the top holds `capacity`."""
+    if len(layers) == 1 and layers[0].kind.facts.target is not None:
+        return capacity
     size = float(capacity)
     for layer in reversed(layers[1:]):
         size = size * layer.kind.facts.share + layer.kind.facts.room

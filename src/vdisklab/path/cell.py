@@ -130,9 +130,9 @@ def page_cache_states(path: DiskPath, *, on_tmpfs: bool = False) -> tuple[PageCa
 
     Files on tmpfs live in the page cache and are always warm; `on_tmpfs` is True when the work
     directory is on one. Files on ZFS are in the ARC instead, which nothing fills and reads back for
-    one file: they have no warm state.
+    one file: they have no warm state. What QEMU's own driver opens is in no page cache of the host.
     """
-    if path.needs_direct_io or not path.has_storage:
+    if path.needs_direct_io or not path.has_storage or path.opened_by_qemu:
         return (PageCache.BYPASSED,)
     lowest = path.layers[0].kind.facts if path.layers else None
     in_page_cache = lowest is not None and lowest.in_memory and lowest.holds_files

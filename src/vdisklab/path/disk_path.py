@@ -33,6 +33,7 @@ from vdisklab.path.segments import (
     CacheMode,
     ImageFormat,
     LayerKind,
+    TargetFacts,
     WriteCache,
 )
 
@@ -351,6 +352,21 @@ class DiskPath(AsText):
         return not (self.on_host or self.shares_directory)
 
     @property
+    def target(self) -> TargetFacts | None:
+        """The kind of storage that the user names, if the path begins with one."""
+        return self.layers[0].kind.facts.target if self.layers else None
+
+    @property
+    def opened_by_qemu(self) -> bool:
+        """True if one of QEMU's own drivers opens the target, so no kernel of the host does."""
+        return self.target is not None and self.target.by_qemu
+
+    @property
+    def may_hold_formats(self) -> bool:
+        """True for a disk on a server of which a path names the format, even raw."""
+        return self.target is not None and self.target.takes_format
+
+    @property
     def has_storage(self) -> bool:
         """False for the null device, which uses no storage of the host."""
         return self.image is None or self.image.format is not ImageFormat.NULL
@@ -515,9 +531,27 @@ def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
         _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
         for kind, words in by_kind.items()
     ]
+    if before is None and name in _STORAGE_WORDS:
+        kind = _STORAGE_WORDS[name]
+        example = f"--target my{name}=" + (kind.facts.target.example if kind.facts.target else "")
+        return (
+            f"{name!r} is storage that you have, which vdisklab never builds",
+            f"name it, and write the name in the path: {example}, then my{name}/raw/none",
+        )
     nearest = _did_you_mean(name, [word for words in by_kind.values() for word in words])
     after = "" if before is None else f" after {before.name}"
-    return problem, f"{nearest}Possible here{after}: {', '.join(lists)}"
+    named = "" if before is not None else f"; or storage that you name: --target {name}=PLACE"
+    return problem, f"{nearest}Possible here{after}: {', '.join(lists)}{named}"
+
+
+_STORAGE_WORDS: Mapping[str, LayerKind] = {
+    "ceph": LayerKind.RBD, "librbd": LayerKind.RBD, "cifs": LayerKind.SMB,
+    "gluster": LayerKind.GLUSTERFS, "nvmeof": LayerKind.DEVICE, "nvme-of": LayerKind.DEVICE,
+    "nvmet": LayerKind.DEVICE, "multipath": LayerKind.DEVICE, "drbd": LayerKind.DEVICE,
+    "san": LayerKind.ISCSI, "nas": LayerKind.NFS, "nfs4": LayerKind.NFS, "sshfs": LayerKind.SSH,
+    "linstor": LayerKind.DEVICE, "fc": LayerKind.DEVICE,
+}  # fmt: skip
+"""Words that people try for storage elsewhere, which are no names of kinds of targets."""
 
 
 def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:

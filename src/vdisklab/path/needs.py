@@ -131,7 +131,7 @@ def undecided(path: DiskPath, need: Need) -> bool:
     rule = _RULES[need.kind]
     if not rule.by_layers or meets(path, need, CrashVerdicts()):
         return False
-    stacks = [stack for kind in LayerKind for stack in _stacks(kind)]
+    stacks = [stack for kind in LayerKind if kind.facts.target is None for stack in _stacks(kind)]
     complete = (DiskPath((*stack, *path.layers), path.image) for stack in stacks)
     return any(
         meets(variant, need, CrashVerdicts()) and impossible(variant) is None

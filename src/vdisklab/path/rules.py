@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
+from vdisklab.path.backing import ON, WORK_DIRECTORY, BackingDevices, fewest_disks, in_memory
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 
@@ -26,6 +26,16 @@ def _stacking(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
                 f"{above.kind} lives in memory, not on another layer",
                 f"put {above.kind} first, or leave it out",
             )
+        if above.kind.facts.target is not None:
+            yield Impossible(
+                f"{above.kind} is storage that you name, not a layer on {below.kind}",
+                f"put {above.kind} first, or leave {below.kind} out",
+            )
+        if path.opened_by_qemu:
+            yield Impossible(
+                f"QEMU's own driver opens {below}, so no host layer can be on it",
+                f"leave out {above.kind}",
+            )
         if below.kind.facts.holds_files:
             yield Impossible(
                 f"{above.kind} needs a block device below, and {below.kind} is a directory",
@@ -44,16 +54,22 @@ def _top(path: DiskPath) -> str:
 
 
 def _something_to_give(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
-    if not path.gives_disk or path.image is not None or backing.ends_on_device(path.layers):
+    if not path.gives_disk or path.image is not None:
+        return
+    if backing.ends_on_device(path.layers) and not path.may_hold_formats:
         return
     reason = "the work directory is not a block device that a guest could use"
-    if path.layers:
+    if path.may_hold_formats:
+        reason = f"{path.layers[-1]} may hold any format, and the path names none"
+    elif path.layers:
         reason = f"{path.layers[-1].kind} holds files, and the path names no image format"
     yield Impossible(reason, f"add a format: {replace(path, image=Image(ImageFormat.RAW))}")
 
 
 def _raw_on_block(path: DiskPath, backing: BackingDevices) -> Iterator[Impossible]:
     image = path.image
+    if path.may_hold_formats:
+        return
     if image is not None and image.driver == "raw" and backing.ends_on_device(path.layers):
         yield Impossible(
             f"raw on {_top(path)} is the block device itself",
@@ -74,6 +90,54 @@ def _shared_directory(path: DiskPath, backing: BackingDevices) -> Iterator[Impos
             f"{bus} gives the guest a directory, and {_top(path)} is a block device",
             f"put a file system below: {replace(path, layers=layers)}",
         )
+
+
+def _through_qemu(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
+    """What needs a file or a device of the host's kernel, on a target that QEMU itself opens."""
+    if not path.opened_by_qemu:
+        return
+    layer = path.layers[-1]
+    if path.on_host:
+        yield Impossible(
+            f"QEMU's own driver opens {layer}, so nothing on the host can measure it",
+            "measure it in a guest, or mount it and name the directory: --target NAME=DIR",
+        )
+    if path.shares_directory:
+        yield Impossible(
+            f"{path.attachment.bus} shares a directory of the host, and QEMU opens {layer} itself",
+            "mount it and name the directory: --target NAME=DIR",
+        )
+    if path.attachment.aio is not Aio.THREADS:
+        yield Impossible(
+            f"aio is how QEMU's file driver does I/O, and {layer} has a driver of its own",
+            "leave out the aio option",
+        )
+    image = path.image
+    for option, wanted in (
+        ("backing", image is not None and image.backing),
+        ("data_file", image is not None and image.has_data_file),
+        ("preallocation=falloc", image and image.option("preallocation") == "falloc"),
+    ):
+        if wanted:
+            yield Impossible(
+                f"{option} needs files on the host, and QEMU's own driver opens {layer}",
+                f"leave out {option.partition('=')[0]}",
+            )
+
+
+def unnamed_target(path: DiskPath, backing: BackingDevices) -> Impossible | None:
+    """Why a path's storage is unknown: no target is called that; None if it is known."""
+    target = path.target
+    if target is None:
+        return None
+    kind, name = path.layers[0].kind, path.layers[0].option("at")
+    word = name or f"my{kind}"
+    example = f"--target {word}={target.example}, and {word} instead of {path.layers[0]} in paths"
+    if name is None:
+        return Impossible(f"{kind} is storage that you have, which vdisklab never builds", example)
+    if any(one.name == name and one.kind is kind for one in backing.targets):
+        return None
+    return Impossible(f"no target of kind {kind} is called {name}", example)
 
 
 def _null_stands_alone(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossible]:
@@ -192,7 +256,7 @@ def _enough_disks(path: DiskPath, backing: BackingDevices) -> Iterator[Impossibl
             f"{lowest} needs {fewest_disks(lowest)} disks, but --disks is {backing.disks}",
             f"write --disks {fewest_disks(lowest)} or more",
         )
-    if backing.on_devices(path.layers) and disks > len(backing.devices):
+    if backing.device_below(path.layers) == ON and disks > len(backing.devices):
         yield Impossible(
             f"{lowest} needs {disks} disks, but --on names {len(backing.devices)}",
             "name more with --on",
@@ -295,8 +359,8 @@ def too_many_queues(path: DiskPath, cpus: int) -> Impossible | None:
 
 
 _RULES: tuple[Callable[[DiskPath, BackingDevices], Iterator[Impossible]], ...] = (
-    _shared_directory, _stacking, _once, _enough_disks, _something_to_give, _raw_on_block,
-    _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
+    _through_qemu, _shared_directory, _stacking, _once, _enough_disks, _something_to_give,
+    _raw_on_block, _null_stands_alone, _native_needs_direct, _qcow2_features, _reserved_in_files,
     _usb_keeps_its_write_cache, _image_files, _what_a_chain_excludes, _threads_to_set, _discards,
     _a_disk_for_each_guest, _a_disk_to_limit,
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Self
+from typing import Any, Self
 
 from vdisklab.path.options import (
     Choice,
@@ -41,6 +41,29 @@ class KernelPart:
     mend: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """Storage that the user has and names with --target, in place of what vdisklab builds.
+
+    `example` is a place of this kind. `promise` says when a write of a guest with cache=none is
+    stable, as a sentence's end; None if the device itself decides, as for a local disk. With
+    `by_qemu` one of QEMU's own drivers opens it, so that the host's kernel never sees it; QEMU's
+    driver is then `driver`, in the package `package` of Debian. `takes_format`: it is a disk on
+    which an image format may be, and a path says which, even raw.
+    """
+
+    example: str
+    promise: str | None = None
+    driver: str | None = None
+    package: str | None = None
+    takes_format: bool = False
+
+    @property
+    def by_qemu(self) -> bool:
+        """True if one of QEMU's drivers opens it, so the host's kernel never sees it."""
+        return self.driver is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerFacts:
     """The facts of a host layer that are known without building it; `storage.stack` has its
@@ -52,7 +75,8 @@ class LayerFacts:
     the factor for what grows with the device. `kernel` (what a kernel needs) and `device` (where
     the layer's device usually is) are texts for users, and so is `own_cache`, the cache that it has
     for files instead of the host's page cache; `owner` is the prefix of its devices' names
-    in the kernel. `twice` says why the layer is never put on itself.
+    in the kernel. `twice` says why the layer is never put on itself. `target` is set for storage
+    that the user names (`--target`): it is the lowest layer, and nothing is built for it.
     """
 
     options: Schema = field(default_factory=dict)
@@ -73,6 +97,7 @@ class LayerFacts:
     kernel: KernelPart | None = None
     device: str = "/dev/vg/{}"
     owner: str | None = None
+    target: TargetFacts | None = None
 
     def owns(self, device: str) -> bool:
         """True for a device of this layer, by device-mapper's uuid (dm-uevent), else its name."""
@@ -98,6 +123,17 @@ _ZFS_MEMBERS: Mapping[OptionValue | None, Members] = {
     "raidz2": Members(4, lambda disks: (disks - 2) / _RAIDZ_PADDING),
 }
 """zpoolconcepts(7)."""
+
+
+_AT: Schema = {"at": Name()}
+_AT_ONCE = "at once, if the server exports it with `sync`"
+
+
+def _target(*target: Any, holds_files: bool = False, **more: Any) -> LayerFacts:  # noqa: ANN401
+    """The facts of a kind of target: `target` and `more` are its `TargetFacts`."""
+    facts = TargetFacts(*target, **more)
+    hidden = facts.promise is not None
+    return LayerFacts(options=_AT, holds_files=holds_files, room=0, hides_disk=hidden, target=facts)
 
 
 class LayerKind(StrEnum):
@@ -263,6 +299,44 @@ class LayerKind(StrEnum):
             device="/dev/zram0",
         ),
     )
+
+    DIR = "dir", _target("/srv/images", holds_files=True)
+    NFS = "nfs", _target("/mnt/nas/images", _AT_ONCE, holds_files=True)
+    CEPHFS = "cephfs", _target("/mnt/cephfs", "after a flush", holds_files=True)
+    SMB = "smb", _target("/mnt/share", "when the server says so after a flush", holds_files=True)
+    GLUSTERFS = "glusterfs", _target("/mnt/gluster", "after a flush", holds_files=True)
+    DEVICE = "device", _target("/dev/sdb")
+    KRBD = "krbd", _target("/dev/rbd0", "when the OSDs have it")
+    NBD = (
+        "nbd",
+        _target(
+            "nbd://10.0.0.5/export", "when the server says so after a flush", "nbd",
+            "qemu-block-extra", takes_format=True,
+        ),
+    )  # fmt: skip
+    ISCSI = (
+        "iscsi",
+        _target(
+            "iscsi://10.0.0.5/iqn.2001-04.com.example:disk/1",
+            "when the server says so after a flush, or at once if it claims no cache", "iscsi",
+            "qemu-block-extra", takes_format=True,
+        ),
+    )  # fmt: skip
+    LIBNFS = (
+        "libnfs",
+        _target(
+            "nfs://nas/export/images", "after a flush, which is a COMMIT", "nfs",
+            "qemu-block-extra", holds_files=True,
+        ),
+    )  # fmt: skip
+    RBD = "rbd", _target("rbd:POOL/IMAGE", "when the OSDs have it", "rbd", "qemu-block-extra")
+    SSH = (
+        "ssh",
+        _target(
+            "ssh://user@nas/srv/images", "after a flush, which is an fsync on the server", "ssh",
+            "qemu-block-extra", holds_files=True,
+        ),
+    )  # fmt: skip
 
     def __new__(cls, name: str, facts: LayerFacts = LayerFacts()) -> Self:
         """The member of a row of facts, found by its name alone."""

@@ -6,6 +6,7 @@ With a host's capabilities it becomes a `CampaignPlan`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TypeVar
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
+from vdisklab.path.named_target import NamedTarget, require_distinct_targets
 from vdisklab.path.rules import Impossible, too_many_queues
 from vdisklab.path.segments import HOST
 from vdisklab.plan.age import NEW, Age, not_aged
@@ -92,7 +94,8 @@ def draft_plan(
     profile = _with_load(profile, settings.load)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
-    paths = expand_paths(settings.patterns, axes)
+    require_distinct_targets(settings.target)
+    paths = expand_paths(settings.patterns, axes, settings.target)
     share = next((path for path in paths if path.shares_directory), None)
     if settings.guests and share is not None:
         raise PlanError(
@@ -104,7 +107,7 @@ def draft_plan(
     return Draft(
         settings=settings,
         paths=paths,
-        baseline=_one_path(_set(settings.baseline), axes) if named else None,
+        baseline=_one_path(_set(settings.baseline), axes, settings.target) if named else None,
         profile=profile,
         qemus=qemus,
         guest=GuestPlan(
@@ -149,9 +152,12 @@ def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
 
 def backing_of(request: Request) -> BackingDevices:
     """The disks below the stacks of a request; devices by their absolute paths."""
+    names = {Path(target.name) for target in request.target}
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
-        destroy=tuple(device.absolute() for device in request.destroy),
+        destroy=tuple(one if one in names else one.absolute() for one in request.destroy),
+        targets=request.target,
+        secrets=request.secret,
         disks=request.disks,
         arc_bytes=request.arc_bytes,
     )
@@ -284,8 +290,8 @@ class Draft:
         return replace(matrix, cells=(*added, *matrix.cells))
 
 
-def _one_path(text: str, axes: Axes) -> DiskPath:
-    paths = expand_paths([text], axes)
+def _one_path(text: str, axes: Axes, targets: Collection[NamedTarget]) -> DiskPath:
+    paths = expand_paths([text], axes, targets)
     if len(paths) != 1:
         raise PlanError(
             f"the baseline {text!r} expands to {len(paths)} paths",

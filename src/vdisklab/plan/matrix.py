@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.errors import HostError, PlanError
@@ -11,8 +11,9 @@ from vdisklab.path.braces import MAX_WORDS, expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, own_cache, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts
+from vdisklab.path.named_target import NamedTarget, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
-from vdisklab.path.rules import Impossible, impossible
+from vdisklab.path.rules import Impossible, impossible, unnamed_target
 from vdisklab.path.segments import GuestFsKind, PageCache
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.capabilities import Capabilities, infeasible
@@ -35,15 +36,19 @@ Axes = Mapping[str, Sequence[str]]
 NO_AXES: Axes = {}
 
 
-def expand_paths(patterns: Sequence[str], axes: Axes = NO_AXES) -> tuple[DiskPath, ...]:
+def expand_paths(
+    patterns: Sequence[str], axes: Axes = NO_AXES, targets: Collection[NamedTarget] = ()
+) -> tuple[DiskPath, ...]:
     """The distinct paths of the patterns, with each value of each axis, in order of first mention.
+
+    A path may begin with the name of one of the `targets`.
 
     Two spellings of one path count once. Raises PathSyntaxError for a malformed path.
     """
     paths: dict[str, DiskPath] = {}
     for pattern in patterns:
         for text in expand_segments(pattern):
-            path = parse_path(text)
+            path = parse_path(with_targets(text, targets))
             paths.setdefault(path.canonical, path)
         if len(paths) > MAX_WORDS:
             raise PlanError(
@@ -69,7 +74,8 @@ def judge_paths(
     dropped: list[Dropped] = []
     for path in paths:
         verdict = (
-            impossible(path, backing)
+            unnamed_target(path, backing)
+            or impossible(path, backing)
             or infeasible(path, capabilities)
             or _without_state(path, page_cache, capabilities)
         )
@@ -94,7 +100,7 @@ def expand_matrix(
     backing: BackingDevices = WORK_DIRECTORY,
 ) -> Matrix:
     """The cells of the patterns: expands them by `expand_paths`, then calls `judge_paths`."""
-    paths = expand_paths(patterns)
+    paths = expand_paths(patterns, targets=backing.targets)
     return judge_paths(paths, page_cache, capabilities or Capabilities(), backing)
 
 
@@ -179,7 +185,7 @@ def require_possible(
     path: DiskPath, capabilities: Capabilities, backing: BackingDevices = WORK_DIRECTORY
 ) -> None:
     """Raises PlanError for a path that cannot exist, HostError for one that fails on this host."""
-    verdict = impossible(path, backing)
+    verdict = unnamed_target(path, backing) or impossible(path, backing)
     if verdict is not None:
         raise PlanError(f"{path} cannot exist: {verdict.reason}", hint=verdict.instead)
     verdict = infeasible(path, capabilities)
@@ -196,7 +202,9 @@ def _nothing_left(
             hint="write paths such as ext4/qcow2/none, or {ext4,xfs}/{raw,qcow2}/{none,writeback}",
         )
     first = dropped[0]
-    all_impossible = all(impossible(path, backing) is not None for path in paths)
+    all_impossible = all(
+        unnamed_target(path, backing) or impossible(path, backing) for path in paths
+    )
     kind, what = (
         (PlanError, "cannot exist") if all_impossible else (HostError, "cannot be measured")
     )

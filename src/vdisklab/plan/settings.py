@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.named_target import NamedTarget, parse_secret, parse_target
 from vdisklab.path.platforms import PLATFORMS, Platform, parse_platform
 from vdisklab.plan.age import Age, parse_age
 from vdisklab.plan.guest import (
@@ -298,10 +299,30 @@ class Request(OptionRows):
     )
     destroy: tuple[Path, ...] = setting(
         FILES,
-        "Allow vdisklab to destroy the data on this device; --on must name it, too.",
+        "Allow vdisklab to destroy the data on this device or target; --on or --target must "
+        "name it, too.",
         Panel.WHERE,
         key="",  # no plan file may say so
-        metavar="DEVICE",
+        metavar="DEVICE|NAME",
+    )
+    target: tuple[NamedTarget, ...] = setting(
+        several(parse_target, str),
+        "Storage that you have, with a name for paths: a directory on any mount, a block device, "
+        "or a URL for one of QEMU's drivers: nbd://, nbd+unix://, iscsi://, nfs://, ssh://, "
+        "rbd:POOL/IMAGE. --target san=iscsi://10.0.0.5/iqn.x:disk/1 makes san/raw/none a path; "
+        "can be repeated.",
+        Panel.WHERE,
+        metavar="NAME=PLACE",
+        stored="target",
+    )
+    secret: tuple[tuple[str, Path], ...] = setting(
+        several(parse_secret, str, spell="{0[0]}={0[1]}".format),
+        "A file with the password or key of a target; can be repeated. The environment variable "
+        "VDISKLAB_SECRET_NAME does the same.",
+        Panel.WHERE,
+        key="",  # no plan file says where secrets are
+        metavar="NAME=FILE",
+        needs="target",
     )
     disks: int | None = setting(
         WHOLE,

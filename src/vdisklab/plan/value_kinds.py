@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from vdisklab.errors import PlanError
 from vdisklab.path.braces import expand_segments
-from vdisklab.path.disk_path import parse_path
+from vdisklab.path.disk_path import PathSyntaxError, parse_path
+from vdisklab.path.options import NAME
 from vdisklab.path.segments import BUS_OPTIONS, Bus
 from vdisklab.units import format_size, parse_duration, parse_percentage, parse_rate, parse_size
 
@@ -84,8 +85,13 @@ _NonEmpty = Annotated[str, Field(min_length=1)]
 
 
 def _require_readable(pattern: str) -> str:
+    """Raises PathSyntaxError, but not for the first word: it may be the name of a target."""
     for text in expand_segments(pattern):
-        parse_path(text)
+        try:
+            parse_path(text)
+        except PathSyntaxError as error:
+            if error.position != 1 or not NAME.fullmatch(text.partition("/")[0]):
+                raise
     return pattern
 
 
@@ -109,10 +115,11 @@ def several(
     parse: Callable[[str], Any],
     flag: Any,  # noqa: ANN401 - a type
     toml: Any = str,  # noqa: ANN401 - a type
+    spell: Callable[[Any], str] = str,
 ) -> ValueKind:
     """Several values, each read by `parse`; plan files hold a list of `toml`."""
     tuple_of = Annotated[list[toml], AfterValidator(_each(parse))]
-    return ValueKind(tuple_of, list[flag], _each(parse), hint="a list", empty=())
+    return ValueKind(tuple_of, list[flag], _each(parse), spell, hint="a list", empty=())
 
 
 def values_of(name: str) -> ValueKind:

@@ -31,7 +31,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import HOST_LAYERS
-from vdisklab.storage.targets import Directory, Target, shared_directory
+from vdisklab.storage.targets import Directory, Target, local, shared_directory
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB, SECTOR
 
@@ -272,16 +272,17 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
         HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
-        _make_durable(file, target.path)
+        place = local(target).path
+        _make_durable(file, place)
         pool = site.unique(f"{name}.mnt") if layer.kind is segments.LayerKind.ZFS else None
         if pool is None:
-            freeze_and_thaw(target.path)
+            freeze_and_thaw(place)
         else:
             _sync_pool(site, pool)
         yield _RecordedStack(
             disk,
             file,
-            image_name=str(file.path.relative_to(target.path)),
+            image_name=str(file.on_host.relative_to(place)),
             filled=image is not None and not image.is_thin,
             filesystem=layer.kind.value,
             mount_options=() if pool else wanted_mount_options(layer),
@@ -303,9 +304,9 @@ def _recorded_file(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator[
         for below in made.backing:  # QEMU only reads it, so it stays with the recording as it is
             os.link(below, log.parent / below.name)
         is_raw = image.format is segments.ImageFormat.RAW
-        size = made.path.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
+        size = made.on_host.stat().st_size if is_raw else 2 * spec.size + 4 * MIB
         with logged_file(site, name, size, lies=spec.lies, log=log) as file:
-            _copy_sparse(made.path, file.path, "r+b")
+            _copy_sparse(made.on_host, file.path, "r+b")
             yield _RecordedStack(
                 file,
                 replace(made, path=file.path),
@@ -373,9 +374,9 @@ def _image(
         made = files.enter_context(base)
         if source is not None:
             source.unlink()
-        chain = [made.path]
+        chain, directory = [made.on_host], local(target).path
         for number in range(1, image.backing + 1):
-            file = target.path / f"{name}-{number}.{image.format}"
+            file = directory / f"{name}-{number}.{image.format}"
             files.enter_context(site.tracked(Kind.FILE, file))
             site.run(*create_command(image, file, size, below=Path(chain[0].name)))
             chain.insert(0, file)

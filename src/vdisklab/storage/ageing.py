@@ -29,7 +29,7 @@ from vdisklab.plan.age import REWRITTEN, Age
 from vdisklab.storage.image import ImageFile, extents, read_properties
 from vdisklab.storage.image_commands import opened, snapshot_command
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Target
+from vdisklab.storage.targets import Device, Target, local
 
 PIECE = 64 << 10
 """Bytes of one write in a pass."""
@@ -41,7 +41,7 @@ _SECONDS = 3600.0
 def fill_filesystem(site: Site, target: Target, percent: int, seed: int) -> None:
     """Fills a file system that vdisklab has made, in a process of its own."""
     program = (sys.executable, "-m", "vdisklab.storage.ageing")
-    directory = target.path / "filler"
+    directory = local(target).path / "filler"
     site.run_marked(*program, directory, str(percent), str(seed), timeout=_SECONDS)
 
 
@@ -103,11 +103,11 @@ def fragmentation(host: Host, made: ImageFile) -> dict[str, str]:
 
     Empty where they cannot be read: on devices, and where filefrag is missing or not supported.
     """
-    if isinstance(made.target, Device):
+    if made.file is None or isinstance(made.target, Device):
         return {}
     counts: dict[str, str] = {}
     if host.which("filefrag") is not None:
-        ended = host.run("filefrag", made.data_file or made.path, allowed=range(256), timeout=600)
+        ended = host.run("filefrag", made.data_file or made.file, allowed=range(256), timeout=600)
         match = re.search(r": (\d+) extents? found", ended.stdout)
         if match:
             counts["file_extents"] = match[1]

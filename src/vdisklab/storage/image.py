@@ -15,8 +15,10 @@ from vdisklab.host import command, ledger, pagecache
 from vdisklab.host.command import Host
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import ImageFormat
+from vdisklab.storage import remote
 from vdisklab.storage.image_commands import (
     QEMU_IO,
+    ImagePlace,
     create_command,
     data_path,
     fill_command,
@@ -26,7 +28,7 @@ from vdisklab.storage.image_commands import (
     snapshot_command,
 )
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Node, Share, Target
+from vdisklab.storage.targets import Device, Directory, Node, Remote, Share, Target, Url, local
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -45,7 +47,7 @@ class ImageFile:
     """
 
     target: Target | Share
-    path: Path
+    path: ImagePlace
     format: str
     size: int
     properties: Mapping[str, str]
@@ -56,7 +58,19 @@ class ImageFile:
 
     def node(self) -> Node:
         """The protocol node (driver and place) with which QEMU opens the image."""
-        return self.target.node(self.path)
+        if isinstance(self.path, Url):
+            return self.path.node
+        return local(self.target).node(self.path)
+
+    @property
+    def on_host(self) -> Path:
+        """The file or device on this host. Raises HostError for an image on a server."""
+        return local(self.target).path if isinstance(self.path, Url) else self.path
+
+    @property
+    def file(self) -> Path | None:
+        """The file or device on this host; None for an image on a server."""
+        return None if isinstance(self.path, Url) else self.path
 
 
 DiskData = ImageFile | Share
@@ -118,16 +132,23 @@ def image_file(
             hint="name a format: `ext4/raw/none`, not `ext4/none`",
         )
     with ExitStack() as files:
-        on_device, key = isinstance(target, Device), None
-        path = target.path if image is None else target.image_path(name, image.format)
-        if image is not None and not on_device:
+        key = None
+        path = target.image_path(name, image.format if image else "raw")
+        if isinstance(path, Url):
+            if target.holds_files:
+                node = json.dumps(path.node)
+                files.enter_context(site.tracked(remote.FILE, path.text, node=node))
+        elif isinstance(target, Directory) and image is not None:
             files.enter_context(site.tracked(ledger.Kind.FILE, path))
             if image.has_data_file:
                 files.enter_context(site.tracked(ledger.Kind.FILE, data_path(path)))
         if image is not None and image.encrypted:
-            key = site.directory / f"{name}.key" if on_device else key_path(path)
+            key = site.directory / f"{name}.key"
+            if isinstance(path, Path) and isinstance(target, Directory):
+                key = key_path(path)
             files.enter_context(site.secret(key))
-        if isinstance(target, Device) and (image is None or image.driver == "raw"):
+        whole = image is None or image.driver == "raw"
+        if whole and not isinstance(target, Directory) and not target.holds_files:
             yield _whole_device(site, target, size, source)
         elif image is None:
             raise AssertionError("a directory has no image of its own")
@@ -146,9 +167,10 @@ def overlays(
     `image.backing`, which the cell's checks compare with the path.
     """
     with ExitStack() as files:
-        chain = [base.path]
+        directory = local(target).path
+        chain = [base.path] if isinstance(base.path, Path) else []
         for number in range(1, image.backing + 1):
-            file = target.path / f"{name}-{number}.{image.format}"
+            file = directory / f"{name}-{number}.{image.format}"
             files.enter_context(site.tracked(ledger.Kind.FILE, file))
             site.run(*create_command(image, file, base.size, below=chain[0]))
             rewrites = rewrites_of(image, base.size, number)
@@ -169,20 +191,47 @@ def overlays(
         )
 
 
-def _whole_device(site: Site, target: Device, size: int, source: Path | None) -> ImageFile:
+def _whole_device(site: Site, target: Device | Remote, size: int, source: Path | None) -> ImageFile:
+    path = target.image_path("", "")
     if source is not None:
-        site.run_marked(*fill_command("raw", source, target.path), timeout=_CREATE_TIMEOUT)
-        site.check(lambda: pagecache.evict(target.path))
-    whole = site.observe(lambda: _device_size(target.path), planned=size)
+        site.run_marked(*fill_command("raw", source, path), timeout=_CREATE_TIMEOUT)
+        site.check(lambda: pagecache.evict(*target.caches))
+    whole = site.observe(lambda: _disk_size(site.host, path), planned=size)
     if whole < size:
-        raise HostError(f"{target.path} has {whole} bytes, but the disk needs {size}")
-    return ImageFile(target, target.path, "raw", whole, target.properties, target.caches)
+        raise HostError(f"{_shown(path)} has {whole} bytes, but the disk needs {size}")
+    if isinstance(path, Url) and source is not None:
+        site.check(lambda: _require_written(site.host, path, size))
+    return ImageFile(target, path, "raw", whole, target.properties, target.caches)
 
 
-def _device_size(device: Path) -> int:
-    """Bytes of a block device, which may be more than requested."""
-    with device.open("rb") as opened:
-        return opened.seek(0, os.SEEK_END)
+def _require_written(host: Host, disk: Url, size: int) -> None:
+    """Raises HostError if a server says that it stores less than the `size` bytes just written.
+
+    A block that was never stored is read from nowhere, at any speed.
+    """
+    stored = sum(
+        max(0, min(size, extent["start"] + extent["length"]) - extent["start"])
+        for extent in extents(host, disk, "raw", None)
+        if extent["data"] and not extent["zero"]
+    )
+    if stored < size:
+        raise HostError(
+            f"{disk.text} stores {stored} bytes of {size} that were written to it",
+            hint="its server leaves out or joins blocks; write preallocation=off to measure it so",
+        )
+
+
+def _disk_size(host: Host, disk: ImagePlace) -> int:
+    """Bytes of a block device, or of a disk on a server, which may be more than requested."""
+    if isinstance(disk, Url):
+        command = ("qemu-img", "info", "--output=json", *opened("raw", disk, None))
+        return int(json.loads(host.run(*command).stdout)["virtual-size"])
+    with disk.open("rb") as device:
+        return device.seek(0, os.SEEK_END)
+
+
+def _shown(place: ImagePlace) -> str:
+    return place.text if isinstance(place, Url) else str(place)
 
 
 _NO_CPU_TIME = "Unable to get accurate CPU usage"
@@ -209,15 +258,16 @@ def _make(
     site: Site,
     target: Target,
     image: Image,
-    path: Path,
+    path: ImagePlace,
     *,
     size: int,
     source: Path | None,
     key: Path | None,
 ) -> ImageFile:
-    if image.format is ImageFormat.RAW and site.host.which("qemu-img") is None:
+    plain = image.format is ImageFormat.RAW and isinstance(path, Path)
+    if plain and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
-    on_device = isinstance(target, Device)
+    on_device = not isinstance(target, Directory)
     _create(site, image, create_command(image, path, size, on_device=on_device, key=key))
     if source is not None:
         fill = fill_command(
@@ -225,13 +275,14 @@ def _make(
         )
         site.run_marked(*fill, timeout=_CREATE_TIMEOUT)
     elif not image.is_thin:
-        raise HostError(f"{path} must be filled, but there is no source to fill it with")
+        raise HostError(f"{_shown(path)} must be filled, but there is no source to fill it with")
     for number in range(1, image.snapshots + 1):
         site.run(*snapshot_command(image, path, f"s{number}", key))
     for number in range(1, image.bitmaps + 1):
-        site.run("qemu-img", "bitmap", "--add", "--enable", "-f", "qcow2", path, f"b{number}")
-    data = data_path(path) if image.has_data_file else None
-    held_in = (path,) if data is None else (path, data)
+        bitmap = opened("qcow2", path, None)
+        site.run("qemu-img", "bitmap", "--add", "--enable", *bitmap, f"b{number}")
+    data = data_path(path) if image.has_data_file and isinstance(path, Path) else None
+    held_in = tuple(one for one in (path, data) if isinstance(one, Path))
 
     def read_back() -> Mapping[str, str]:
         pagecache.evict(*held_in)
@@ -254,16 +305,16 @@ def _make(
 
 def _whole_size(image: Image, properties: Mapping[str, str], size: int, target: Target) -> int:
     """The bytes of the disk. LUKS stores no size, so on a device the disk is the whole device."""
-    if isinstance(target, Device) and image.driver == "luks":
+    if not target.holds_files and image.driver == "luks":
         return max(size, int(properties["image.virtual_size"]))
     return size
 
 
 def _copy_plain(
-    site: Site, target: Target, path: Path, *, size: int, source: Path | None
+    site: Site, target: Target, path: ImagePlace, *, size: int, source: Path | None
 ) -> ImageFile:
     """A raw image made without qemu-img, for hosts that lack it, such as cloud servers."""
-    if isinstance(target, Device) or source is None:
+    if not isinstance(target, Directory) or isinstance(path, Url) or source is None:
         raise command.not_installed("qemu-img")
     try:
         site.run_marked("cp", source, path, timeout=_CREATE_TIMEOUT)
@@ -292,7 +343,7 @@ def mapped_bytes(host: Host, image: ImageFile) -> int:
 
 
 def extents(
-    host: Host, path: Path, driver: str, key: Path | None, *flags: str
+    host: Host, path: ImagePlace, driver: str, key: Path | None, *flags: str
 ) -> list[dict[str, Any]]:
     """The ranges of an image, as `qemu-img map` lists them."""
     command = ("qemu-img", "map", *flags, "--output=json", *opened(driver, path, key))
@@ -311,15 +362,17 @@ def _placed(ranges: Iterable[Mapping[str, Any]]) -> int:
 
 
 def read_properties(
-    host: Host, path: Path, image: Image, key: Path | None = None
+    host: Host, path: ImagePlace, image: Image, key: Path | None = None
 ) -> dict[str, str]:
     """An image's sizes, mapped bytes and format settings, as qemu-img reports them.
 
     An encrypted image needs its `key`.
     """
     chained = ("--backing-chain",) if image.backing else ()
-    command = ("qemu-img", "info", *chained, "-f", image.driver, "--output=json")
-    answer = json.loads(host.run(*command, path).stdout)
+    command = ("qemu-img", "info", *chained, "--output=json")
+    # Without the key: the header says all.
+    where = opened(image.driver, path, key if isinstance(path, Url) else None)
+    answer = json.loads(host.run(*command, *where).stdout)
     chain = answer if image.backing else [answer]
     info = chain[0]
     ranges = extents(host, path, image.driver, key)
@@ -340,9 +393,13 @@ def read_properties(
     return properties | _format_specific(info, image)
 
 
-def _compression(host: Host, path: Path, info: Mapping[str, Any]) -> str:
+def _compression(host: Host, path: ImagePlace, info: Mapping[str, Any]) -> str:
     """The compression method if all clusters are compressed, else how many of them are."""
-    checked = json.loads(host.run("qemu-img", "check", "--output=json", path, timeout=600).stdout)
+    checked = json.loads(
+        host.run(
+            "qemu-img", "check", "--output=json", *opened("qcow2", path, None), timeout=600
+        ).stdout
+    )
     compressed = int(checked.get("compressed-clusters", 0))
     if compressed < int(checked["total-clusters"]):
         return f"{compressed} of {checked['total-clusters']} clusters"
@@ -375,7 +432,7 @@ def data_file_of(data: Mapping[str, Any]) -> str:
 def _require_preallocated(
     image: Image,
     properties: Mapping[str, str],
-    path: Path,
+    path: ImagePlace,
     size: int,
     *,
     on_device: bool,
@@ -396,7 +453,7 @@ def _require_preallocated(
     starts_unplaced = empty and image.option("data_file") != "raw"
     if preallocation == "off" and starts_unplaced and "image.placed" in properties:
         _require(properties, "image.placed", 0, path)
-    if on_device:
+    if on_device or isinstance(path, Url):
         return
     occupied = path.stat().st_blocks * 512
     if preallocation == "falloc" and occupied < size:
@@ -411,9 +468,9 @@ def _require_preallocated(
         )
 
 
-def _require(properties: Mapping[str, str], name: str, expected: int, path: Path) -> None:
+def _require(properties: Mapping[str, str], name: str, expected: int, path: ImagePlace) -> None:
     if properties[name] != str(expected):
         raise HostError(
-            f"{name} of {path} is {properties[name]} instead of {expected}",
+            f"{name} of {_shown(path)} is {properties[name]} instead of {expected}",
             hint="`qemu-img map` shows what is allocated in it; try another --dir or preallocation",
         )

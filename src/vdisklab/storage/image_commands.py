@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import FORMAT_OPTIONS
+from vdisklab.storage.targets import Url
+
+ImagePlace = Path | Url
+"""Where an image is: a file or device of the host, or a server's disk or file."""
 
 _SETTINGS = ("preallocation", "cluster_size", "lazy_refcounts", "compat")
 """Options of the path that qemu-img always gets under the same name, where the format has them."""
@@ -16,7 +22,7 @@ _KEY = "key"
 
 def create_command(
     image: Image,
-    path: Path,
+    path: ImagePlace,
     size: int,
     *,
     on_device: bool = False,
@@ -29,7 +35,7 @@ def create_command(
 
     On a block device all blocks exist already, so `full` only means that the format maps them:
     qemu-img accepts `full` only for regular files, so `metadata` is used. `below` makes an overlay,
-    which starts empty.
+    which starts empty. On a server, nothing but the format is preallocated.
     """
     names = FORMAT_OPTIONS[image.format]
     settings = {
@@ -39,24 +45,28 @@ def create_command(
     }
     if on_device and settings.get("preallocation") == "full":
         settings["preallocation"] = "metadata"
+    if isinstance(path, Url) and image.driver == "raw":
+        settings.pop("preallocation", None)
     if below is not None or image.compressed:
         settings["preallocation"] = "off"
     if image.compressed:
         settings["compression_type"] = str(image.option("compression"))
     if image.option("extended_l2"):
         settings["extended_l2"] = "on"
-    if image.has_data_file:
+    if image.has_data_file and isinstance(path, Path):
         settings["data_file"] = str(data_path(path))
     if image.option("data_file") == "raw":
         settings["data_file_raw"] = "on"
     settings |= _encryption(image)
     options = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
     flags = ("-o", options) if options else ()
-    secret = _secret(key or key_path(path)) if image.encrypted else ()
+    if image.encrypted and key is None and isinstance(path, Path):
+        key = key_path(path)
+    secret = () if key is None else _secret(key)
     chain = () if below is None else ("-b", str(below), "-F", image.driver)
     return (
         "qemu-img", "create", "-q", *secret, "-f", image.driver, *flags, *chain,
-        str(path), str(size),
+        path.text if isinstance(path, Url) else str(path), str(size),
     )  # fmt: skip
 
 
@@ -85,6 +95,17 @@ def _secret(key: Path) -> tuple[str, ...]:
     return ("--object", f"secret,id={_KEY},file={key}")
 
 
+def _on_server(driver: str, url: Url, key: Path | None) -> tuple[str, ...]:
+    """QEMU's arguments that open an image on a server: the objects, and the name of the image."""
+    members: dict[str, Any] = {"driver": driver, "file": url.node}
+    if key is not None:
+        luks = {"key-secret": _KEY}
+        members |= luks if driver == "luks" else {"encrypt": {"format": "luks", **luks}}
+    objects = (word for flag in url.flags for word in ("--object", flag))
+    secret = () if key is None else _secret(key)
+    return (*objects, *secret, "json:" + json.dumps(members))
+
+
 def _opening(driver: str, path: Path, key: Path | None) -> str:
     """An image as one argument of qemu-img's --image-opts."""
     member = "key-secret" if driver == "luks" else "encrypt.key-secret"
@@ -95,7 +116,7 @@ def _opening(driver: str, path: Path, key: Path | None) -> str:
 def fill_command(
     driver: str,
     source: Path,
-    path: Path,
+    path: ImagePlace,
     *,
     thin: bool = False,
     compressed: bool = False,
@@ -108,6 +129,9 @@ def fill_command(
     zeroes = ("--target-is-zero",) if thin else ("-S", "0")
     compress = ("-c",) if compressed else ()
     start = ("qemu-img", "convert", "-q", "-n", "-W", "-m", "8", *zeroes, *compress, "-f", "raw")
+    if isinstance(path, Url):
+        *objects, name = _on_server(driver, path, key)
+        return (*start, *objects, "-O", driver, str(source), name)
     if key is None:
         return (*start, "-O", driver, str(source), str(path))
     target = _opening(driver, path, key)
@@ -115,18 +139,23 @@ def fill_command(
 
 
 def snapshot_command(
-    image: Image, path: Path, name: str, key: Path | None, *, remove: bool = False
+    image: Image, path: ImagePlace, name: str, key: Path | None, *, remove: bool = False
 ) -> tuple[str, ...]:
     """The command that takes an internal snapshot, or removes it."""
     action = "-d" if remove else "-c"
+    if isinstance(path, Url):
+        *objects, opening = _on_server(image.driver, path, key)
+        return ("qemu-img", "snapshot", *objects, action, name, opening)
     if key is None:
         return ("qemu-img", "snapshot", action, name, str(path))
     opening = _opening(image.driver, path, key)
     return ("qemu-img", "snapshot", *_secret(key), "--image-opts", action, name, opening)
 
 
-def opened(driver: str, path: Path, key: Path | None) -> tuple[str, ...]:
+def opened(driver: str, path: ImagePlace, key: Path | None) -> tuple[str, ...]:
     """qemu-img's arguments that open an image, with its key if it has one."""
+    if isinstance(path, Url):
+        return _on_server(driver, path, key)
     if key is None:
         return ("-f", driver, str(path))
     return (*_secret(key), "--image-opts", _opening(driver, path, key))

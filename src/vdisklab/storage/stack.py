@@ -12,8 +12,9 @@ from vdisklab.errors import HostError
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices, capacity_above, size_for
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage import device, io_limits, luks, lvm, md, undo, zfs
+from vdisklab.storage import device, io_limits, luks, lvm, md, remote, undo, zfs
 from vdisklab.storage.filesystem import filesystem, tmpfs
+from vdisklab.storage.given import given_target
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Device, Directory, Target
 from vdisklab.storage.zram import ZRAM, zram
@@ -43,10 +44,10 @@ def build_stack(
         if backing.arc_bytes is not None and any(zfs.uses_zfs(layer) for layer in layers):
             built.enter_context(zfs.limited_arc(site, backing.arc_bytes))
         for number, layer in enumerate(layers):
-            if layer.kind.facts.in_memory:
+            if layer.kind.facts.in_memory or layer.kind.facts.target is not None:
                 continue
             if not isinstance(target, Device):
-                raise HostError(f"{layer} needs a block device, and {target.path} holds files")
+                raise HostError(f"{layer} needs a block device, and {target.identity()} is none")
             host_layer, below, own = HOST_LAYERS[layer.kind], target, f"{name}-{number}"
             another = host_layer.another if number == len(layers) - 1 else None
             volumes = 1 if another is None else guests
@@ -73,6 +74,9 @@ def _bottom(
 ) -> Target:
     disks = backing.disks_for(layers)
     size = size_for(layers, capacity, disks)
+    named = backing.target_of(layers)
+    if named is not None:
+        return built.enter_context(given_target(site, named, backing, size))
     if backing.on_devices(layers):
         return built.enter_context(device.whole_devices(site, backing, disks, size))
     if not layers:
@@ -137,9 +141,11 @@ HOST_LAYERS: Mapping[LayerKind, HostLayer] = {
 IN_MEMORY: Mapping[LayerKind, Bottom] = {LayerKind.TMPFS: tmpfs, LayerKind.ZRAM: zram}
 """The layers with nothing below."""
 
+_NOT_OF_LAYERS = (ZRAM, device.DEVICE, io_limits.CGROUP, remote.DISK, remote.FILE)
+
 UNDO: Mapping[str, undo.Undo] = {
     **undo.SIMPLE_UNDO,
     **{thing.kind: thing.undo for layer in HOST_LAYERS.values() for thing in layer.removes},
-    **{thing.kind: thing.undo for thing in (ZRAM, device.DEVICE, io_limits.CGROUP)},
+    **{thing.kind: thing.undo for thing in _NOT_OF_LAYERS},
 }
 """Removes a thing if it is there, by its kind in the ledger."""

@@ -3,6 +3,7 @@
     Directory   holds files, among them images
     Device      a block device: the guest's disk itself, or an image's place
     Share       a directory that a guest mounts as its own file system
+    Remote      a disk or a directory on a server, opened by one of QEMU's own drivers
 
 Code asks the target for everything that differs between them, so a new kind is one class here.
 """
@@ -10,6 +11,7 @@ Code asks the target for everything that differs between them, so a new kind is 
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import tempfile
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from vdisklab.errors import HostError
 from vdisklab.host import blockdevice, ledger, pagecache
@@ -25,7 +28,7 @@ from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
 from vdisklab.storage.site import Site
 
-Node = Mapping[str, str]
+Node = Mapping[str, Any]
 """The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
 
 _BLOCK = 4096
@@ -60,6 +63,11 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class Directory(_Place):
     """Holds files: the work directory, or a mounted file system."""
+
+    @property
+    def holds_files(self) -> bool:
+        """True: images are files in it."""
+        return True
 
     def usable(self) -> bool:
         """True when O_DIRECT works in the directory, tried by writing a file and reading it back.
@@ -107,6 +115,11 @@ class Device(_Place):
 
     disks: tuple[Path, ...] = ()
     volumes: tuple[Path, ...] = ()
+
+    @property
+    def holds_files(self) -> bool:
+        """False: the device itself holds one image."""
+        return False
 
     @property
     def members(self) -> tuple[Path, ...]:
@@ -167,16 +180,107 @@ class Share(_Place):
         return {"driver": "local", "path": str(self.path)}
 
 
-Target = Directory | Device
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A disk or a file on a server: `node` is the protocol node with which QEMU opens it.
+
+    `objects` are QEMU's objects that hold its secrets, which read them from files; `text` is the
+    URL, without any.
+    """
+
+    text: str
+    node: Node
+    objects: tuple[Mapping[str, str], ...] = ()
+
+    @property
+    def opened(self) -> str:
+        """The file name with which QEMU's programs open it as a raw image."""
+        return "json:" + json.dumps({"driver": "raw", "file": self.node})
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The values of --object for QEMU's programs."""
+        return tuple(
+            ",".join([each["qom-type"], *(f"{k}={v}" for k, v in each.items() if k != "qom-type")])
+            for each in self.objects
+        )
+
+    def file(self, name: str) -> Url:
+        """A file in this directory."""
+        path = f"{str(self.node['path']).rstrip('/')}/{name}"
+        base, question, query = self.text.partition("?")
+        text = f"{base.rstrip('/')}/{name}{question}{query}"
+        return Url(text, {**self.node, "path": path}, self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A disk on a server, or a directory if it `holds_files`; no kernel of the host opens it."""
+
+    url: Url
+    holds_files: bool
+    properties: Mapping[str, str] = field(default_factory=dict)
+    cached_below: tuple[Path, ...] = ()
+
+    @property
+    def caches(self) -> tuple[Path, ...]:
+        """None: QEMU's own drivers do not use the host's page cache."""
+        return ()
+
+    def counters(self) -> tuple[tuple[int, int], ...]:
+        """None: no device of the host shows the transfers."""
+        return ()
+
+    def usable(self) -> bool:
+        """True: O_DIRECT is of no importance, as no file is opened."""
+        return True
+
+    def identity(self) -> str | None:
+        """The place, in the form that runs store."""
+        return self.url.text
+
+    def of_guest(self, _member: int) -> Remote:
+        """The target of one guest in a group."""
+        return self
+
+    def image_path(self, name: str, form: str) -> Url:
+        """The place of a new image: the disk itself, or a file in the directory."""
+        return self.url.file(f"{name}.{form}") if self.holds_files else self.url
+
+    def node(self, place: Url) -> Node:
+        """The protocol node with which QEMU opens an image on it."""
+        return place.node
+
+
+Target = Directory | Device | Remote
 """The top of a stack of host layers."""
+
+
+def local(target: Target | Share) -> Directory | Device | Share:
+    """The target, which the host's kernel opens. Raises HostError for one on a server."""
+    if isinstance(target, Remote):
+        raise HostError(
+            f"QEMU's own driver opens {target.url.text}, and this needs a file or device",
+            hint="mount it and name the directory: --target NAME=DIR",
+        )
+    return target
 
 
 def bottoms(
     layers: tuple[Layer, ...], backing: BackingDevices, directory: Path
 ) -> tuple[Target, ...]:
-    """The storage below a stack: the work directory or the user's devices; empty for memory."""
+    """The storage below a stack: the work directory, or what the user names.
+
+    Empty for memory, and for what no kernel of the host opens.
+    """
     if in_memory(layers):
         return ()
+    named = backing.target_of(layers)
+    if named is not None:
+        if named.opened_by_qemu:
+            return ()
+        holds_files = layers[0].kind.facts.holds_files
+        return (Directory(Path(named.place)) if holds_files else Device(Path(named.place)),)
     if backing.on_devices(layers):
         return tuple(Device(path) for path in backing.devices[: backing.disks_for(layers)])
     return (Directory(directory),)
@@ -185,7 +289,7 @@ def bottoms(
 @contextmanager
 def shared_directory(site: Site, target: Target, name: str) -> Iterator[Share]:
     """An empty directory on a file system, removed with its contents at the end."""
-    directory = target.path / name
+    directory = local(target).path / name
     with site.tracked(ledger.Kind.DIRECTORY, directory):
         site.run("mkdir", directory)
         yield Share(directory, target.properties)

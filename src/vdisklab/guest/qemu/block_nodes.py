@@ -94,16 +94,17 @@ class Disk:
     """A disk of a guest, which finds it by `serial`.
 
     `source` is the protocol node that QEMU opens (driver and place); for a shared directory the
-    -fsdev, for the null device None.
+    -fsdev, for the null device None. `secrets` are the objects that hold a server's passwords.
     """
 
     serial: str
     size: int
-    source: Mapping[str, str] | None
+    source: Mapping[str, Any] | None
     driver: str
     cache: CacheMode
     attachment: Attachment
     parts: ImageParts = ImageParts()
+    secrets: tuple[Mapping[str, str], ...] = ()
 
     @property
     def filename(self) -> str | None:
@@ -113,7 +114,7 @@ class Disk:
     @property
     def directory(self) -> str:
         """The directory that the guest mounts. Raises KeyError for a disk."""
-        return (self.source or {})["path"]
+        return str((self.source or {})["path"])
 
     @property
     def offers_write_cache(self) -> bool:
@@ -157,7 +158,7 @@ def block_nodes(disk: Disk) -> tuple[Arguments, ...]:
         "driver": disk.source["driver"],
         "node-name": names.file_node,
         **{member: value for member, value in disk.source.items() if member != "driver"},
-        "aio": disk.attachment.aio.value,
+        **({} if disk.filename is None else {"aio": disk.attachment.aio.value}),
         **common,
     }
     top = {"driver": disk.driver, "node-name": names.node, "file": names.file_node, **common}
@@ -299,7 +300,7 @@ _ON_A_BUS: Mapping[Bus, Arguments] = {
 def node_objects(disk: Disk) -> tuple[Arguments, ...]:
     """The objects that a disk's nodes name: the key's secret and the throttle group."""
     names, limits = disk.names, throttle_limits(disk.attachment)
-    objects: list[Arguments] = []
+    objects: list[Arguments] = list(disk.secrets)
     if disk.parts.key_file is not None:
         objects.append({"qom-type": "secret", "id": names.key, "file": disk.parts.key_file})
     if limits:

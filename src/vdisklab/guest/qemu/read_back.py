@@ -163,6 +163,18 @@ def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
         Check("qemu.cache.direct", _word(disk.cache.direct), _word(cache.direct)),
         Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(cache.no_flush)),
         Check("qemu.cache.writeback", _word(disk.offers_write_cache), _word(cache.writeback)),
+        *_check_protocol(machine, disk),
+    )
+
+
+def _check_protocol(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
+    """The driver that opens the server's disk or file, and its cache mode."""
+    if disk.source is None or disk.filename is not None:
+        return ()
+    node = probe.named_node(machine, disk.names.file_node)
+    return (
+        Check("qemu.protocol", str(disk.source["driver"]), node.drv),
+        Check("qemu.protocol.cache.direct", _word(disk.cache.direct), _word(node.cache.direct)),
     )
 
 

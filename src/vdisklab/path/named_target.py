@@ -1,0 +1,159 @@
+"""Targets that the user names: `--target san=iscsi://10.0.0.5/iqn.x:disk/1`, then `san/raw/none`.
+
+A path is stored with the kind of its target and the name: `iscsi:at=san/raw/none`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from vdisklab.as_text import AsText
+from vdisklab.errors import PlanError
+from vdisklab.path.disk_path import has_known_names
+from vdisklab.path.options import NAME
+from vdisklab.path.segments import LayerKind, TargetFacts
+
+_SCHEMES: Mapping[str, LayerKind] = {
+    "nbd": LayerKind.NBD, "nbd+unix": LayerKind.NBD, "nbds": LayerKind.NBD,
+    "nbds+unix": LayerKind.NBD, "iscsi": LayerKind.ISCSI, "nfs": LayerKind.LIBNFS,
+    "rbd": LayerKind.RBD, "ssh": LayerKind.SSH,
+}  # fmt: skip
+"""The kind of a URL, by its scheme."""
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+_FORM = "write --target NAME=PLACE: a directory, a block device, or one of " + ", ".join(
+    f"{kind.facts.target.example}" for kind in dict.fromkeys(_SCHEMES.values()) if kind.facts.target
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTarget(AsText):
+    """A place that the user named. `kind` is None for a file name until this host was asked."""
+
+    name: str
+    place: str
+    kind: LayerKind | None = None
+
+    @property
+    def layer(self) -> str:
+        """The lowest layer of its paths, as a path spells it."""
+        return f"{self.kind or LayerKind.DIR}:at={self.name}"
+
+    @property
+    def opened_by_qemu(self) -> bool:
+        """True for a URL, which one of QEMU's own drivers opens."""
+        return self.kind is not None and facts_of(self.kind).by_qemu
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.place}"
+
+
+def facts_of(kind: LayerKind) -> TargetFacts:
+    """The facts of a kind of target. Raises ValueError for a layer that vdisklab builds."""
+    if kind.facts.target is None:
+        raise ValueError(f"{kind} is no target")
+    return kind.facts.target
+
+
+def parse_target(text: str) -> NamedTarget:
+    """The target in `NAME=PLACE`. Raises PlanError, also for a URL that holds a password."""
+    name, equals, place = text.partition("=")
+    if not equals or not place:
+        raise PlanError(f"{text!r} names no target", hint=_FORM)
+    if not NAME.fullmatch(name):
+        raise PlanError(
+            f"{name!r} cannot be the name of a target",
+            hint="use letters, digits and . + _ -, at most 40",
+        )
+    if has_known_names(name):
+        raise PlanError(
+            f"a target cannot be called {name!r}, because disk paths use that word",
+            hint=f"choose another name: --target my{name}={place}",
+        )
+    if not place.isprintable():
+        raise PlanError(f"the place of target {name} holds a control character", hint=_FORM)
+    scheme = _SCHEME.fullmatch(place)
+    if scheme is None or place.startswith(("/", "./", "../")):
+        return NamedTarget(name, place)
+    if scheme[1] not in _SCHEMES:
+        raise PlanError(f"target {name}: QEMU has no driver for {scheme[1]}: here", hint=_FORM)
+    kind = _SCHEMES[scheme[1]]
+    if kind is not LayerKind.RBD:
+        _require_no_password(name, urlsplit_of(name, place))
+    return NamedTarget(name, place, kind)
+
+
+def urlsplit_of(name: str, place: str) -> SplitResult:
+    """The parts of a URL. Raises PlanError for one that cannot be read."""
+    try:
+        parts = urlsplit(place)
+        _ = parts.port
+    except ValueError as error:
+        raise PlanError(f"target {name}: {place} is no URL: {error}", hint=_FORM) from None
+    return parts
+
+
+def _require_no_password(name: str, parts: SplitResult) -> None:
+    """Raises PlanError, without the password: a command line and a database are no place for it."""
+    users = unquote(parts.netloc.rpartition("@")[0])
+    hidden = {key for key, _ in parse_qsl(parts.query)} & {"password", "key", "secret", "psk"}
+    if parts.password is not None or "%" in users or ":" in users or hidden:
+        raise PlanError(
+            f"the URL of target {name} holds a password, which every user of this host could read",
+            hint=f"leave it out of the URL and write it into a file: --secret {name}=FILE, or set "
+            f"{secret_variable(name)}",
+        )
+
+
+def parse_secret(text: str) -> tuple[str, Path]:
+    """The target's name and the file in `NAME=FILE`. Raises PlanError."""
+    name, equals, file = text.partition("=")
+    if not equals or not file or not NAME.fullmatch(name) or not file.isprintable():
+        raise PlanError(
+            "--secret takes the name of a target and a file", hint="write --secret NAME=FILE"
+        )
+    return name, Path(file)
+
+
+def secret_variable(name: str) -> str:
+    """The environment variable that holds a target's secret."""
+    return "VDISKLAB_SECRET_" + re.sub(r"\W", "_", name).upper()
+
+
+def require_distinct_targets(targets: Iterable[NamedTarget]) -> None:
+    """Raises PlanError for two targets of one name, and for two names of one place."""
+    names: dict[str, NamedTarget] = {}
+    places: dict[str, NamedTarget] = {}
+    for target in targets:
+        if target.name in names:
+            raise PlanError(
+                f"--target {target.name} is given twice", hint="give each target a name of its own"
+            )
+        same = places.get(target.place.rstrip("/"))
+        if same is not None:
+            raise PlanError(
+                f"{same.name} and {target.name} are two names for one target, {target.place}",
+                hint="name it once",
+            )
+        names[target.name] = places[target.place.rstrip("/")] = target
+
+
+def with_targets(text: str, targets: Collection[NamedTarget]) -> str:
+    """A path as a user wrote it, with the kind of a named target in the place of its name.
+
+    `raw` is left out on a block device, which is the disk itself.
+    """
+    first, slash, rest = text.partition("/")
+    target = next((one for one in targets if one.name == first), None)
+    if target is None:
+        return text
+    facts = (target.kind or LayerKind.DIR).facts
+    if not facts.holds_files and not (facts.target and facts.target.takes_format):
+        head, more, after = rest.partition("/")
+        if head == "raw":
+            slash, rest = ("/" if more else ""), after
+    return f"{target.layer}{slash}{rest}"

@@ -1,0 +1,133 @@
+"""Targets that the user names: which kind each is on this host, and how a stack begins on it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from vdisklab.errors import CommandError, CommandTimeoutError, HostError
+from vdisklab.host.command import Host
+from vdisklab.host.ledger import Kind
+from vdisklab.host.mounts import mount_of
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.segments import LayerKind
+from vdisklab.storage.device import whole_devices
+from vdisklab.storage.remote import remote_target
+from vdisklab.storage.site import Site, require_room
+from vdisklab.storage.targets import Directory, Target
+
+_MOUNTED: Mapping[str, LayerKind] = {
+    "nfs": LayerKind.NFS, "nfs4": LayerKind.NFS, "ceph": LayerKind.CEPHFS,
+    "fuse.ceph": LayerKind.CEPHFS, "cifs": LayerKind.SMB, "smb3": LayerKind.SMB,
+    "fuse.glusterfs": LayerKind.GLUSTERFS,
+}  # fmt: skip
+"""The kinds of directories that are not on this machine, by the file system in mountinfo."""
+
+_ANSWER_SECONDS = 15.0
+"""How long a mount may take to answer: a hard NFS mount waits for its server for ever (nfs(5))."""
+
+
+def with_kinds(host: Host, targets: Collection[NamedTarget]) -> tuple[NamedTarget, ...]:
+    """The targets with the kind that each is on this host, and absolute file names.
+
+    Raises HostError for a place that is neither a directory nor a block device.
+    """
+    return tuple(one if one.kind is not None else _with_kind(host, one) for one in targets)
+
+
+def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
+    place = Path(target.place).absolute()
+    named = f"target {target.name}: {place}"
+    try:
+        mode = int(host.run("stat", "-L", "-c", "%f", place, timeout=_ANSWER_SECONDS).stdout, 16)
+    except CommandTimeoutError as error:
+        raise HostError(
+            f"{named} does not answer within {_ANSWER_SECONDS:.0f} s",
+            hint="its server may be gone: mount it again, or name another place",
+        ) from error
+    except CommandError as error:
+        reason = error.stderr.strip().rpartition(": ")[2] or "unknown error"
+        hint = "mount it again" if "tale" in reason else "name a directory, a block device or a URL"
+        raise HostError(f"{named} cannot be used: {reason}", hint=hint) from error
+    if stat.S_ISBLK(mode):
+        is_krbd = place.resolve().name.startswith("rbd")
+        return replace(
+            target, place=str(place), kind=LayerKind.KRBD if is_krbd else LayerKind.DEVICE
+        )
+    if not stat.S_ISDIR(mode):
+        raise HostError(
+            f"{named} is neither a directory nor a block device",
+            hint="name the directory of the images; vdisklab makes its own there",
+        )
+    mount = mount_of(place)
+    kind = LayerKind.DIR if mount is None else _MOUNTED.get(mount.filesystem, LayerKind.DIR)
+    return replace(target, place=str(place), kind=kind)
+
+
+@contextmanager
+def given_target(
+    site: Site, target: NamedTarget, backing: BackingDevices, needed: int
+) -> Iterator[Target]:
+    """The target below a stack, with room for `needed` bytes; nothing else there is touched."""
+    if target.opened_by_qemu:
+        with remote_target(site, target, backing, needed) as remote:
+            yield remote
+    elif target.kind is not None and target.kind.facts.holds_files:
+        with _own_directory(site, target, needed) as directory:
+            yield directory
+    else:
+        with whole_devices(site, given_device(target, backing), 1, needed) as whole:
+            yield whole
+
+
+def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices:
+    """A target that is a block device, as the only one below a stack."""
+    device = Path(target.place)
+    destroy = (device,) if backing.may_destroy(target) else ()
+    return BackingDevices(devices=(device,), destroy=destroy)
+
+
+@contextmanager
+def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Directory]:
+    """A new directory in the target's, which is removed with its contents at the end."""
+    place = Path(target.place)
+    own = place / site.directory.name
+    site.check(lambda: _require_alone(target, place))
+    site.check(lambda: require_room(place, needed, f"target {target.name}"))
+    with site.tracked(Kind.DIRECTORY, own):
+        try:
+            site.run("mkdir", "--mode=700", own)
+        except CommandError as error:
+            reason = error.stderr.strip().rpartition(": ")[2]
+            raise HostError(
+                f"target {target.name}: nothing can be created in {place}: {reason}",
+                hint="export and mount it read-write for this user (NFS: no_root_squash for root)",
+            ) from error
+        yield Directory(own, site.read_back(lambda: mount_properties(place)))
+
+
+def _require_alone(target: NamedTarget, place: Path) -> None:
+    """Raises HostError if another campaign, perhaps on another host, has its images there."""
+    others = sorted(one.name for one in place.glob("vdisklab-" + "[0-9a-f]" * 8))
+    if others:
+        raise HostError(
+            f"target {target.name}: another campaign uses {place}: it has {others[0]}",
+            hint="wait until it ends; after a crash run `vdisklab clean` on the host that ran it, "
+            f"or remove {place / others[0]}",
+        )
+
+
+def mount_properties(place: Path) -> dict[str, str]:
+    """The file system of a directory as the kernel shows it: type, source and options."""
+    mount = mount_of(place)
+    if mount is None:
+        return {"target.filesystem": "unknown"}
+    return {
+        "target.filesystem": mount.filesystem,
+        "target.source": mount.source,
+        "target.options": ",".join(sorted(mount.options)),
+    }

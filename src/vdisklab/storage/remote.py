@@ -1,0 +1,353 @@
+"""Targets on servers, opened by QEMU's own drivers: NBD, iSCSI, NFS (libnfs), Ceph (librbd), ssh.
+
+No kernel of the host sees them, so QEMU's programs create, fill, inspect and empty them. A password
+or key is never on a command line: QEMU's secret objects read it from a file.
+
+    python -m vdisklab.storage.remote SERVER EXPORT FILE
+
+removes a file by libnfs, which has no program for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import SplitResult, parse_qs, unquote
+
+from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError, PlanError
+from vdisklab.host.command import Host, require_programs
+from vdisklab.host.ledger import Entry, Kind
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.named_target import NamedTarget, secret_variable, urlsplit_of
+from vdisklab.path.segments import LayerKind
+from vdisklab.storage.site import Site
+from vdisklab.storage.targets import Remote, Url
+from vdisklab.storage.undo import Removable
+from vdisklab.units import format_bytes
+
+_ANSWER_SECONDS = 30.0
+"""How long a server may take to answer a question; QEMU's own drivers wait for ever."""
+
+_FILL_SECONDS = 3600.0
+_HELD = "secret"
+"""The id of the object that holds a target's password or key."""
+
+
+def _server(parts: SplitResult, port: int) -> dict[str, str]:
+    if not parts.hostname:
+        raise PlanError(
+            f"{parts.geturl()} names no server", hint="write HOST after the two slashes"
+        )
+    return {"host": parts.hostname, "port": str(parts.port or port)}
+
+
+def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
+    if parts.scheme.endswith("+unix"):
+        sockets = parse_qs(parts.query).get("socket")
+        if not sockets:
+            raise PlanError(
+                f"{parts.geturl()} names no socket", hint="write nbd+unix:///EXPORT?socket=FILE"
+            )
+        server = {"type": "unix", "path": sockets[0]}
+    else:
+        server = {"type": "inet", **_server(parts, 10809)}
+    export = unquote(parts.path.removeprefix("/"))
+    tls = {"tls-creds": _HELD} if parts.scheme.startswith("nbds") else {}
+    return {"server": server, **({"export": export} if export else {}), **tls}
+
+
+def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
+    name, _, lun = parts.path.removeprefix("/").partition("/")
+    if not name or not lun.isdigit():
+        raise PlanError(
+            f"{parts.geturl()} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
+        )
+    server = _server(parts, 3260)
+    user = {"user": unquote(parts.username)} if parts.username else {}
+    password = {"password-secret": secret} if secret else {}
+    portal = f"{server['host']}:{server['port']}"
+    return {
+        "transport": "tcp", "portal": portal, "target": unquote(name), "lun": int(lun),
+        **user, **password,
+    }  # fmt: skip
+
+
+def _libnfs(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
+    return {"server": {"type": "inet", "host": _server(parts, 2049)["host"]}, "path": parts.path}
+
+
+def _ssh(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
+    user = {"user": unquote(parts.username)} if parts.username else {}
+    return {"server": _server(parts, 22), "path": unquote(parts.path), **user}
+
+
+def _rbd(place: str, secret: str | None) -> dict[str, Any]:
+    """The members for `rbd:POOL[/NAMESPACE]/IMAGE[@CONF]`, with `?id=USER` at the end."""
+    named, _, query = place.removeprefix("rbd:").partition("?")
+    named, _, conf = named.partition("@")
+    words = named.split("/")
+    if not 2 <= len(words) <= 3 or not all(words):
+        raise PlanError(f"{place} names no image", hint="write rbd:POOL/IMAGE, or add @CEPH.CONF")
+    users = parse_qs(query).get("id")
+    return {
+        "pool": words[0], "image": words[-1],
+        **({"namespace": words[1]} if len(words) == 3 else {}),
+        **({"conf": conf} if conf else {}), **({"user": users[0]} if users else {}),
+        **({"key-secret": secret} if secret else {}),
+    }  # fmt: skip
+
+
+_MEMBERS: Mapping[LayerKind, Callable[[SplitResult, str | None], dict[str, Any]]] = {
+    LayerKind.NBD: _nbd, LayerKind.ISCSI: _iscsi, LayerKind.LIBNFS: _libnfs, LayerKind.SSH: _ssh,
+}  # fmt: skip
+
+
+def url_of(target: NamedTarget, secret: Path | None) -> Url:
+    """The URL as QEMU's node, with the object for its secret. Raises PlanError for a wrong one."""
+    if target.kind is None or target.kind.facts.target is None:
+        raise ValueError(f"{target} is no URL")
+    driver = str(target.kind.facts.target.driver)
+    held = None if secret is None else _HELD
+    if target.kind is LayerKind.RBD:
+        members = _rbd(target.place, held)
+    else:
+        members = _MEMBERS[target.kind](urlsplit_of(target.name, target.place), held)
+    return Url(target.place, {"driver": driver, **members}, _objects(target, members, secret))
+
+
+def _objects(
+    target: NamedTarget, members: Mapping[str, Any], secret: Path | None
+) -> tuple[Mapping[str, str], ...]:
+    if "tls-creds" in members:
+        if secret is None:
+            raise PlanError(
+                f"target {target.name} wants TLS, and no key is named",
+                hint=f"write --secret {target.name}=DIR/keys.psk (`psktool` makes one)",
+            )
+        # QEMU takes the directory of keys.psk (qemu-options.hx, tls-creds-psk).
+        place = {"dir": str(secret.absolute().parent), "endpoint": "client"}
+        return ({"qom-type": "tls-creds-psk", "id": _HELD, **place},)
+    if secret is None:
+        return ()
+    return ({"qom-type": "secret", "id": _HELD, "file": str(secret.absolute())},)
+
+
+@contextmanager
+def secret_of(site: Site, target: NamedTarget, backing: BackingDevices) -> Iterator[Path | None]:
+    """The file with a target's secret: the user's own, or one from the environment; or None."""
+    named = next((file for name, file in backing.secrets if name == target.name), None)
+    variable = secret_variable(target.name)
+    if named is not None:
+        site.check(lambda: _require_private(target, named))
+        yield named
+    elif variable in os.environ:
+        file = site.directory / f"{target.name}.secret"
+        with site.tracked(Kind.FILE, file):
+            site.check(lambda: _write_private(file, os.environ[variable]))
+            yield file
+    else:
+        yield None
+
+
+def _require_private(target: NamedTarget, file: Path) -> None:
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise HostError(
+            f"the secret of target {target.name} cannot be read: {file}: {error.strerror}",
+            hint="name another file with --secret",
+        ) from error
+    if mode & 0o077:
+        raise HostError(
+            f"{file}, the secret of target {target.name}, can be read by other users",
+            hint=f"chmod 600 {file}",
+        )
+
+
+def _write_private(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(text)
+
+
+@contextmanager
+def remote_target(
+    site: Site, target: NamedTarget, backing: BackingDevices, needed: int
+) -> Iterator[Remote]:
+    """The target, which a server was asked about.
+
+    A disk must have `needed` bytes, all zero unless it may be destroyed, and is left zeroed. Raises
+    HostError with the way out if the server does not answer or the disk is not fit.
+    """
+    with ExitStack() as entered:
+        url = url_of(target, entered.enter_context(secret_of(site, target, backing)))
+        holds_files = target.kind is not None and target.kind.facts.holds_files
+        properties = {"target.url": url.text, "target.driver": str(url.node["driver"])}
+        remote = Remote(url, holds_files, properties)
+        if holds_files:
+            yield remote
+            return
+        size = site.observe(lambda: disk_size(site.host, target.name, url), planned=needed)
+        if size < needed:
+            raise HostError(
+                f"target {target.name} has {format_bytes(size)}, but needs {format_bytes(needed)}",
+                hint="choose a smaller --size, or name a larger disk",
+            )
+        if not backing.may_destroy(target):
+            site.check(lambda: _require_empty(site.host, target, url, needed))
+        detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
+        with site.tracked(DISK, url.text, **detail):
+            yield remote
+
+
+def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> None:
+    """Raises HostError unless the server answers: a disk tells its size, a directory that it is
+    none that QEMU could open as a disk.
+    """
+    with secret_of(site, target, backing) as secret:
+        url = url_of(target, secret)
+        if target.kind is None or not target.kind.facts.holds_files:
+            disk_size(site.host, target.name, url)
+
+
+def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
+    """What a program of QEMU says of a target. Raises HostError with the way out."""
+    program, *arguments = command
+    require_programs(host, program)
+    secrets = (word for each in url.flags for word in ("--object", each))
+    try:
+        return host.run(program, *secrets, *arguments, timeout=timeout).stdout
+    except CommandTimeoutError as error:
+        raise HostError(
+            f"the server of target {name} does not answer within {timeout:.0f} s: {url.text}",
+            hint="check that it runs and that this host reaches it",
+        ) from error
+    except CommandError as error:
+        raise unusable(name, url, error) from error
+
+
+def unusable(name: str, url: Url, error: CommandError) -> HostError:
+    """The error for a target that QEMU cannot open, with what helps."""
+    said = error.stderr.strip().splitlines()[-1:] or ["it gives no reason"]
+    reason = said[0].removeprefix("qemu-img: ").removeprefix("qemu-io: ")
+    reason = reason.replace(f"Could not open '{url.opened}': ", "").replace(url.opened, url.text)
+    hint = next(
+        (way for word, way in _WAYS_OUT if word in reason.lower()),
+        "check the URL and that this host reaches the server",
+    )
+    return HostError(f"target {name} ({url.text}) cannot be used: {reason}", hint=hint)
+
+
+_WAYS_OUT = (
+    ("unknown driver", "install QEMU's driver for it: apt install qemu-block-extra"),
+    ("unknown protocol", "install QEMU's driver for it: apt install qemu-block-extra"),
+    ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),
+    ("read-only", "let the server export it read-write"),
+    ("rofs", "let the server export it read-write"),
+    ("permission", "let the server grant this host's user read and write access"),
+    ("acces", "let the server grant this host's user read and write access"),
+    ("stale", "mount or export it again: the server no longer knows this file handle"),
+    ("refused", "start the server, or correct host and port"),
+    ("no space", "free some space on the server, or choose a smaller --size"),
+    ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
+    ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
+)
+
+
+def disk_size(host: Host, name: str, url: Url) -> int:
+    """Bytes of a disk on a server."""
+    text = ask(host, name, url, "qemu-img", "info", "--output=json", url.opened)
+    return int(json.loads(text)["virtual-size"])
+
+
+def _part(url: Url, size: int) -> str:
+    """The first `size` bytes of a disk, as a file name of QEMU."""
+    return "json:" + json.dumps({"driver": "raw", "offset": 0, "size": size, "file": url.node})
+
+
+def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None:
+    """Raises HostError unless the bytes that would be overwritten are all zero."""
+    nothing = "json:" + json.dumps({"driver": "null-co", "size": size, "read-zeroes": True})
+    command = ("qemu-img", "compare", "-q", _part(url, size), nothing)
+    try:
+        secrets = (word for each in url.flags for word in ("--object", each))
+        ended = host.run(command[0], command[1], *secrets, *command[2:], allowed=(0, 1),
+                         timeout=_FILL_SECONDS)  # fmt: skip
+    except CommandError as error:
+        raise unusable(target.name, url, error) from error
+    if ended.status == 1:
+        raise HostError(
+            f"target {target.name} ({url.text}) holds data, which measuring would destroy",
+            hint=f"name another disk, or add --destroy {target.name} if its contents are not "
+            "needed",
+        )
+
+
+def empty_disk(host: Host, entry: Entry) -> None:
+    """Writes zeros over the part of a disk that vdisklab has written."""
+    part = json.loads(entry.detail["node"].removeprefix("json:"))["file"]
+    url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
+    size = int(entry.detail["bytes"])
+    secrets = (word for each in url.flags for word in ("--object", each))
+    zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
+    _undone(host, entry.name, "qemu-io", *secrets, *zero)
+
+
+def _undone(host: Host, name: str, *command: str) -> None:
+    try:
+        host.run(*command, timeout=_FILL_SECONDS)
+    except (CommandError, CommandTimeoutError) as error:
+        raise DirtyHostError(
+            f"{name} is not emptied: {error}",
+            hint="run `vdisklab clean` when its server answers again",
+        ) from error
+
+
+def remove_remote_file(host: Host, entry: Entry) -> None:
+    """Removes an image from a server."""
+    node = json.loads(entry.detail["node"])
+    server, path = node["server"], PurePosixPath(node["path"])
+    if node["driver"] == "ssh":
+        user = ("-l", node["user"]) if "user" in node else ()
+        where = (*user, "-p", server["port"], "-o", "BatchMode=yes", server["host"])
+        _undone(host, entry.name, "ssh", *where, "rm", "-f", "--", _quoted(str(path)))
+    else:
+        program = (sys.executable, "-m", "vdisklab.storage.remote")
+        _undone(host, entry.name, *program, server["host"], str(path.parent), path.name)
+
+
+def _quoted(text: str) -> str:
+    """A word for the shell on the server."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+DISK = Removable("disk on a server", empty_disk)
+"""The first bytes of a disk that a server exports."""
+
+FILE = Removable("file on a server", remove_remote_file)
+"""An image in a directory that a server exports."""
+
+
+def remove_by_libnfs(server: str, export: str, file: str) -> None:
+    """Removes a file; one that is not there is no error. Raises OSError.
+
+    nfs_mount and nfs_unlink of libnfs.h return 0 or a negative errno.
+    """
+    library = ctypes.CDLL(ctypes.util.find_library("nfs") or "libnfs.so.13", use_errno=True)
+    library.nfs_init_context.restype = ctypes.c_void_p
+    context = ctypes.c_void_p(library.nfs_init_context())
+    for call, *words in ((library.nfs_mount, server, export), (library.nfs_unlink, f"/{file}")):
+        status = call(context, *map(str.encode, words))
+        if status < 0 and status != -2:  # ENOENT
+            raise OSError(-status, os.strerror(-status))
+
+
+if __name__ == "__main__":
+    remove_by_libnfs(*sys.argv[1:])
