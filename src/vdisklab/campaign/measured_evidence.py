@@ -18,7 +18,7 @@ from vdisklab.host.command import Host
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample
 from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
-from vdisklab.storage.targets import Device
+from vdisklab.storage.targets import Device, Url
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.
@@ -62,8 +62,7 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
 
 def _resident_share(image: DiskData) -> float | None:
     """The share of the image in the host's page cache; None for one that no kernel here opens."""
-    place = image.file if isinstance(image, ImageFile) else image.path
-    return None if place is None else pagecache.resident_share(place)
+    return None if isinstance(image.path, Url) else pagecache.resident_share(image.path)
 
 
 def _emptied(image: DiskData, most: float) -> float | None:

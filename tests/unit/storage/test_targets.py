@@ -8,6 +8,8 @@ import pytest
 
 from vdisklab.path.backing import WORK_DIRECTORY, BackingDevices
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.named_target import NamedTarget
+from vdisklab.path.segments import LayerKind
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.targets import Device, Directory, Share, Target, bottoms
 
@@ -40,6 +42,15 @@ def test_a_layer_keeps_what_is_known_below() -> None:
     assert below.members == DISKS
 
 
+NAMED = BackingDevices(
+    targets=(
+        NamedTarget("nas", "/mnt/nas", LayerKind.NFS),
+        NamedTarget("disk", "/dev/sdz", LayerKind.DEVICE),
+        NamedTarget("far", "nbd://host/x", LayerKind.NBD),
+    )
+)
+
+
 @pytest.mark.parametrize(
     ("path", "backing", "expected"),
     [
@@ -48,6 +59,9 @@ def test_a_layer_keeps_what_is_known_below() -> None:
         ("md/none", BackingDevices(DISKS), (Device(DISKS[0]), Device(DISKS[1]))),
         ("tmpfs/raw/none", BackingDevices(DISKS), ()),
         ("zram/none", WORK_DIRECTORY, ()),
+        ("nfs:at=nas/raw/none", NAMED, (Directory(Path("/mnt/nas")),)),
+        ("device:at=disk/ext4/raw/none", NAMED, (Device(Path("/dev/sdz")),)),
+        ("nbd:at=far/raw/none", NAMED, ()),
     ],
 )
 def test_what_is_below_a_stack(
@@ -61,5 +75,5 @@ def test_clean_knows_every_name_that_a_ledger_may_have() -> None:
     assert set(UNDO) == {
         "process", "file", "directory", "loop", "zram device", "mount", "device", "volume group",
         "logical volume", "md array", "pool", "device-mapper device", "limit of ZFS's cache",
-        "control group",
+        "control group", "disk on a server", "file on a server",
     }  # fmt: skip
