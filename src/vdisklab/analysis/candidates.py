@@ -212,7 +212,7 @@ def recommend_path(
 ) -> Recommendation | None:
     """The best path by a measure; None when no ranked path meets all needs.
 
-    `raced` are the paths that a race left, its leader first: they decide instead of the ranking.
+    `raced` are the paths that a race left, best first: they decide instead of the ranking.
     """
     paths = candidates(observations.cells)
     met = {
@@ -225,11 +225,15 @@ def recommend_path(
         for need in met
     }
     ranking = ranked.among(observations, measure, qualified)
-    order = [row.cell for row in ranking.rows] or _by_value(observations, measure, qualified)
-    if not order:
-        return None
     if not set(raced) <= set(qualified):
         raced = ()
+    order = (
+        [row.cell for row in ranking.rows]
+        or list(raced)
+        or _by_value(observations, measure, qualified)
+    )
+    if not order:
+        return None
     ties = raced or ranked.winners(ranking)
     chosen = raced[0] if raced else ranked.to_use(ranking) or order[0]
     default = _default(paths, paths[chosen])

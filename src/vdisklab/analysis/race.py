@@ -55,10 +55,10 @@ sooner; only very unequal noise takes longer (`bench/race.py`)."""
 class RaceState:
     """Where a race stands.
 
-    `left` are the rows that are still measured, the `leader` first. `behind` is the share by which
-    the leader may be worse than the best of them, with 1 - `alpha`: 0.1 is 10 %; None before the
-    first look, and infinite while nothing bounds it. `best` is True if every other path is shown to
-    be worse, not only to be better by no more than the margin.
+    `left` are the rows that are still measured, best first, so the `leader` first. `behind` is the
+    share by which the leader may be worse than the best of them, with 1 - `alpha`: 0.1 is 10 %;
+    None before the first look, and infinite while nothing bounds it. `best` is True if every other
+    path is shown to be worse, not only to be better by no more than the margin.
     """
 
     left: tuple[int, ...]
@@ -126,7 +126,8 @@ def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
     left = np.arange(cells)
     behind: float | None = None
     best = True
-    leader = int(np.argmax(_means(logs))) if rounds else 0
+    means = _means(logs)
+    leader = int(np.argmax(means)) if rounds else 0
     for look in (count for count in LOOKS if count <= rounds):
         step = _look(logs[:, :look], left, math.log1p(margin), level(look, alpha), cells - 1)
         if step is None:
@@ -135,7 +136,7 @@ def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
         best &= strictly
         if len(left) == 1:
             break
-    others = tuple(row for row in left.tolist() if row != leader)
+    others = sorted((row for row in left.tolist() if row != leader), key=lambda row: -means[row])
     return RaceState((leader, *others), leader, behind, best, rounds, margin, alpha)
 
 

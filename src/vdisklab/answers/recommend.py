@@ -204,7 +204,7 @@ def _alternatives(
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
     summaries = {key: summarise(observations, key) for key in shown}
     places = {row.cell: row for row in found.ranking.rows}
-    order = list(places) or [found.cell]
+    order = list(found.durability)
     for at, cell in enumerate(order):
         yield Alternative(
             cell=cell,

@@ -37,7 +37,8 @@ def campaign_runs(
 ) -> Generator[Run, None, None]:
     """Measures the unfinished slots, and yields each run as soon as it is complete.
 
-    Each round boots new guests. A cell that fails becomes a run with its reason, and the campaign
+    Each round boots new guests; in a race, whose rounds get smaller, two or three small rounds
+    share them. A cell that fails becomes a run with its reason, and the campaign
     goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.
     """
     yield from _measured(context, tag, schedule(context.plan, finished), context.plan.rounds)
@@ -61,6 +62,11 @@ def chosen_runs(
     slots = chosen_slots(context.plan, finished, choose, limit, context.progress)
     yield from _measured(context, tag, slots, None, renew=renew)
 
+
+SHARING_ROUNDS = 3
+"""So many rounds at most share guests, and only until these have had as many runs as in the largest
+round. What a guest does to all paths is part of the round; only what it does to some could make
+such rounds alike."""
 
 Choose = Callable[[int], Collection[str]]
 """(round, from 1) -> the fingerprints of the cells to measure in it."""
@@ -152,13 +158,17 @@ def _measured(
     *,
     renew: bool = True,
 ) -> Generator[Run, None, None]:
-    round = 0
+    round, served, most = 0, [0], 0
     total = len(context.plan.cells)
     for slot in slots:
         if slot.round != round:
-            if renew:
+            most = max(most, served[-1])
+            if renew and (sum(served) >= most or len(served) >= SHARING_ROUNDS):
                 context.guests.renew()
+                served = []
+            served.append(0)
             round = slot.round
+        served[-1] += not slot.cell.path.on_host
         context.progress(RunStarted(slot.cell.label, slot.round, rounds, slot.position, total))
         run = _run(context, tag, slot)
         yield run

@@ -52,6 +52,19 @@ def test_recommend_says_what_the_race_has_shown() -> None:
     assert not [one for one in others if "Tied" in one or "--rounds" in one]
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_recommend_answers_as_early_as_rank(rounds: int) -> None:
+    found = analysis({"race": RaceTerms().as_json()}, rounds)
+    answer, ranked = recommend(found, (DURABLE,)), rank_cells(found)
+    assert ranked.choice is not None
+    assert (answer.choice.cell, answer.choice.ties) == (ranked.choice.cell, ranked.choice.ties)
+    assert answer.choice.behind is None, "nothing bounds it yet"
+    assert answer.order == (answer.choice.cell, *answer.choice.ties)
+    measure = answer.recommendation.measure
+    medians = [row.medians[measure].median for row in answer.alternatives]
+    assert medians == sorted(medians, reverse=True), "best first"
+
+
 def test_a_race_for_other_needs_or_by_another_metric_decides_nothing() -> None:
     for terms in (
         RaceTerms(metric="read"),

@@ -1,12 +1,24 @@
-"""A search ends within its time, and says which runs it left out."""
+"""A search ends within its time and says what it left out; small rounds share their guests."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from vdisklab.campaign.runner import NO_LIMIT, TimeLimit, chosen_slots
+from vdisklab.campaign import runner
+from vdisklab.campaign.context import CellResult
+from vdisklab.campaign.runner import (
+    NO_LIMIT,
+    RunTag,
+    TimeLimit,
+    campaign_runs,
+    chosen_runs,
+    chosen_slots,
+)
 from vdisklab.campaign.schedule import Slot, run_seconds
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -91,3 +103,51 @@ def test_without_a_limit_all_chosen_runs_are_made_but_the_finished(plan: Campaig
     finished = {(1, every[0])}
     slots = chosen_slots(plan, finished, lambda n: every if n < 3 else (), NO_LIMIT, silent)
     assert len(list(slots)) == 2 * len(every) - 1
+
+
+def booted(plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int]) -> list[int]:
+    """The rounds that boot guests, if so many paths are measured in each, beside the host."""
+    renewed: list[int] = []
+    at = [0]
+
+    def measure(_context: object, _cell: object) -> CellResult:
+        return CellResult()
+
+    def choose(round: int) -> list[str]:
+        at[0] = round
+        size = (*sizes, 0)[round - 1]
+        cells = sorted(plan.cells, key=lambda cell: not cell.path.on_host)
+        return [cell.fingerprint for cell in cells[: size + 1]] if size else []
+
+    monkeypatch.setattr(runner, "measure_cell", measure)
+    guests = SimpleNamespace(renew=lambda: renewed.append(at[0]))
+    context: Any = SimpleNamespace(plan=plan, guests=guests, accelerator=None, progress=silent)
+    for run in chosen_runs(context, RunTag("c", None), (), choose, NO_LIMIT):
+        assert run.round == at[0]
+    return renewed
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rounds"),
+    [
+        ([4, 4, 4, 4], [1, 2, 3, 4]),
+        ([4, 4, 3, 3, 3, 3], [1, 2, 3, 5]),
+        ([4, 1, 1, 1, 1, 1, 1], [1, 2, 5]),
+        ([2, 4, 2, 2, 2], [1, 2, 3, 5]),
+    ],
+)
+def test_small_rounds_share_guests_until_these_had_as_many_runs_as_in_a_large_one(
+    plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, sizes: list[int], rounds: list[int]
+) -> None:
+    assert booted(plan, monkeypatch, sizes) == rounds
+
+
+def test_each_round_of_all_cells_boots_new_guests(
+    plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed: list[str] = []
+    monkeypatch.setattr(runner, "measure_cell", lambda _context, _cell: CellResult())
+    guests = SimpleNamespace(renew=lambda: renewed.append("boot"))
+    context: Any = SimpleNamespace(plan=plan, guests=guests, accelerator=None, progress=silent)
+    assert len(list(campaign_runs(context, RunTag("c", None)))) == plan.rounds * len(plan.cells)
+    assert len(renewed) == plan.rounds
