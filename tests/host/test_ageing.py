@@ -59,11 +59,11 @@ def test_rewrites_between_snapshots_leave_a_sound_image_in_pieces(site: Site, pa
                 before, after = (int(old.properties[name]) for name in names)
                 assert after > before
                 checked = subprocess.run(
-                    ("qemu-img", "check", made.path), capture_output=True, text=True, check=False
+                    ("qemu-img", "check", made.on_host), capture_output=True, text=True, check=False
                 )
                 assert checked.returncode == 0, checked.stdout
                 listed = subprocess.run(
-                    ("qemu-img", "snapshot", "-l", made.path),
+                    ("qemu-img", "snapshot", "-l", made.on_host),
                     capture_output=True, text=True, check=True,
                 )  # fmt: skip
                 assert "age" not in listed.stdout

@@ -46,10 +46,10 @@ def test_a_frozen_file_system_is_a_stall(tmp_path: Path) -> None:
         open_site(host, ledger, tmp_path) as site,
         build_stack(site, parse_path("ext4/host").layers, 64 * MIB, "s") as target,
     ):
-        frost = threading.Thread(target=freeze, args=(target.path,))
+        frost = threading.Thread(target=freeze, args=(target.on_host,))
         watch.begin()
         frost.start()
-        host.run("sh", "-c", WRITE, str(target.path), timeout=60, watch=watch)
+        host.run("sh", "-c", WRITE, str(target.on_host), timeout=60, watch=watch)
         series = watch.end()
         frost.join()
     (stall,) = longest_stall_of(series)

@@ -68,7 +68,7 @@ def test_a_file_system_holds_its_capacity_and_leaves_nothing(
     site: Site, text: str, seen: dict[str, str]
 ) -> None:
     with build_stack(site, layers(text), 64 * MIB, "s", allocate=False) as target:
-        with (target.path / "file").open("wb") as file:
+        with (target.on_host / "file").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, 64 * MIB)
         # journalled or compressed data go through the page cache, O_DIRECT or not
         cached = "data=journal" in text or "compress" in text
@@ -82,7 +82,7 @@ def test_a_file_system_holds_its_capacity_and_leaves_nothing(
 
 def test_tmpfs_refuses_or_serves_direct_io_as_this_kernel_does(site: Site) -> None:
     with build_stack(site, layers("tmpfs"), 16 * MIB, "s") as target:
-        mount = mount_at(target.path)
+        mount = mount_at(target.on_host)
         assert mount is not None
         assert mount.filesystem == "tmpfs"
         assert target.usable() in (True, False)  # since Linux 6.6 it does
@@ -114,7 +114,9 @@ def test_zram_is_read_back_and_removed(site: Site) -> None:
 def test_zram_waits_for_a_program_that_looks_at_the_device(site: Site) -> None:
     before = set(zram_devices())
     with build_stack(site, layers("zram"), 16 * MIB, "s") as target:
-        looking = subprocess.Popen(["sh", "-c", f"exec 3<{target.path}; echo; sleep 1"], stdout=-1)
+        looking = subprocess.Popen(
+            ["sh", "-c", f"exec 3<{target.on_host}; echo; sleep 1"], stdout=-1
+        )
         assert looking.stdout is not None
         assert looking.stdout.readline() == b"\n"
     assert set(zram_devices()) == before
@@ -132,7 +134,10 @@ def available_algorithms() -> set[str]:
 
 def test_a_full_file_system_is_not_one_without_direct_io(site: Site) -> None:
     with build_stack(site, layers("tmpfs"), MIB, "s") as target:
-        with contextlib.suppress(OSError), (target.path / "fill").open("wb", buffering=0) as fill:
+        with (
+            contextlib.suppress(OSError),
+            (target.on_host / "fill").open("wb", buffering=0) as fill,
+        ):
             while True:
                 fill.write(bytes(MIB))
         with pytest.raises(HostError, match=r"nothing can be written in .*No space left"):
@@ -148,8 +153,8 @@ def test_a_full_image_holds_every_byte_of_the_source(site: Site, text: str) -> N
         image_file(site, target, made, size=16 * MIB, name="i", source=source) as image,
     ):
         assert image.properties["image.mapped"] == str(16 * MIB)
-        site.host.run("qemu-img", "compare", "-f", image.format, "-F", "raw", image.path, source)
-        allocated = occupied_bytes(image.path)
+        site.host.run("qemu-img", "compare", "-f", image.format, "-F", "raw", image.on_host, source)
+        allocated = occupied_bytes(image.on_host)
         assert allocated is not None
         assert allocated >= 16 * MIB
 
@@ -169,7 +174,7 @@ def test_a_thin_image_occupies_what_was_asked(site: Site, text: str, least: int,
         build_stack(site, (), 0, "s") as target,
         image_file(site, target, made, size=16 * MIB, name="i", source=None) as image,
     ):
-        allocated = occupied_bytes(image.path)
+        allocated = occupied_bytes(image.on_host)
         assert allocated is not None
         assert least <= allocated <= most
 
@@ -189,7 +194,7 @@ def test_what_belongs_to_an_image_is_read_back_and_removed(
 ) -> None:
     made = parse_path(text).image
     with build_stack(site, (), 0, "s") as target, random_source(site, 16 * MIB) as source:
-        before = set(target.path.iterdir())
+        before = set(target.on_host.iterdir())
         with image_file(site, target, made, size=16 * MIB, name="i", source=source) as image:
             assert {f"image.{key}": value for key, value in properties.items()}.items() <= (
                 image.properties.items()
@@ -197,7 +202,7 @@ def test_what_belongs_to_an_image_is_read_back_and_removed(
             assert image.properties["image.mapped"] == str(16 * MIB)
             if image.key_file is not None:
                 assert image.key_file.stat().st_mode & 0o777 == 0o600
-        assert set(target.path.iterdir()) == before
+        assert set(target.on_host.iterdir()) == before
 
 
 def test_each_overlay_of_a_chain_holds_its_share(site: Site) -> None:
@@ -211,25 +216,25 @@ def test_each_overlay_of_a_chain_holds_its_share(site: Site) -> None:
         with overlays(site, target, made, base, name="c") as chain:
             assert chain.properties["image.backing"] == "3"
             assert [file.name for file in chain.backing] == ["c-2.qcow2", "c-1.qcow2", "i.qcow2"]
-            for file in (chain.path, *chain.backing[:-1]):
+            for file in (chain.on_host, *chain.backing[:-1]):
                 command = ("qemu-img", "map", "--output=json", file)
                 extents = json.loads(site.host.run(*command).stdout)
                 own = sum(extent["length"] for extent in extents if extent["depth"] == 0)
                 assert own == 4 * MIB
-        assert not chain.path.exists()
-        assert base.path.exists()
+        assert not chain.on_host.exists()
+        assert base.on_host.exists()
 
 
 def test_what_a_block_writes_on_too_small_a_file_system_is_a_sentence(site: Site) -> None:
     """The random source is the first that meets a full file system."""
     with build_stack(site, layers("tmpfs"), 4 * MIB, "s") as target:
-        small = Site(site.host, site.ledger, target.path)
+        small = Site(site.host, site.ledger, target.on_host)
         with (
             pytest.raises(HostError, match="No space left on device"),
             random_source(small, 64 * MIB),
         ):
             pytest.fail("not reached")
-        assert list(target.path.iterdir()) == []
+        assert list(target.on_host.iterdir()) == []
 
 
 @contextmanager
@@ -254,7 +259,7 @@ def test_a_busy_mount_is_named_kept_and_cleaned_later(
                 open_site(LocalHost(), ledger, tmp_path) as site,
                 build_stack(site, layers("ext4"), 16 * MIB, "s", allocate=False) as target,
             ):
-                holding.enter_context(held_open(target.path))
+                holding.enter_context(held_open(target.on_host))
 
         with pytest.raises(DirtyHostError, match=rf"in use by .* \({os.getpid()}\)"):
             build_and_hold()

@@ -29,7 +29,7 @@ from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Share, Url, local
+from vdisklab.storage.targets import Device, Directory, Share, Target, Url
 from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
@@ -159,7 +159,7 @@ class HostPlace:
 
     site: Site
     disk: Subject
-    target: Directory | Device | Share
+    target: Target | Share
 
     @contextmanager
     def workspace(self, filesystem: str | None) -> Iterator[Workspace]:
@@ -293,7 +293,7 @@ def _on_host(
     return AttachedDisk(
         image,
         write_back,
-        HostPlace(site, subject, local(image.target)),
+        HostPlace(site, subject, image.target),
         Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.on_host),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (

@@ -31,7 +31,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.image_commands import create_command
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import HOST_LAYERS
-from vdisklab.storage.targets import Directory, Target, local, shared_directory
+from vdisklab.storage.targets import Directory, Target, shared_directory
 from vdisklab.storage.zfs import DATASET
 from vdisklab.units import MIB, SECTOR
 
@@ -272,7 +272,7 @@ def _recorded_stack(site: Site, spec: RunSpec, name: str, log: Path) -> Iterator
         HOST_LAYERS[layer.kind].build(site, disk.device, layer, f"{name}.mnt", spec.size) as target,
         _data(site, target, image, size=spec.size) as file,
     ):
-        place = local(target).path
+        place = target.on_host
         _make_durable(file, place)
         pool = site.unique(f"{name}.mnt") if layer.kind is segments.LayerKind.ZFS else None
         if pool is None:
@@ -374,7 +374,7 @@ def _image(
         made = files.enter_context(base)
         if source is not None:
             source.unlink()
-        chain, directory = [made.on_host], local(target).path
+        chain, directory = [made.on_host], target.on_host
         for number in range(1, image.backing + 1):
             file = directory / f"{name}-{number}.{image.format}"
             files.enter_context(site.tracked(Kind.FILE, file))

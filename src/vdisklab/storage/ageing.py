@@ -29,7 +29,7 @@ from vdisklab.plan.age import REWRITTEN, Age
 from vdisklab.storage.image import ImageFile, extents, read_properties
 from vdisklab.storage.image_commands import opened, snapshot_command
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Target, local
+from vdisklab.storage.targets import Device, Target
 
 PIECE = 64 << 10
 """Bytes of one write in a pass."""
@@ -41,7 +41,7 @@ _SECONDS = 3600.0
 def fill_filesystem(site: Site, target: Target, percent: int, seed: int) -> None:
     """Fills a file system that vdisklab has made, in a process of its own."""
     program = (sys.executable, "-m", "vdisklab.storage.ageing")
-    directory = local(target).path / "filler"
+    directory = target.on_host / "filler"
     site.run_marked(*program, directory, str(percent), str(seed), timeout=_SECONDS)
 
 

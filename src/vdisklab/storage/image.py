@@ -28,7 +28,7 @@ from vdisklab.storage.image_commands import (
     snapshot_command,
 )
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Node, Remote, Share, Target, Url, local
+from vdisklab.storage.targets import Device, Directory, Node, Remote, Share, Target, Url
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -58,14 +58,12 @@ class ImageFile:
 
     def node(self) -> Node:
         """The protocol node (driver and place) with which QEMU opens the image."""
-        if isinstance(self.path, Url):
-            return self.path.node
-        return local(self.target).node(self.path)
+        return self.path.node if isinstance(self.path, Url) else self.target.node(self.path)
 
     @property
     def on_host(self) -> Path:
         """The file or device on this host. Raises HostError for an image on a server."""
-        return local(self.target).path if isinstance(self.path, Url) else self.path
+        return self.target.on_host if isinstance(self.path, Url) else self.path
 
     @property
     def file(self) -> Path | None:
@@ -167,7 +165,7 @@ def overlays(
     `image.backing`, which the cell's checks compare with the path.
     """
     with ExitStack() as files:
-        directory = local(target).path
+        directory = target.on_host
         chain = [base.path] if isinstance(base.path, Path) else []
         for number in range(1, image.backing + 1):
             file = directory / f"{name}-{number}.{image.format}"

@@ -48,6 +48,11 @@ class _Place:
     cached_below: tuple[Path, ...] = ()
 
     @property
+    def on_host(self) -> Path:
+        """The directory or device, which the host's kernel opens."""
+        return self.path
+
+    @property
     def caches(self) -> tuple[Path, ...]:
         """The files and devices whose pages in the host's page cache must be dropped before a
         measurement, because they hold the target's data.
@@ -223,6 +228,14 @@ class Remote:
     cached_below: tuple[Path, ...] = ()
 
     @property
+    def on_host(self) -> Path:
+        """Raises HostError: no kernel of the host opens it."""
+        raise HostError(
+            f"QEMU's own driver opens {self.url.text}, and this needs a file or device",
+            hint="mount it and name the directory: --target NAME=DIR",
+        )
+
+    @property
     def caches(self) -> tuple[Path, ...]:
         """None: QEMU's own drivers do not use the host's page cache."""
         return ()
@@ -247,23 +260,13 @@ class Remote:
         """The place of a new image: the disk itself, or a file in the directory."""
         return self.url.file(f"{name}.{form}") if self.holds_files else self.url
 
-    def node(self, place: Url) -> Node:
-        """The protocol node with which QEMU opens an image on it."""
-        return place.node
+    def node(self, _file: Path) -> Node:
+        """The protocol node with which QEMU opens the disk."""
+        return self.url.node
 
 
 Target = Directory | Device | Remote
 """The top of a stack of host layers."""
-
-
-def local(target: Target | Share) -> Directory | Device | Share:
-    """The target, which the host's kernel opens. Raises HostError for one on a server."""
-    if isinstance(target, Remote):
-        raise HostError(
-            f"QEMU's own driver opens {target.url.text}, and this needs a file or device",
-            hint="mount it and name the directory: --target NAME=DIR",
-        )
-    return target
 
 
 def bottoms(
@@ -289,7 +292,7 @@ def bottoms(
 @contextmanager
 def shared_directory(site: Site, target: Target, name: str) -> Iterator[Share]:
     """An empty directory on a file system, removed with its contents at the end."""
-    directory = local(target).path / name
+    directory = target.on_host / name
     with site.tracked(ledger.Kind.DIRECTORY, directory):
         site.run("mkdir", directory)
         yield Share(directory, target.properties)

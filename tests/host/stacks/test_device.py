@@ -132,7 +132,7 @@ def test_taken_wiped_and_left_empty(site: Site, attach: Attach) -> None:
     device = attach()
     site.host.run("mkfs.ext4", "-q", device)
     with whole_devices(site, BackingDevices((device,), (device,)), 1, MIB) as target:
-        assert target.path == device
+        assert target.on_host == device
         assert signatures(site.host, device) == ()
         site.host.run("mkfs.ext4", "-q", device)  # what a guest may do
     assert signatures(site.host, device) == ()
@@ -143,7 +143,7 @@ def test_file_systems_stand_on_it(site: Site, attach: Attach, stack: str) -> Non
     device = attach(768 * MIB)
     layers = parse_path(f"{stack}/host").layers
     with build_stack(site, layers, 16 * MIB, "a", backing=BackingDevices((device,))) as target:
-        (target.path / "file").write_bytes(b"x")
+        (target.on_host / "file").write_bytes(b"x")
         (found,) = signatures(site.host, device)
         assert (found.kind, found.label) == (stack, site.label)
     assert signatures(site.host, device) == ()
@@ -180,4 +180,4 @@ def test_an_image_fills_a_device(site: Site, attach: Attach, text: str) -> None:
         if text == "qcow2/none":
             assert made.properties["image.mapped"] == str(size)
         else:
-            assert made.path.read_bytes()[:size] == source.read_bytes()
+            assert made.on_host.read_bytes()[:size] == source.read_bytes()

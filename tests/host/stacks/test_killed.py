@@ -68,7 +68,7 @@ def build(host: LocalHost, work: Path, layers: tuple[Layer, ...], backing: Backi
         open_site(host, ledger, work) as site,
         build_stack(site, layers, 16 * MIB, "a", backing=backing, allocate=False) as target,
     ):
-        (target.path / "file").write_bytes(b"x")
+        (target.on_host / "file").write_bytes(b"x")
 
 
 def killed_in(body: Callable[[], None]) -> bool:

@@ -35,9 +35,9 @@ def test_raidz1_of_four_slices_with_options(site: Site, zfs: LocalHost) -> None:
     with build_stack(
         site, layers, 64 * MIB, "a", backing=BackingDevices(disks=4), allocate=False
     ) as top:
-        assert mount_at(top.path) is not None
+        assert mount_at(top.on_host) is not None
         assert isinstance(top, Directory)
-        (top.path / "file").write_bytes(b"x" * MIB)
+        (top.on_host / "file").write_bytes(b"x" * MIB)
         seen = top.properties
         assert seen["zfs.raid"] == "raidz1"
         assert seen["zfs.recordsize"] == "64k"
@@ -46,7 +46,7 @@ def test_raidz1_of_four_slices_with_options(site: Site, zfs: LocalHost) -> None:
         assert seen["zfs.o_direct"] in ("refused", "direct", "accepted, served from a cache")
         assert [name for name in pools(zfs) if site.ledger.run_id in name]
     assert not [name for name in pools(zfs) if site.ledger.run_id in name]
-    assert mount_at(top.path) is None
+    assert mount_at(top.on_host) is None
 
 
 @pytest.mark.parametrize("stack", ["zfs", "zfs:raid=mirror", "zfs:ashift=9"])

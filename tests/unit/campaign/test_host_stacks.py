@@ -62,9 +62,9 @@ def test_an_allocated_image_is_made_once_and_shared(site: Site) -> None:
         for cell in plan.cells:
             with workshop.image_for(cell.path) as image:
                 assert image is not None
-                assert image.path.stat().st_size == SIZE
+                assert image.on_host.stat().st_size == SIZE
                 assert image.properties["image.mapped"] == str(SIZE)
-                seen.append((image.path, image.path.stat().st_ino))
+                seen.append((image.on_host, image.on_host.stat().st_ino))
         assert len(set(seen)) == 1
         assert workshop.source.read_bytes() == seen[0][0].read_bytes()
     assert events == [Step("writing 1.0 MiB of random data"), Step("filling raw")]
@@ -78,8 +78,8 @@ def test_each_guest_of_a_group_has_its_own_image(site: Site) -> None:
         with stacks.image_for(path) as one, stacks.image_for(path, 1) as two:
             assert one is not None
             assert two is not None
-            assert one.path != two.path
-            assert two.path.stat().st_blocks * 512 >= SIZE
+            assert one.on_host != two.on_host
+            assert two.on_host.stat().st_blocks * 512 >= SIZE
         with stacks.image_for(path, 1) as again:
             assert again is two
     assert sum(stacks_of(plan).values()) > 2 * SIZE
@@ -100,7 +100,7 @@ def test_a_thin_image_is_new_for_each_run(site: Site, tmp_path: Path) -> None:
         for _ in range(2):
             with workshop.image_for(plan.cells[0].path) as image:
                 assert image is not None
-                held = image.path
+                held = image.on_host
                 assert held.exists()
             assert not held.exists()
     calls = (tmp_path / "bin" / "calls").read_text().splitlines()
