@@ -70,7 +70,7 @@ def read_disks(host: Host, files: Iterable[Path], uri: str | None) -> ExistingGu
         raise PlanError("no guest is named", hint=f"name files: {PRINTED}; or --libvirt URI")
     disks = tuple(as_probed(disk) for disk in read_guests(texts, notes))
     if not disks:
-        why = f" ({notes[0].rstrip('.')})" if notes else ""
+        why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
             f"there is no guest with a hard disk{why}", hint=f"name other guests: {PRINTED}"
         )
@@ -89,7 +89,7 @@ def read_host(host: Host, root: Path = Path("/")) -> ExistingGuests:
     known = {name for disk in disks for name in (disk.domain, disk.guest)}
     disks += [disk for disk in running_disks(root / "proc") if disk.guest not in known]
     if not disks:
-        why = f" ({notes[0].rstrip('.')})" if notes else ""
+        why = f" ({'; '.join(note.rstrip('.') for note in notes[-2:])})" if notes else ""
         raise PlanError(
             f"no guest was found on this host{why}",
             hint=f"name the configurations of guests: {PRINTED}. To see which disk path is best "

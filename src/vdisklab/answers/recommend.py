@@ -40,7 +40,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk
-from vdisklab.path.needs import Need, example_of, unmet
+from vdisklab.path.needs import FLUSH_AGAIN, Need, example_of, unmet
 from vdisklab.path.platforms import NEW_GUEST_DISKS, Platform
 from vdisklab.results.model import Campaign
 from vdisklab.units import counted
@@ -368,6 +368,10 @@ def none_meets(
     lacking = [set(unmet(path, needs, verdicts)) for path in paths]
     if set() in lacking:
         return None
+    reason = verdicts.without_flushes
+    if reason is not None and any(need.goes_by_power_cuts for need in needs):
+        problem = f"none of the {len(paths)} measured paths meets {_joined(needs)}: {reason}"
+        return PlanError(problem, hint=f"{FLUSH_AGAIN}; or add --unsafe")
     example = example_of(needs)
     decisive = next((need.way_out for need in needs if {need} in lacking), None)
     if example is None:

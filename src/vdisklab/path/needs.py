@@ -283,6 +283,13 @@ def nearest(
 CONTRADICTION = "these needs contradict each other: leave one out"
 
 
+FLUSH_AGAIN = (
+    "mount it with barriers, or measure in another --dir; if its disk keeps its cache in a power "
+    "cut, add --disk plp"
+)
+"""The hint where a file system below all paths sends no flushes."""
+
+
 def nearest_hint(
     path: DiskPath,
     needs: Sequence[Need],
@@ -300,12 +307,7 @@ def nearest_hint(
     refused = None if other is None or refusal is None else refusal(other)
     if refused is not None:
         return f"{other} meets all needs, but it {refused.reason}; leave out a need"
-    if verdicts.without_flushes is not None:
-        return (
-            "mount it with barriers, or name another --dir; if its disk keeps its cache in a power "
-            "cut, add --disk plp; to measure all the same, leave the need out and add --rounds 6"
-        )
-    return CONTRADICTION
+    return CONTRADICTION if verdicts.without_flushes is None else FLUSH_AGAIN
 
 
 def _variations(path: DiskPath, needs: Sequence[Need]) -> Iterator[DiskPath]:

@@ -69,6 +69,7 @@ class ConfiguredDisk:
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
+    pending_loss: Annotated[str | None, "how they lose what the guest writes"] = None
     ignored_errors: Annotated[
         tuple[str, ...], "what QEMU calls good although it failed: writes (and flushes), reads"
     ] = ()
@@ -100,20 +101,21 @@ def with_pending(
     """A guest's disks. `say` words the changes that take effect at the guest's next start."""
     later = {disk.target: disk for disk in then}
     known = {disk.target for disk in now}
-    changed = (replace(disk, pending=_pending(disk, later.get(disk.target), say)) for disk in now)
+    changed = (_with_change(disk, later.get(disk.target), say) for disk in now)
     new = (replace(disk, pending="it is new") for disk in then if disk.target not in known)
     return (*changed, *new)
 
 
-def _pending(
+def _with_change(
     disk: ConfiguredDisk, later: ConfiguredDisk | None, say: Callable[[ConfiguredDisk], str]
-) -> str:
+) -> ConfiguredDisk:
     if later is None:
-        return "it is gone"
+        return replace(disk, pending="it is gone")
     if _settings(disk) == _settings(later):
-        return ""
+        return disk
     loss = loses_writes(later) or ("its cache mode drops flushes" if later.drops_flushes else None)
-    return say(later) if loss is None else f"{say(later)}: {loss}"
+    said = say(later) if loss is None else f"{say(later)}: {loss}"
+    return replace(disk, pending=said, pending_loss=loss)
 
 
 def _settings(disk: ConfiguredDisk) -> tuple[object, ...]:
@@ -254,6 +256,11 @@ class PendingChange(Risk, short="pending change", serious=True):
 
     def __str__(self) -> str:
         return f"From the guest's next start on: {self.settings}."
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLoss(PendingChange, short="pending loss", serious=True):
+    """The same, and what the guest writes will be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,7 +462,10 @@ def loses_writes(disk: ConfiguredDisk) -> str | None:
         return "what the guest writes is thrown away when it stops"
     if "writes" in disk.ignored_errors:
         return "a write or flush that fails is called good (its error policy is ignore)"
-    return "its cache mode drops flushes" if _drops_beside_path(disk) else None
+    if _drops_beside_path(disk):
+        return "its cache mode drops flushes"
+    later = disk.pending_loss
+    return None if later is None else f"from the guest's next start on {later}"
 
 
 def _drops_beside_path(disk: ConfiguredDisk) -> bool:
@@ -480,7 +490,7 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
     if errors:
         own.append(ErrorsIgnored(errors))
     if disk.pending:
-        own.append(PendingChange(disk.pending))
+        own.append((PendingLoss if disk.pending_loss else PendingChange)(disk.pending))
     if path is None:
         if context.drops_flushes and not disk.read_only:
             own.append(FlushesDroppedBelow(context.drops_flushes))

@@ -161,6 +161,10 @@ def _never(_text: object) -> bool:
     return False
 
 
+HOST_DEVICES = "passed-through devices, which may hold disks"
+"""A kind of `left_out`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """A platform's way to say a disk.
@@ -171,7 +175,8 @@ class Dialect:
     its documents. `beside` names files that belong to the guests' files in the same directory, or
     in the one below.
 
-    `left_out` has a search pattern for each kind of data holder that is no hard disk.
+    `left_out` has a search pattern for each kind of data holder that is no hard disk; what its
+    group `device` finds is named.
 
     `aio_of` is set where the aio mode follows the cache mode, and no I/O thread can be set.
     """

@@ -21,6 +21,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
+    HOST_DEVICES,
     Change,
     CommandRunner,
     Configuration,
@@ -314,7 +315,8 @@ DIALECT = Dialect(
     location=Location(program="incus", printed=_listed),
     aio_of=aio_of,
     left_out={
-        "host devices (PCI, USB), which may hold disks": r"\btype\"?:\s*\"?(pci|usb)\b",
+        HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
+        r"|\baddress\"?:\s*[\"']?(?P<device>(?:[\da-f]{4}:)?[\da-f]{2}:[\da-f]{2}\.[\da-f]\b)",
         "TPM state": r"\btype\"?:\s*\"?tpm\b",
         "cloud-init": r"cloud-init:config",
         "the agent's drive": r"agent:config",

@@ -24,6 +24,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
+    HOST_DEVICES,
     Change,
     Configuration,
     Dialect,
@@ -465,7 +466,7 @@ DIALECT = Dialect(
     recognises_document=is_kubernetes,
     left_out={
         "EFI variables": r"\befi\b\"?:",
-        "host devices (PCI, USB), which may hold disks": r"\bhostDevices\"?:",
+        HOST_DEVICES: r"\bdeviceName\"?:\s*\"?(?P<device>[\w./-]+)",
         "TPM state": r"\btpm\b\"?:",
         "cloud-init": r"\bcloudInit\w+\"?:",
         "CD-ROMs": r"\bcdrom\b\"?:",

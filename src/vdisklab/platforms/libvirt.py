@@ -32,6 +32,7 @@ from vdisklab.plan.guest import IN_THE_GUEST, without_options
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
+    HOST_DEVICES,
     Change,
     CommandRunner,
     Configuration,
@@ -481,7 +482,8 @@ DIALECT = Dialect(
         "EFI variables": r"<nvram\b",
         "TPM state": r"<tpm\b",
         "CD-ROMs": r"\bdevice=.cdrom\b",
-        "host devices (PCI, USB), which may hold disks": r"<hostdev\b[^>]*\btype=.(pci|usb)\b",
+        HOST_DEVICES: r"<hostdev\b[^>]{0,200}\btype=.(?:pci|usb|mdev|storage)\b"
+        r"[^>]{0,200}(?:(?<!/)>(?:(?!</hostdev)[\s\S]){0,900}?<source\b[^>]{0,200}>\s*<(?P<device>\w[^>]{0,200}?)\s*/?>)?",
         "floppies": r"\bdevice=.floppy\b",
     },
 )

@@ -25,6 +25,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
+    HOST_DEVICES,
     Change,
     Configuration,
     Dialect,
@@ -345,4 +346,5 @@ DIALECT = Dialect(
     recognises=_is_host_file,
     recognises_document=_is_ours,
     beside=(_HOST_FILE,),
+    left_out={HOST_DEVICES: r"pci_passthrough:alias\W+(?P<device>[\w:-]+)"},
 )

@@ -27,6 +27,7 @@ from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, 
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.dialect import (
+    HOST_DEVICES,
     WHOLE_DEVICE,
     Change,
     Configuration,
@@ -537,7 +538,7 @@ DIALECT = Dialect(
         "TPM state": r"^tpmstate\d+:",
         "cloud-init": r"^\w+\d+:.*cloudinit",
         "CD-ROMs": r"^\w+\d+:.*media=cdrom",
-        "host devices (PCI, USB), which may hold disks": r"^(hostpci\d+:|usb\d+:.*(host|mapping)=)",
+        HOST_DEVICES: r"^(?P<device>hostpci\d+:.*|usb\d+:.*(?:host|mapping)=.*)",
         "unused volumes": r"^unused\d+:",
         "snapshots": r"^\[(?!PENDING|special:)",
     },

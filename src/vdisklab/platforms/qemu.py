@@ -340,7 +340,6 @@ DIALECT = Dialect(
     recognises=_is_ours,
     left_out={
         "EFI variables": r"\bif=pflash\b|\bpflash\d",
-        "host devices (PCI, USB), which may hold disks": r"\b(vfio-pci|usb-host)\b",
         "TPM state": r"(^|\s|\0)-tpmdev\b",
         "CD-ROMs": r"(^|\s|\0)-cdrom\b|media=cdrom|(scsi|ide)-cd\b",
     },

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from itertools import product
+from itertools import islice, product
 
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
@@ -22,6 +22,7 @@ from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
     DOMAIN_TYPES,
+    HOST_DEVICES,
     WHOLE_DEVICE,
     Change,
     Configuration,
@@ -38,6 +39,12 @@ from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.writing import require_configurable
 
 _LONGEST = 4096  # PATH_MAX
+_MOST_NAMED = 4
+_QEMUS_HOST_DEVICE = (
+    r"(?<!model=['\"])\b(?P<device>(?:vfio-(?:user-)?(?:pci|ccw|ap|platform)|usb-host|usb-redir)\b"
+    r"[^\s\0'\"<]*)"
+)
+"""In the arguments of a QEMU, which a guest of any platform may have."""
 
 
 @cache
@@ -105,10 +112,16 @@ def read_guests(
 
 
 def _left_out(dialect: Dialect, text: GuestText) -> Iterator[str]:
-    """The parts of a guest that hold data, but are no hard disks."""
-    for what, pattern in dialect.left_out.items():
-        if re.search(pattern, text.text, re.MULTILINE):
-            yield what
+    """The parts of a guest that hold data, but are no hard disks; what may be one has its name."""
+    named: dict[str, dict[str, None]] = {}
+    for what, pattern in (*dialect.left_out.items(), (HOST_DEVICES, _QEMUS_HOST_DEVICE)):
+        for one in islice(re.finditer(pattern, text.text, re.MULTILINE), _MOST_NAMED + 1):
+            name = one.groupdict().get("device")
+            named.setdefault(what, {}).update({name[:100]: None} if name else {})
+    for what, names in named.items():
+        more = ["…"] if len(names) > _MOST_NAMED else []
+        shown = "; ".join([*list(names)[:_MOST_NAMED], *more])
+        yield f"{what} ({shown})" if names else what
 
 
 def _require_known(text: GuestText, known: Sequence[Dialect]) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.main import main
+from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import parse_path
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
@@ -16,7 +19,7 @@ from vdisklab.platforms.configured_disk import (
     FlushesDropped,
     LimitsBeyondPath,
     NoDiscard,
-    PendingChange,
+    PendingLoss,
     Risk,
     WritesThrownAway,
     risks,
@@ -239,7 +242,7 @@ def test_proxmox_args_pending_changes_and_linked_clones_are_read() -> None:
     assert "qcow2:backing=1/" in str(disks["virtio0"].path)
     assert disks["virtio1"].source == "/dev/zvol/z/vm/vm-3-disk-1"
     line = "files:3/vm-3-disk-0.qcow2,cache=unsafe"
-    pending = PendingChange(f"{line}: its cache mode drops flushes")
+    pending = PendingLoss(f"{line}: its cache mode drops flushes")
     assert pending in risks(disks["virtio0"])
     assert NoDiscard() in risks(disks["scsi0"])
 
@@ -357,17 +360,57 @@ def test_an_override_names_the_disk_by_the_alias_that_libvirt_gives_it() -> None
     assert disk.ignored_errors == ("writes",)
 
 
+_PCI = "<hostdev mode='subsystem' type='{}'><source><address {}/></source></hostdev>"
+
+
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("text", "name", "device"),
     [
-        (f"{QEMU}{IMAGE} -device vfio-pci,host=01:00.0", "guest.sh"),
-        ("memory: 512\nhostpci0: 01:00.0\nvirtio0: files:3/a.raw\n", "3.conf"),
-        (domain(xml(), devices="<hostdev mode='subsystem' type='pci'/>"), "g.xml"),
-        (KUBEVIRT.replace("disks:", "hostDevices: [], disks:") % "emptyDisk: {}", "g.yaml"),
-        ("- {name: g, config: {}, devices: {d: {type: disk, pool: p}, e: {type: pci}}}", "i"),
+        (f"{QEMU}{IMAGE} -device vfio-pci,host=01:00.0", "guest.sh", "vfio-pci,host=01:00.0"),
+        (f"{QEMU}{IMAGE} -device usb-host,hostbus=1", "guest.sh", "usb-host,hostbus=1"),
+        ("memory: 512\nhostpci0: 01:00.0\nvirtio0: files:3/a.raw\n", "3.conf",
+         "hostpci0: 01:00.0"),
+        ("args: -device vfio-pci,host=2:0.0\nmemory: 512\nvirtio0: files:3/a.raw\n", "3.conf",
+         "vfio-pci,host=2:0.0"),
+        (domain(xml(), devices=_PCI.format("pci", "bus='6'")), "g.xml", "address bus='6'"),
+        (domain(xml(), devices=_PCI.format("mdev", "uuid='c2-1'")), "g.xml", "address uuid='c2-1'"),
+        (domain(xml(), devices="<hostdev mode='subsystem' type='usb'/>"), "g.xml", None),
+        (KUBEVIRT.replace("disks:", "hostDevices: [{deviceName: v.com/nvme, name: d}], disks:")
+         % "emptyDisk: {}", "g.yaml", "v.com/nvme"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, pool: p}, e: {type: pci, "
+         "address: 0000:03:00.0}}}", "i", "0000:03:00.0"),
+        ("- {name: g, config: {}, devices: {d: {type: disk, pool: p}, e: {address: 0000:03:00.0, "
+         "type: pci}}}", "i", "0000:03:00.0"),
     ],
-)
-def test_a_device_of_the_host_that_may_be_a_disk_is_named(text: str, name: str) -> None:
+)  # fmt: skip
+def test_a_device_of_the_host_that_may_be_a_disk_is_named(
+    text: str, name: str, device: str | None
+) -> None:
     notes: list[str] = []
     assert len(read_guests([STORAGES, GuestText(text, name)], notes)) == 1
-    assert notes == ["Left out: host devices (PCI, USB), which may hold disks."]
+    named = "" if device is None else f" ({device})"
+    assert notes == [f"Left out: passed-through devices, which may hold disks{named}."]
+
+
+def test_a_guest_that_has_nothing_else_is_refused_with_its_name(tmp_path: Path) -> None:
+    guest = tmp_path / "g.xml"
+    arguments = "<q:arg value='-device'/><q:arg value='vfio-pci,host=0000:03:00.0'/>"
+    space = "http://libvirt.org/schemas/domain/qemu/1.0"
+    guest.write_text(
+        f"<domain xmlns:q='{space}'><name>g</name><devices/>"
+        f"<q:commandline>{arguments}</q:commandline></domain>"
+    )
+    with pytest.raises(PlanError, match=r"may hold disks \(vfio-pci,host=0000:03:00.0\)\)$"):
+        read_disks(LocalHost(), [guest], None)
+
+
+def test_a_pending_loss_is_one_for_who_needs_durable_disks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    guest = tmp_path / "102.conf"
+    guest.write_text("memory: 512\nvirtio0: local:102/a.raw\n[PENDING]\nargs: -snapshot\n")
+    main(["audit", str(guest), "--need", "durable", "--format", "json"])
+    (disk,) = json.loads(capsys.readouterr().out)["disks"]
+    loss = "what the guest writes is thrown away when it stops"
+    assert disk["lacks"] == {"durable": f"from the guest's next start on {loss}"}
+    assert disk["disk"]["pending_loss"] == loss

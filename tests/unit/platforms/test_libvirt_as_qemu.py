@@ -17,6 +17,7 @@ from vdisklab.platforms.configured_disk import (
     FlushesDropped,
     LimitsBeyondPath,
     PendingChange,
+    PendingLoss,
     disk_path,
     risks,
 )
@@ -220,7 +221,7 @@ def test_what_waits_for_the_next_start_is_named() -> None:
     later = domain(disk("cache='unsafe'") + disk("cache='none'", bus="sata"))
     first, new = read(f"{now}\n{later}\n")
     assert first.path == parse_path("raw/none")
-    assert PendingChange("raw/unsafe: its cache mode drops flushes") in risks(first)
+    assert PendingLoss("raw/unsafe: its cache mode drops flushes") in risks(first)
     assert PendingChange("it is new") in risks(new)
     assert read(f"{now}\n{now}\n")[0].pending == ""
     (gone,) = read(f"{now}\n{domain('')}\n")
