@@ -30,6 +30,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "recommend": ("recommend", "--need", "durable", "--need", "format=qcow2"),
     "pareto": ("rank", "--pareto", "read/write/latency_p99/cpu"),
     "table": ("table",),
+    "export": ("export", "raw/unsafe", "--to", "incus"),
     "method": ("method",),
     "claims": ("claims",),
     "profiles": ("profiles",),

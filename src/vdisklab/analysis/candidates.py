@@ -192,6 +192,21 @@ class RankedBy:
         """Some cells ranked by a measure."""
         return self.rank(narrowed(observations, cells), measure)
 
+    def once(self) -> RankedBy:
+        """The same, but equal numbers are ranked once."""
+        known: dict[tuple[object, ...], Ranking] = {}
+
+        def ranked(observations: Observations, measure: MeasureKey) -> Ranking:
+            numbers = (observations.ranked_logs(measure), observations.grid(measure),
+                       observations.resolution(measure))  # fmt: skip
+            key = (measure, observations.cells, observations.rounds, observations.too_slow,
+                   *(grid.tobytes() for grid in numbers))  # fmt: skip
+            if key not in known:
+                known[key] = self.rank(observations, measure)
+            return known[key]
+
+        return replace(self, rank=ranked)
+
     def ratio_of(self, observations: Observations, measure: MeasureKey) -> RatioOf:
         """The ratio of two paths, one of them chosen by the data."""
         return self.ratios(observations, measure, candidates(observations.cells))

@@ -50,7 +50,6 @@ class Analysis:
     loaded: Loaded
     disk: HostDisk | None = None
     requested: str | None = None
-    _rankings: dict[MeasureKey, Ranking] = field(default_factory=dict, init=False)
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -71,10 +70,10 @@ class Analysis:
         require_numbers(loaded)
         return cls(results, loaded, disk, baseline)
 
-    @property
+    @cached_property
     def ranked_by(self) -> RankedBy:
         """How cells are ranked: an unplanned look at a campaign has a smaller error."""
-        return UNPLANNED_LOOK if self.unplanned_look else OVER_ROUNDS
+        return (UNPLANNED_LOOK if self.unplanned_look else OVER_ROUNDS).once()
 
     @property
     def unplanned_look(self) -> ranked.UnplannedLook | None:
@@ -218,9 +217,7 @@ class Analysis:
 
     def ranking(self, measure: MeasureKey) -> Ranking:
         """All cells ranked by a measure."""
-        if measure not in self._rankings:
-            self._rankings[measure] = self.ranked_by.rank(self.values(measure), measure)
-        return self._rankings[measure]
+        return self.ranked_by.rank(self.values(measure), measure)
 
     def summaries(self, measure: MeasureKey) -> Summaries:
         """The median of each cell that has the measure, with its interval."""

@@ -217,7 +217,7 @@ def _selected(files: Sequence[ClaimFile], only: Sequence[str]) -> tuple[ClaimFil
 def answer_claims(
     results: Store,
     files: Sequence[ClaimFile],
-    names: list[str] | None,
+    names: Sequence[str] | None,
     requested: Request,
     measured: Sequence[str] = (),
 ) -> ClaimsAnswer:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
 from vdisklab.answers.loading import open_results, stored_verdicts
+from vdisklab.documents import Answer
 from vdisklab.errors import HostError, NoDatabaseError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -13,18 +15,23 @@ from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
-from vdisklab.platforms.dialect import Configuration, ExportRequest
+from vdisklab.platforms.dialect import ExportRequest, Gap
 from vdisklab.platforms.registry import configure
 from vdisklab.platforms.writing import require_configurable
 from vdisklab.results.model import Campaign
 
 
 @dataclass(frozen=True, slots=True)
-class ExportAnswer:
-    """The configuration of `path` (without a QEMU name), and whether it keeps flushed data."""
+class ExportAnswer(Answer):
+    """`vdisklab export`: a path as the configuration of a platform."""
 
-    path: DiskPath
-    configuration: Configuration
+    FORMAT = "vdisklab.export/1"
+
+    path: Annotated[DiskPath, "without a QEMU name"]
+    form: Annotated[str, "the value of `--to`"]
+    text: Annotated[str, "the configuration; its comments name gaps and requirements, too"]
+    gaps: Annotated[tuple[Gap, ...], "what the platform cannot express"]
+    requirements: Annotated[tuple[str, ...], "what must be set elsewhere for it to work"]
     durability: Durability
 
 
@@ -69,7 +76,10 @@ def answer_export(
     verdicts = _verdicts_here(db, disk) if tested else CrashVerdicts(disk=disk)
     require_configurable(path)
     _require_needs(path, needs, verdicts)
-    return ExportAnswer(path, configure(request, form), durability(path, verdicts))
+    written = configure(request, form)
+    return ExportAnswer(
+        path, form, written.text, written.gaps, written.requirements, durability(path, verdicts)
+    )
 
 
 def _require_needs(path: DiskPath, needs: tuple[Need, ...], verdicts: CrashVerdicts) -> None:

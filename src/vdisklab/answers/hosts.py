@@ -134,7 +134,7 @@ class HostsAnalysis(Analysis):
         default_factory=dict, init=False
     )
 
-    @property
+    @cached_property
     def ranked_by(self) -> RankedBy:
         """Over hosts."""
         return RankedBy(
@@ -145,7 +145,7 @@ class HostsAnalysis(Analysis):
             lambda means, measure, cells: partial(
                 ratio_of, means, measure, tests=max(1, len(cells) - 1)
             ),
-        )
+        ).once()
 
     @property
     def unplanned_look(self) -> None:

@@ -6,11 +6,9 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from vdisklab.actions.find_best import BestSearch
@@ -18,15 +16,13 @@ from vdisklab.actions.measure import Measured, measure
 from vdisklab.answers.advise import AdviceAnswer, advise_disks
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
-    CampaignOption,
-    GuestsArgument,
-    LibvirtOption,
+    GuestsOptions,
     OutputOptions,
-    takes_output,
+    campaigns_option,
+    takes_options,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -38,7 +34,8 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.settings import Request, merge
+from vdisklab.plan.settings import Request, merge, option
+from vdisklab.plan.value_kinds import SWITCH
 from vdisklab.results.store import Store, open_store
 from vdisklab.views import advise as view
 
@@ -48,36 +45,26 @@ SHORT = Request(profile="short")
 """What is measured without a profile: a race of minutes."""
 
 
-@takes_settings(
-    Request,
-    "platform",
-    "directory",
-    "disk",
-    "profile",
-    "rounds",
-    "runtime",
-    "ramp",
-    "size_bytes",
-    "accelerator",
-    "db",
-)
-@takes_output()
-def advise(
-    request: Request,
-    guests: GuestsArgument = None,
-    libvirt: LibvirtOption = None,
-    measure_now: Annotated[
-        bool,
-        typer.Option(
-            "--measure",
-            help="Measure the paths without an answer first, in the images' directories or --dir. "
-            "No guest and no image is touched.",
-        ),
-    ] = False,
-    campaign: CampaignOption = None,
-    *,
-    output: OutputOptions,
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviseOptions(GuestsOptions):
+    """The guests, and where their answers come from."""
+
+    measure_now: bool = option(
+        SWITCH,
+        "Measure the paths without an answer first, in the images' directories or --dir. No guest "
+        "and no image is touched.",
+        flag="--measure",
+    )
+    campaign: tuple[str, ...] = campaigns_option()
+
+
+@takes_options(
+    request=(
+        "platform", "directory", "disk", "profile", "rounds", "runtime", "ramp", "size_bytes",
+        "accelerator", "db",
+    )
+)  # fmt: skip
+def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) -> int:
     """Say for each disk of existing guests whether to keep or change it, and the line to paste.
 
     Without a name, all guests of this host are read.
@@ -96,22 +83,24 @@ def advise(
       vdisklab advise /etc/pve/qemu-server --format json
     """
     host = LocalHost()
-    named = guests or ()
-    sources = read_disks(host, named, libvirt) if named or libvirt else read_host(host)
+    named = asked_for.guests or asked_for.libvirt
+    sources = read_disks(host, asked_for.guests, asked_for.libvirt) if named else read_host(host)
     request = request if request.profile else merge(SHORT, request)
     asked = partial(
         advise_disks,
         host=host,
         disks=sources.disks,
         request=request,
-        campaigns=campaign,
+        campaigns=asked_for.campaign,
         machine=platform.machine(),
     )
     status, notes = 0, list(sources.notes)
     with ExitStack() as stack:
-        results = _results(stack, request.db, create=measure_now, needed=bool(campaign))
+        results = _results(
+            stack, request.db, create=asked_for.measure_now, needed=bool(asked_for.campaign)
+        )
         answer = asked(results)
-        if measure_now and answer.planned and results is not None:
+        if asked_for.measure_now and answer.planned and results is not None:
             failures, measured = _measure(results, answer)
             answer = asked(results)
             left = (planned for planned in answer.planned if planned.command not in failures)
@@ -123,7 +112,7 @@ def advise(
                     0, "Interrupted: all runs so far are kept; the same command continues."
                 )
     answer = replace(answer, notes=(*notes, *answer.notes))
-    print_answer(answer, view.tables(answer), output, Named.of(request.db, campaign))
+    print_answer(answer, view.tables(answer), output, Named.of(request.db, asked_for.campaign))
     return status
 
 

@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
-    CampaignOption,
-    DbOption,
-    DiskOption,
-    GuestsArgument,
-    LibvirtOption,
+    CampaignOptions,
+    GuestsOptions,
     OutputOptions,
-    takes_output,
+    takes_options,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import needs_help, parse_needs
+from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.plan.settings import like, option
+from vdisklab.plan.value_kinds import several
 from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS
 
 
-@takes_output()
-def audit(
-    guests: GuestsArgument = None,
-    libvirt: LibvirtOption = None,
-    need: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NEED", help=needs_help("For each disk, say whether it meets this need")
-        ),
-    ] = None,
-    campaign: CampaignOption = None,
-    disk: DiskOption = None,
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOptions(CampaignOptions):
+    """What the disks must meet, and the measurements to judge them by."""
+
+    need: tuple[Need, ...] = option(
+        several(parse_need, str),
+        needs_help("For each disk, say whether it meets this need"),
+        metavar="NEED",
+    )
+    disk: HostDisk | None = like("disk")
+
+
+@takes_options()
+def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -> None:
     """Show the path, local rank and risks of each disk of existing guests.
 
     Nothing is changed, neither guests nor images.
@@ -57,11 +52,16 @@ def audit(
 
       vdisklab audit /etc/pve/qemu-server
     """
-    host, needs = LocalHost(), parse_needs(need)
-    found = read_disks(host, guests or (), libvirt)
+    host = LocalHost()
+    found = read_disks(host, guests.guests, guests.libvirt)
     answer = audit_disks(
-        host, found.disks, needs, campaign, db, host_disk=disk or HostDisk.VOLATILE
+        host,
+        found.disks,
+        tuple(dict.fromkeys(request.need)),
+        request.campaign,
+        request.db,
+        host_disk=request.disk or HostDisk.VOLATILE,
     )
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    print_answer(answer, view.tables(answer), output, Named.of(db, campaign))
+    print_answer(answer, view.tables(answer), output, Named.of(request.db, request.campaign))

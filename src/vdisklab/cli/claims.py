@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
@@ -22,10 +20,15 @@ from vdisklab.answers.claims import (
 )
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, HostsOption, OutputOptions, takes_output
+from vdisklab.cli.shell.options import (
+    TEXTS,
+    OutputOptions,
+    campaigns_option,
+    hosts_option,
+    takes_options,
+)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -35,47 +38,41 @@ from vdisklab.errors import (
     NoDatabaseError,
     PlanError,
 )
-from vdisklab.plan.settings import NO_BASELINE, Request
+from vdisklab.plan.settings import NO_BASELINE, OptionRows, Request, option
+from vdisklab.plan.value_kinds import FILE, FILES, SWITCH
 from vdisklab.results.store import open_store
 from vdisklab.views.claims import junit_xml, tables
 
 PANEL = VerbPanel.LEARN
 
 
-@takes_settings(
-    Request, "rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsOptions(OptionRows):
+    """Which claims, and from which measurements."""
+
+    files: tuple[Path, ...] = option(
+        FILES,
+        "Your own claims in TOML, instead of the articles'; can be repeated.",
+        flag="--file",
+        metavar="FILE",
+    )
+    only: tuple[str, ...] = option(
+        TEXTS, "Only this article or claim; can be repeated.", metavar="NAME"
+    )
+    run: bool = option(
+        SWITCH,
+        "First measure the cells that are missing; after an interruption the same command "
+        "continues.",
+    )
+    junit: Path | None = option(FILE, "Also write the answers as JUnit XML.", metavar="FILE")
+    campaign: tuple[str, ...] = campaigns_option()
+    hosts: tuple[str, ...] = hosts_option()
+
+
+@takes_options(
+    requested=("rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db")
 )
-@takes_output()
-def claims(
-    requested: Request,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            help="Your own claims in TOML, instead of the articles'; can be repeated.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="NAME", help="Only this article or claim; can be repeated."),
-    ] = None,
-    measure_missing_cells: Annotated[
-        bool,
-        typer.Option(
-            "--run",
-            help="First measure the cells that are missing; after an interruption the same command "
-            "continues.",
-        ),
-    ] = False,
-    junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the answers as JUnit XML.")
-    ] = None,
-    campaign: CampaignOption = None,
-    hosts: HostsOption = None,
-    *,
-    output: OutputOptions,
-) -> int:
+def claims(requested: Request, asked_for: ClaimsOptions, output: OutputOptions) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
 
     A claim is a ratio of two sets of disk paths with a stated range. It holds, fails, is
@@ -93,16 +90,17 @@ def claims(
 
         vdisklab claims --hosts all
     """
-    chosen = read_claims(files or (), only or ())
+    chosen = read_claims(asked_for.files, asked_for.only)
+    junit, campaign = asked_for.junit, asked_for.campaign
     requested = replace(requested, baseline=NO_BASELINE)
-    if hosts:
-        if measure_missing_cells or junit is not None:
+    if asked_for.hosts:
+        if asked_for.run or junit is not None:
             raise PlanError(
                 "--hosts judges what is stored, as a table",
                 hint="leave out --run and --junit, or use them on each host",
             )
         with open_results(requested.db) as results:
-            analysis = HostsAnalysis.of_hosts(results, hosts, campaign)
+            analysis = HostsAnalysis.of_hosts(results, asked_for.hosts, campaign)
             answer = claims_over_hosts(analysis, chosen, requested)
         print_answer(answer, tables(answer), output, Named.of(requested.db, campaign))
         return exit_status(answer)
@@ -111,10 +109,10 @@ def claims(
         # answer.
         empty_file(junit)
     measured = MeasuredClaims((), interrupted=False)
-    url = database_url(requested.db, create=measure_missing_cells)
+    url = database_url(requested.db, create=asked_for.run)
     try:
-        with open_store(url, create=measure_missing_cells) as store:
-            if measure_missing_cells:
+        with open_store(url, create=asked_for.run) as store:
+            if asked_for.run:
                 claims_to_measure = [claim for file in chosen for claim in file.claims]
                 with TerminalProgress(Console(stderr=True)) as progress:
                     measured = measure_missing(

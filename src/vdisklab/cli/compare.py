@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.answers.compare import compare_pairs, compare_published
@@ -12,46 +10,43 @@ from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
-    CampaignOption,
-    DbOption,
     Format,
-    HostsOption,
+    HostsOptions,
     OutputOptions,
-    takes_output,
+    argument,
+    takes_options,
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import SWITCH, TEXT
 from vdisklab.views import compare as view
 
 PANEL = VerbPanel.LEARN
 
 
-@takes_output()
-def compare(
-    a: Annotated[
-        str | None,
-        typer.Argument(metavar="A", help="A disk path, a cell such as PATH (warm), or qemu=NAME."),
-    ] = None,
-    b: Annotated[str | None, typer.Argument(metavar="B", help="What to compare it with.")] = None,
-    published: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Instead of A and B: compare the ratios in an article's numbers, such as "
-            "debatty-2024, with yours.",
-        ),
-    ] = None,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Every measure, not only the score and the main ones."),
-    ] = False,
-    campaign: CampaignOption = None,
-    hosts: HostsOption = None,
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions(HostsOptions):
+    """What to compare, and in which measures."""
+
+    a: str | None = argument(
+        TEXT, "A disk path, a cell such as PATH (warm), or qemu=NAME.", "A", default=None
+    )
+    b: str | None = argument(TEXT, "What to compare it with.", "B", default=None)
+    published: str | None = option(
+        TEXT,
+        "Instead of A and B: compare the ratios in an article's numbers, such as debatty-2024, "
+        "with yours.",
+        metavar="NAME",
+    )
+    everything: bool = option(
+        SWITCH, "Every measure, not only the score and the main ones.", flag="--all"
+    )
+
+
+@takes_options()
+def compare(request: CompareOptions, output: OutputOptions) -> None:
     """Compare two paths round by round: the ratio in each measure, and whether it is significant.
 
     A path means all its page-cache states; equal states are compared with each other. qemu=NAME
@@ -69,24 +64,25 @@ def compare(
 
       vdisklab compare raw/none qcow2/none --hosts all
     """
-    named = Named.of(db, campaign)
-    if published is not None:
-        if hosts:
+    named = Named.of(request.db, request.campaign)
+    if request.published is not None:
+        if request.hosts:
             raise PlanError("--published compares one host", hint="leave out --hosts")
-        if a is not None:
+        if request.a is not None:
             raise PlanError("--published takes no paths", hint="leave out A and B")
         publications = builtin_publications()
-        find_series(published, publications)  # before a database is looked for
-        with open_results(db) as results:
-            found = compare_published(results, published, publications, campaign)
+        find_series(request.published, publications)  # before a database is looked for
+        with open_results(request.db) as results:
+            found = compare_published(results, request.published, publications, request.campaign)
         print_answer(found, view.published_tables(found), output, named)
         return
-    if a is None or b is None:
+    if request.a is None or request.b is None:
         raise PlanError(
             "compare takes exactly two paths",
             hint="write both, such as ext4/raw/none ext4/qcow2/none",
         )
-    whole = everything or output.form is not Format.TABLE
-    with open_results(db) as results:
-        answer = compare_pairs(analysis_of(results, campaign, hosts), a, b)
+    whole = request.everything or output.form is not Format.TABLE
+    with open_results(request.db) as results:
+        analysis = analysis_of(results, request.campaign, request.hosts)
+        answer = compare_pairs(analysis, request.a, request.b)
     print_answer(answer, view.tables(answer, everything=whole), output, named)

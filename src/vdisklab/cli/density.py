@@ -7,27 +7,21 @@ from rich.console import Console
 from vdisklab.actions.guest_capacity import measure_density, measure_neighbour
 from vdisklab.answers.density import DensityAnswer, NeighbourAnswer
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import OutputOptions, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.plan.settings import Panel
 from vdisklab.results.store import open_store
 from vdisklab.views.density import neighbour_tables, tables
 
 PANEL = VerbPanel.MEASURE
 
 
-@takes_settings(DensityRequest)
-@takes_output(Panel.OUTPUT)
-def density(
-    request: DensityRequest,
-    output: OutputOptions,
-) -> int:
+@takes_options()
+def density(request: DensityRequest, output: OutputOptions) -> int:
     """Find out how many guests each path carries, each with its own load, before one is too slow.
 
     Each guest has its own disk. A number of guests passes if its worst guest does. A control comes

@@ -3,64 +3,68 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.answers.export import answer_export, libvirt_version
-from vdisklab.cli.shell.options import DbOption, DiskOption
+from vdisklab.cli.shell.options import (
+    DbOptions,
+    Format,
+    OutputOptions,
+    argument,
+    takes_options,
+)
+from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import needs_help, parse_needs
+from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.plan.settings import like, option
+from vdisklab.plan.value_kinds import SIZE, TEXT, several
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
-from vdisklab.units import parse_size
-from vdisklab.views.export import notes
+from vdisklab.units import GIB
+from vdisklab.views.export import tables
 
 PANEL = VerbPanel.GUESTS
 
 
-def export(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help=("A disk path, such as ext4/qcow2/none."))
-    ],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar=f"[{'|'.join(forms())}]",
-            help="The platform that runs the guest.",
-        ),
-    ] = "libvirt",
-    source: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="The image file, block device, volume or claim of the disk."
-        ),
-    ] = None,
-    name: Annotated[str, typer.Option(help="The guest's name.")] = "guest",
-    size: Annotated[
-        str, typer.Option(metavar="SIZE", help="The size of an image to be created.")
-    ] = ("10G"),
-    domain_type: Annotated[
-        str, typer.Option("--type", help="kvm, or qemu to emulate (libvirt and QEMU).")
-    ] = DOMAIN_TYPES[0],
-    libvirt: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            help="The libvirt that reads the XML; 11.5 and later have NVMe disks. "
-            "[default: the installed one, else 9.0]",
-        ),
-    ] = None,
-    need: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NEED", help=needs_help("Refuse a path that does not meet this need")),
-    ] = None,
-    disk: DiskOption = None,
-    db: DbOption = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(DbOptions):
+    """The path, the platform, and the guest's disk."""
+
+    path: str = argument(TEXT, "A disk path, such as ext4/qcow2/none.", "PATH")
+    to: str = option(
+        TEXT,
+        "The platform that runs the guest.",
+        "libvirt",
+        metavar=f"[{'|'.join(forms())}]",
+    )
+    source: str | None = option(
+        TEXT,
+        "The image file, block device, volume or claim of the disk.",
+        metavar="FILE",
+    )
+    name: str = option(TEXT, "The guest's name.", "guest")
+    size: int = option(SIZE, "The size of an image to be created.", 10 * GIB, metavar="SIZE")
+    domain_type: str = option(
+        TEXT, "kvm, or qemu to emulate (libvirt and QEMU).", DOMAIN_TYPES[0], flag="--type"
+    )
+    libvirt: str | None = option(
+        TEXT,
+        "The libvirt that reads the XML; 11.5 and later have NVMe disks.",
+        metavar="VERSION",
+        shown="the installed one, else 9.0",
+    )
+    need: tuple[Need, ...] = option(
+        several(parse_need, str),
+        needs_help("Refuse a path that does not meet this need"),
+        metavar="NEED",
+    )
+    disk: HostDisk | None = like("disk")
+
+
+@takes_options()
+def export(request: ExportOptions, output: OutputOptions) -> None:
     """Print the configuration that gives a guest a disk with this path.
 
     Comments and standard error list the options that the platform cannot express, and the settings
@@ -74,10 +78,21 @@ def export(
 
       vdisklab export raw/writeback/scsi:iothread=on --to proxmox --need durable
     """
-    request = ExportRequest(
-        parse_path(path), source, name, parse_size(size), domain_type, libvirt_version(libvirt)
+    disk = ExportRequest(
+        parse_path(request.path),
+        request.source,
+        request.name,
+        request.size,
+        request.domain_type,
+        libvirt_version(request.libvirt),
     )
-    answer = answer_export(request, to, parse_needs(need), disk or HostDisk.VOLATILE, db)
-    sys.stdout.write(answer.configuration.text)
-    for note in notes(answer):
+    needs = tuple(dict.fromkeys(request.need))
+    volatile = request.disk or HostDisk.VOLATILE
+    answer = answer_export(disk, request.to, needs, volatile, request.db)
+    if output.form is not Format.TABLE:
+        print_answer(answer, tables(answer), output)
+        return
+    sys.stdout.write(answer.text)
+    (table,) = tables(answer)
+    for note in table.notes:
         print(f"note: {note}", file=sys.stderr)

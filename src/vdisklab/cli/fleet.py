@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -25,8 +25,7 @@ from vdisklab.answers.fleet import (
     WorkerCheck,
     WorkerStatus,
 )
-from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
-from vdisklab.cli.shell.options import OutputOptions, takes_output
+from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -38,7 +37,7 @@ from vdisklab.errors import (
 )
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
-from vdisklab.plan.value_kinds import FILE, SECONDS, TEXT, WHOLE, Limits, several
+from vdisklab.plan.value_kinds import FILE, SECONDS, SWITCH, TEXT, WHOLE, Limits, several
 from vdisklab.results.database import parse_address, without_password
 from vdisklab.units import counted
 from vdisklab.views.fleet import doctor_tables, status_tables
@@ -116,6 +115,27 @@ class FleetRequest(OptionRows):
         return list(self.hosts) or ["all"]
 
 
+@dataclass(frozen=True, slots=True)
+class CertificatesOptions(OptionRows):
+    """Where to make them."""
+
+    directory: Path = argument(FILE, "A new directory.", "DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions(OptionRows):
+    """The scheduler's place."""
+
+    listen: str = option(TEXT, "Where to listen.", "tls://0.0.0.0:8786", metavar="ADDRESS")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOptions(OptionRows):
+    """Whose unit to print."""
+
+    of_scheduler: bool = option(SWITCH, "The scheduler's unit, not a worker's.")
+
+
 def fleet() -> typer.Typer:
     """The same campaign on many hosts, into one PostgreSQL (needs the extra `fleet`)."""
     verbs = typer.Typer(no_args_is_help=True)
@@ -128,9 +148,8 @@ def fleet() -> typer.Typer:
     return verbs
 
 
-def certificates(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new directory.")],
-) -> None:
+@takes_options()
+def certificates(request: CertificatesOptions) -> None:
     """Make a private authority, and certificates for scheduler, workers and client.
 
     Keep ca-key.pem to yourself. Each end needs ca.pem and its own file. Anyone with one
@@ -141,17 +160,12 @@ def certificates(
     _require_extra()
     from vdisklab.fleet.certificates import make_certificates  # noqa: PLC0415 - an extra
 
-    for file in make_certificates(directory, datetime.now(UTC)):
+    for file in make_certificates(request.directory, datetime.now(UTC)):
         print(file)
 
 
-@takes_settings(FleetRequest, "tls")
-def scheduler(
-    request: FleetRequest,
-    listen: Annotated[
-        str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")
-    ] = "tls://0.0.0.0:8786",
-) -> None:
+@takes_options(request=("tls",))
+def scheduler(request: FleetRequest, at: SchedulerOptions) -> None:
     """Run the scheduler, which passes commands to the hosts; it stores nothing.
 
     It may be restarted at any time: campaigns go on, and clients give their commands again.
@@ -162,10 +176,10 @@ def scheduler(
     from vdisklab.fleet.nodes import serve_scheduler  # noqa: PLC0415 - an extra
     from vdisklab.fleet.quiet_settings import check_address  # noqa: PLC0415
 
-    asyncio.run(serve_scheduler(check_address(listen), security, _say))
+    asyncio.run(serve_scheduler(check_address(at.listen), security, _say))
 
 
-@takes_settings(FleetRequest, "scheduler", "host", "port", "tls")
+@takes_options(request=("scheduler", "host", "port", "tls"))
 def worker(request: FleetRequest) -> None:
     """Run this host's worker, which measures when `vdisklab fleet run` says so.
 
@@ -190,13 +204,8 @@ def _worker_name(name: str | None) -> str:
     return own
 
 
-@takes_settings(FleetRequest, "scheduler", "host", "port", "tls")
-def unit(
-    request: FleetRequest,
-    of_scheduler: Annotated[
-        bool, typer.Option("--of-scheduler", help="The scheduler's unit, not a worker's.")
-    ] = False,
-) -> None:
+@takes_options(request=("scheduler", "host", "port", "tls"))
+def unit(request: FleetRequest, which: UnitOptions) -> None:
     """Print a systemd unit for the worker, or for the scheduler.
 
     Example: vdisklab fleet unit --scheduler tls://db1 --as kvm7
@@ -205,17 +214,17 @@ def unit(
 
     program = shutil.which("vdisklab") or sys.argv[0]
     command = [os.path.abspath(program), "fleet"]  # noqa: PTH100 - links stay
-    if of_scheduler:
+    if which.of_scheduler:
         command += ["scheduler", "--listen", request.named_scheduler]
     else:
         command += ["worker", "--scheduler", request.named_scheduler]
         command += [] if request.host is None else ["--as", _worker_name(request.host)]
         command += ["--port", str(request.port)] if request.port else []
     command += ["--tls", os.path.abspath(request.tls)]  # noqa: PTH100
-    print(systemd_unit(command, of_scheduler=of_scheduler), end="")
+    print(systemd_unit(command, of_scheduler=which.of_scheduler), end="")
 
 
-@takes_settings(FleetRequest, "scheduler", "hosts", "give_up", "db", "tls")
+@takes_options(request=("scheduler", "hosts", "give_up", "db", "tls"))
 def run(request: FleetRequest, context: typer.Context) -> int:
     """Measure the same paths on many hosts: PATHS and options are those of `vdisklab run`.
 
@@ -305,8 +314,7 @@ def _on_hosts(directory: Path | None) -> Path:
     return directory
 
 
-@takes_settings(FleetRequest, "scheduler", "tls")
-@takes_output()
+@takes_options(request=("scheduler", "tls"))
 def status(request: FleetRequest, output: OutputOptions) -> None:
     """Show the hosts that are there, and the campaigns that run on them.
 
@@ -332,7 +340,7 @@ def _worker(member: FleetMember) -> WorkerStatus:
     )
 
 
-@takes_settings(FleetRequest, "scheduler", "hosts", "tls")
+@takes_options(request=("scheduler", "hosts", "tls"))
 def stop(request: FleetRequest) -> int:
     """Interrupt the campaigns: each host removes what it built, and keeps its results.
 
@@ -354,8 +362,7 @@ def stop(request: FleetRequest) -> int:
     return 0 if len(answers) == len(chosen) else NO_RESULT
 
 
-@takes_settings(FleetRequest, "scheduler", "db", "directory", "tls")
-@takes_output()
+@takes_options(request=("scheduler", "db", "directory", "tls"))
 def doctor(request: FleetRequest, output: OutputOptions) -> int:
     """Check what a campaign needs on each host: versions, certificate, database, work directory,
     and that nothing is left of killed runs.

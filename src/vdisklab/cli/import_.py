@@ -2,66 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import DbOption, OutputOptions, takes_output
+from vdisklab.cli.shell.options import (
+    TEXTS,
+    DbOptions,
+    OutputOptions,
+    argument,
+    takes_options,
+)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import TEXT
 from vdisklab.views import import_ as view
 
 PANEL = VerbPanel.STORED
 
 
-@takes_output()
-def import_(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark "
-            "text, DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard "
-            "input.",
-        ),
-    ],
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="A name for the measured disk, such as `scaleway block storage` or a disk path. "
-            "Several files then count as repetitions.",
-            show_default="each file's own name",
-        ),
-    ] = None,
-    into: Annotated[
-        str | None,
-        typer.Option(
-            "--into",
-            metavar="CAMPAIGN",
-            help="The campaign to add the runs to, next to runs measured here.",
-            show_default="a new campaign",
-        ),
-    ] = None,
-    measurement: Annotated[
-        str | None,
-        typer.Option(
-            "--measurement",
-            metavar="NAME",
-            help="The measurement's name, such as randread-4k-q1, for files that hold one.",
-            show_default="the file's own",
-        ),
-    ] = None,
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions(DbOptions):
+    """The files, and the names that their numbers get."""
+
+    files: tuple[str, ...] = argument(
+        TEXTS,
+        "fio JSON or JSON+, bonnie++ CSV or text, sysbench fileio text, CrystalDiskMark text, "
+        "DISKSPD XML, dd's line, or a file from `vdisklab export-data`; `-` is standard input.",
+        "FILE...",
+    )
+    name: str | None = option(
+        TEXT,
+        "A name for the measured disk, such as `scaleway block storage` or a disk path. Several "
+        "files then count as repetitions.",
+        flag="--as",
+        metavar="NAME",
+        shown="each file's own name",
+    )
+    into: str | None = option(
+        TEXT,
+        "The campaign to add the runs to, next to runs measured here.",
+        metavar="CAMPAIGN",
+        shown="a new campaign",
+    )
+    measurement: str | None = option(
+        TEXT,
+        "The measurement's name, such as randread-4k-q1, for files that hold one.",
+        metavar="NAME",
+        shown="the file's own",
+    )
+
+
+@takes_options()
+def import_(request: ImportOptions, output: OutputOptions) -> None:
     """Import results that were measured elsewhere or without vdisklab.
 
     All files are read before anything is stored, so a damaged one changes nothing. Values that a
@@ -75,16 +72,16 @@ def import_(
 
         vdisklab import results.json.gz
     """
-    with input_files(files) as inputs:
+    with input_files(request.files) as inputs:
         if exported_files(inputs):
-            if name or into or measurement:
+            if request.name or request.into or request.measurement:
                 raise PlanError(
                     "a file of whole campaigns keeps its own names",
                     hint="leave out --as, --into and --measurement; unpack a program's compressed "
                     "report first: gunzip FILE",
                 )
-            answer = import_campaigns(database_url(db, create=True), inputs)
+            answer = import_campaigns(database_url(request.db, create=True), inputs)
         else:
-            url = database_url(db, create=True)
-            answer = import_files(url, inputs, name, into, measurement)
+            url = database_url(request.db, create=True)
+            answer = import_files(url, inputs, request.name, request.into, request.measurement)
     print_answer(answer, view.tables(answer), output)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -24,9 +23,15 @@ from vdisklab.actions.lab import (
 from vdisklab.actions.planning import require_possible_paths
 from vdisklab.answers.loading import database_url
 from vdisklab.campaign.guests import requested_guest
-from vdisklab.cli.shell.campaign_options import parse_words, takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import DbOption, OutputOptions, takes_output
+from vdisklab.cli.shell.options import (
+    TEXTS,
+    DbOptions,
+    OutputOptions,
+    argument,
+    parse_words,
+    takes_options,
+)
 from vdisklab.cli.shell.output import analysed, print_overview
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import GuestError, HostError, PlanError
@@ -38,7 +43,7 @@ from vdisklab.lab.lab_machine import CARRIED, LabConfig, usable_cpus
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, option
-from vdisklab.plan.value_kinds import FILE, SIZE, WHOLE, Limits, one_of
+from vdisklab.plan.value_kinds import FILE, FILES, SIZE, SWITCH, WHOLE, Limits, one_of
 from vdisklab.results.store import open_store
 from vdisklab.units import format_duration
 
@@ -73,6 +78,33 @@ class LabRequest(OptionRows):
         return LabConfig(accelerator, cpus, self.lab_memory, self.lab_disks, self.lab_disk_size)
 
 
+@dataclass(frozen=True, slots=True)
+class BuildOptions(OptionRows):
+    """Whether to keep an image that exists."""
+
+    again: bool = option(SWITCH, "Build it even if it exists.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRunOptions(DbOptions):
+    """What to measure in the lab."""
+
+    paths: tuple[str, ...] = argument(TEXTS, "Disk paths and options for `run`.", "PATHS...")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions(OptionRows):
+    """What to run in the lab."""
+
+    script: Path = argument(FILE, "A script for /bin/sh.", "FILE")
+    carry: tuple[Path, ...] = option(
+        FILES,
+        f"A file that the script finds in {CARRIED}; repeatable.",
+        metavar="FILE",
+        shown="none",
+    )
+
+
 def lab() -> typer.Typer:
     """A disposable host in a virtual machine, with LVM, software RAID and ZFS."""
     verbs = typer.Typer(no_args_is_help=True)
@@ -85,9 +117,8 @@ def lab() -> typer.Typer:
     return verbs
 
 
-def build(
-    again: Annotated[bool, typer.Option("--again", help="Build it even if it exists.")] = False,
-) -> None:
+@takes_options()
+def build(request: BuildOptions) -> None:
     """Build the lab's image from the distribution's packages; this takes about ten minutes.
 
     The image is cached; a newer kernel in the distribution makes a new one.
@@ -95,21 +126,13 @@ def build(
     Example: vdisklab lab build
     """
     with TerminalProgress(Console(stderr=True)) as progress:
-        image = build_lab_image(LocalHost(), cache_directory(), progress, again=again)
+        image = build_lab_image(LocalHost(), cache_directory(), progress, again=request.again)
     print(f"{image.directory} (kernel {image.kernel_release}, Python {image.python})")
 
 
-@takes_settings(LabRequest)
-@takes_output()
+@takes_options()
 def run(
-    request: LabRequest,
-    context: typer.Context,
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATHS...", help="Disk paths and options for `run`.")
-    ],
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
+    request: LabRequest, inner: LabRunOptions, context: typer.Context, output: OutputOptions
 ) -> int:
     """Run `vdisklab run` with these paths and options inside the lab, and keep its runs.
 
@@ -120,11 +143,11 @@ def run(
 
     Example: vdisklab lab run {zfs,lvm}/qcow2/none --rounds 1 --size 64M
     """
-    words = [*paths, *context.args]
+    words = [*inner.paths, *context.args]
     _require_possible(words)
     console = Console(stderr=True)
     with (
-        open_store(database_url(db, create=True)) as store,
+        open_store(database_url(inner.db, create=True)) as store,
         open_lab(LocalHost(), request.directory) as lab,
     ):
         config = request.config(lab)
@@ -146,26 +169,15 @@ def run(
     return end.status
 
 
-@takes_settings(LabRequest)
-def job(
-    request: LabRequest,
-    script: Annotated[Path, typer.Argument(metavar="FILE", help="A script for /bin/sh.")],
-    carry: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"A file that the script finds in {CARRIED}; repeatable.",
-            show_default="none",
-        ),
-    ] = None,
-) -> int:
+@takes_options()
+def job(request: LabRequest, work: JobOptions) -> int:
     """Run a script in the lab, print its output, and end with its exit status.
 
     In the lab, vdisklab is `python3 -m vdisklab`, and /work is a work directory.
 
     Example: vdisklab lab job check-pools.sh
     """
-    text, files = _script_text(script), _files_by_name(carry or ())
+    text, files = _script_text(work.script), _files_by_name(work.carry)
     with open_lab(LocalHost(), request.directory) as lab:
         return run_script(lab, request.config(lab), text, partial(print, flush=True), files)
 
@@ -193,7 +205,7 @@ def _script_text(script: Path) -> str:
         raise HostError(f"the script {script} is not UTF-8 text", hint=hint) from error
 
 
-@takes_settings(LabRequest)
+@takes_options()
 def shell(request: LabRequest) -> None:
     """Open a shell in the lab; everything in it is gone when the shell ends.
 

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass, replace
 
 from vdisklab.answers import documents
 from vdisklab.answers.method import EXPLANATIONS, explanations_about
-from vdisklab.cli.shell.options import OutputOptions, takes_output
+from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import as_json, print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.documents import schemas
 from vdisklab.errors import PlanError
+from vdisklab.plan.settings import OptionRows, option
+from vdisklab.plan.value_kinds import TEXT
 from vdisklab.views.method import tables
 
 PANEL = VerbPanel.LEARN
 
 
-@takes_output()
-def method(
-    about: Annotated[
-        str | None,
-        typer.Argument(metavar="NUMBER", help="A number, column or verb, such as rank or ratio."),
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            metavar="NAME",
-            help="Print the JSON schema of the document `vdisklab.NAME/VERSION` instead.",
-        ),
-    ] = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class MethodOptions(OptionRows):
+    """What to explain."""
+
+    about: str | None = argument(
+        TEXT, "A number, column or verb, such as rank or ratio.", "NUMBER", default=None
+    )
+    schema: str | None = option(
+        TEXT,
+        "Print the JSON schema of the document `vdisklab.NAME/VERSION` instead.",
+        metavar="NAME",
+    )
+
+
+@takes_options()
+def method(request: MethodOptions, output: OutputOptions) -> None:
     """Explain how each shown number is computed: what it is, what it assumes, and its source.
 
     Examples:
@@ -46,14 +44,15 @@ def method(
 
       vdisklab method --schema rank
     """
-    if schema is not None:
-        print(as_json(_schema(schema)))
+    if request.schema is not None:
+        print(as_json(_schema(request.schema)))
         return
-    answer = explanations_about(about)
+    answer = explanations_about(request.about)
     if not answer.numbers:
         titles = "; ".join(explanation.title for explanation in EXPLANATIONS)
-        raise PlanError(f"there is no number called {about!r}", hint=f"known: {titles}")
-    print_answer(answer, tables(answer), replace(output, wide=output.wide or about is not None))
+        raise PlanError(f"there is no number called {request.about!r}", hint=f"known: {titles}")
+    wide = output.wide or request.about is not None
+    print_answer(answer, tables(answer), replace(output, wide=wide))
 
 
 def _schema(name: str) -> object:

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from vdisklab.actions.planning import make_plan
 from vdisklab.answers.plan import PlanAnswer, answer_plan
 from vdisklab.answers.race import as_race, can_race
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped, warning_line
-from vdisklab.cli.shell.options import Format, OutputOptions, takes_output
+from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.plan.run_request import RaceTerms
-from vdisklab.plan.settings import Panel, Request
+from vdisklab.plan.settings import OptionRows, Request, option
+from vdisklab.plan.value_kinds import SWITCH
 from vdisklab.sanitise import sanitise
 from vdisklab.views.plan import tables
 
 PANEL = VerbPanel.PREPARE
 
 
-@takes_settings(Request)
-@takes_output(Panel.OUTPUT)
-def plan(
-    request: Request,
-    commands: Annotated[
-        bool,
-        typer.Option(
-            "--commands",
-            help="Print the exact qemu, QMP and measuring commands of each cell.",
-            rich_help_panel=Panel.OUTPUT,
-        ),
-    ] = False,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class PlanOptions(OptionRows):
+    """What else to show."""
+
+    commands: bool = option(
+        SWITCH, "Print the exact qemu, QMP and measuring commands of each cell."
+    )
+
+
+@takes_options()
+def plan(request: Request, shown: PlanOptions, output: OutputOptions) -> None:
     """Show the cells that `run` would measure, those dropped and why, the order, and how long.
 
     Each host stack is built once, small, to find out what it can serve; nothing is measured.
@@ -56,7 +51,7 @@ def plan(
         planned = make_plan(host, ledger, request, progress)
         if request.rounds is None and can_race(planned, RaceTerms()):
             planned = as_race(planned, RaceTerms())
-        answer = answer_plan(planned, host if commands else None)
+        answer = answer_plan(planned, host if shown.commands else None)
     print_answer(answer, tables(answer), output)
     if output.form is not Format.JSON:
         _print_beside(answer, Console(stderr=output.form is Format.CSV))

@@ -10,10 +10,9 @@ from rich.console import Console
 
 from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import OutputOptions, takes_output
+from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, PlanError
@@ -28,13 +27,8 @@ PANEL = VerbPanel.MEASURE
 _GUEST_MEMORY = 512 * MIB
 
 
-@takes_settings(PowercutRequest)
-@takes_output()
-def powercut(
-    request: PowercutRequest,
-    context: typer.Context,
-    output: OutputOptions,
-) -> int:
+@takes_options()
+def powercut(request: PowercutRequest, context: typer.Context, output: OutputOptions) -> int:
     """Cut the power at every moment of a recorded run, and check that acknowledged writes survive.
 
     Needs root, FUSE and about 2 GiB of memory; nothing is written to a disk. Controls run first:

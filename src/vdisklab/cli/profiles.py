@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.actions.planning import load_profile
 from vdisklab.answers.profiles import answer_profile, answer_profiles
-from vdisklab.cli.shell.options import OutputOptions, takes_output
+from vdisklab.cli.shell.options import OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.plan.settings import OptionRows
+from vdisklab.plan.value_kinds import NAME_OR_FILE
 from vdisklab.views import profiles as view
 from vdisklab.workload.registry import builtin_profiles
 
 PANEL = VerbPanel.PREPARE
 
 
-@takes_output()
-def profiles(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="PROFILE",
-            help="One profile, or a file: show its measurements.",
-            show_default="list them all",
-        ),
-    ] = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ProfilesOptions(OptionRows):
+    """Which profile to show."""
+
+    name: str | None = argument(
+        NAME_OR_FILE,
+        "One profile, or a file: show its measurements.",
+        "PROFILE",
+        "list them all",
+        default=None,
+    )
+
+
+@takes_options()
+def profiles(request: ProfilesOptions, output: OutputOptions) -> None:
     """List the profiles with the time and space for one disk path and its baseline.
 
     Each repeats the measurements of an article: `docs/articles.md` has the command for each.
@@ -40,9 +42,9 @@ def profiles(
 
         vdisklab profiles hdtune
     """
-    if name is None:
+    if request.name is None:
         listed = answer_profiles(map(load_profile, builtin_profiles()))
         print_answer(listed, view.tables(listed), output)
     else:
-        profile = answer_profile(load_profile(name))
+        profile = answer_profile(load_profile(request.name))
         print_answer(profile, view.measurement_tables(profile), output)

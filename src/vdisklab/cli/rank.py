@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.answers.analysis import DEFAULT_METRIC
 from vdisklab.answers.hosts import analysis_of
@@ -12,66 +10,50 @@ from vdisklab.answers.loading import open_results
 from vdisklab.answers.pareto import front
 from vdisklab.answers.rank import rank_cells, the_best
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import (
-    CampaignOption,
-    DbOption,
-    DiskOption,
-    HostsOption,
-    OutputOptions,
-    takes_output,
-)
+from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
 from vdisklab.views import pareto as pareto_view
 from vdisklab.views import rank as view
 
 PANEL = VerbPanel.LEARN
 
 
-@takes_output()
-def rank(
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            metavar="MEASURE",
-            help="What to rank by: overall, read, write (the weighted scores), or a measure such "
-            "as randread-4k-q1/read/latency_p99.",
-        ),
-    ] = DEFAULT_METRIC,
-    campaign: CampaignOption = None,
-    hosts: HostsOption = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="The path that scores and ratios are relative to.",
-            show_default="the campaign's",
-        ),
-    ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            "--top", metavar="N", min=1, help="Only the best N cells.", show_default="all"
-        ),
-    ] = None,
-    pareto: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MEASURE/MEASURE…",
-            help="Show which paths no other beats in all of these: overall, read, write, cpu (the "
-            "host's CPU time per operation), a metric such as latency_p99 (over all "
-            "measurements), or single measures. Separate them by /, or by commas if one is a "
-            "measure.",
-        ),
-    ] = None,
-    bars: Annotated[bool, typer.Option("--bars", help="Draw the ranked numbers as bars.")] = False,
-    disk: DiskOption = None,
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOptions(AnalysisOptions):
+    """What to rank by, and what to show of it."""
+
+    metric: str = option(
+        TEXT,
+        "What to rank by: overall, read, write (the weighted scores), or a measure such as "
+        "randread-4k-q1/read/latency_p99.",
+        DEFAULT_METRIC,
+        metavar="MEASURE",
+    )
+    baseline: str | None = option(
+        TEXT,
+        "The path that scores and ratios are relative to.",
+        metavar="PATH",
+        shown="the campaign's",
+    )
+    top: int | None = option(
+        WHOLE, "Only the best N cells.", metavar="N", shown="all", limits=Limits(1)
+    )
+    pareto: str | None = option(
+        TEXT,
+        "Show which paths no other beats in all of these: overall, read, write, cpu (the host's "
+        "CPU time per operation), a metric such as latency_p99 (over all measurements), or single "
+        "measures. Separate them by /, or by commas if one is a measure.",
+        metavar="MEASURE/MEASURE…",
+    )
+    bars: bool = option(SWITCH, "Draw the ranked numbers as bars.")
+
+
+@takes_options()
+def rank(request: RankOptions, output: OutputOptions) -> None:
     """Rank the measured cells, with ties if no difference is shown.
 
     A rank such as 1–3 means one of the first three places; more rounds narrow it down. Cells with
@@ -91,14 +73,16 @@ def rank(
 
       vdisklab rank --hosts all --db postgresql://db/vdisklab
     """
-    named = Named.of(db, campaign)
-    if hosts and pareto is not None:
+    named = Named.of(request.db, request.campaign)
+    if request.hosts and request.pareto is not None:
         raise PlanError("--hosts ranks by one measure", hint="leave out --pareto")
-    with open_results(db) as results:
-        analysis = analysis_of(results, campaign, hosts, disk=disk, baseline=baseline)
-        if pareto is not None:
-            found = front(analysis, pareto)
+    with open_results(request.db) as results:
+        analysis = analysis_of(
+            results, request.campaign, request.hosts, disk=request.disk, baseline=request.baseline
+        )
+        if request.pareto is not None:
+            found = front(analysis, request.pareto)
             print_answer(found, pareto_view.tables(found), output, named)
             return
-        answer = the_best(rank_cells(analysis, metric), top)
-    print_answer(answer, (view.bars if bars else view.tables)(answer), output, named)
+        answer = the_best(rank_cells(analysis, request.metric), request.top)
+    print_answer(answer, (view.bars if request.bars else view.tables)(answer), output, named)

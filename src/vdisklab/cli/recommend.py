@@ -2,75 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from dataclasses import dataclass
 
 from vdisklab.answers import recommend as answers
 from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import (
-    CampaignOption,
-    DbOption,
-    DiskOption,
-    HostsOption,
-    OutputOptions,
-    takes_output,
-)
+from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.path.needs import UNSAFE_HELP, needs_help, parse_needs, with_default
+from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need, with_default
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, several
 from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
 
 PANEL = VerbPanel.LEARN
 
-NeedOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--need",
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendOptions(AnalysisOptions):
+    """What the path must meet, and what decides between those that do."""
+
+    need: tuple[Need, ...] = option(
+        several(parse_need, str),
+        needs_help("A need that the path must meet, besides durable"),
         metavar="NEED",
-        help=needs_help("A need that the path must meet, besides durable"),
-    ),
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
+    )
+    unsafe: bool = option(SWITCH, UNSAFE_HELP)
+    weights: str | None = option(
+        TEXT,
+        "The weights of the decision: of read and write (the scores), or of measures such as "
+        "randread-4k-q1/read/iops.",
         metavar="MEASURE=W,…",
-        help=(
-            "The weights of the decision: of read and write (the scores), or of measures such "
-            "as randread-4k-q1/read/iops."
-        ),
-        show_default="the overall score",
-    ),
-]
+        shown="the overall score",
+    )
+    guests: int | None = option(
+        WHOLE,
+        "Only the paths that carry this many guests, by the newest `vdisklab density`.",
+        metavar="N",
+        shown="one guest",
+        limits=Limits(1),
+    )
 
 
-@takes_output()
-def recommend(
-    need: NeedOption = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help=UNSAFE_HELP)] = False,
-    weights: WeightsOption = None,
-    guests: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Only the paths that carry this many guests, by the newest `vdisklab density`.",
-            show_default="one guest",
-        ),
-    ] = None,
-    campaign: CampaignOption = None,
-    hosts: HostsOption = None,
-    disk: DiskOption = None,
-    db: DbOption = None,
-    *,
-    output: OutputOptions,
-) -> None:
+@takes_options()
+def recommend(request: RecommendOptions, output: OutputOptions) -> None:
     """Recommend a disk path from the measurements on this host, and say why.
 
     Paths known to lose flushed data in a power cut are left out, unless you say --unsafe. If
@@ -87,25 +66,25 @@ def recommend(
 
       vdisklab recommend --hosts all --hosts medium="Samsung SSD 840"
     """
-    if guests is not None:
-        _for_guests(guests, campaign, db, output, ignored=bool(need or unsafe or weights or hosts))
+    if request.guests is not None:
+        searched = _only_search(request)
+        with open_results(request.db) as results:
+            carried = carrying(stored_density(results, searched), request.guests)
+        print_answer(carried, density_tables(carried), output)
         return
-    needs = with_default(parse_needs(need), unsafe=unsafe)
-    with open_results(db) as results:
-        analysis = analysis_of(results, campaign, hosts, disk=disk)
-        answer = answers.recommend(analysis, needs, weights)
-    print_answer(answer, view.tables(answer), output, Named.of(db, campaign))
+    needs = with_default(request.need, unsafe=request.unsafe)
+    with open_results(request.db) as results:
+        analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
+        answer = answers.recommend(analysis, needs, request.weights)
+    print_answer(answer, view.tables(answer), output, Named.of(request.db, request.campaign))
 
 
-def _for_guests(
-    guests: int, campaign: list[str] | None, db: str | None, output: OutputOptions, *, ignored: bool
-) -> None:
-    """Prints the paths that carry this many guests, the one that carries most first."""
-    if ignored or len(campaign or ()) > 1:
+def _only_search(request: RecommendOptions) -> str | None:
+    """The density search that the user named. Raises PlanError for options that it ignores."""
+    ignored = request.need or request.unsafe or request.weights or request.hosts
+    if ignored or len(request.campaign) > 1:
         raise PlanError(
             "--guests answers only from one search of `vdisklab density`",
             hint="leave out all other options except --campaign (once), --db and --format",
         )
-    with open_results(db) as results:
-        answer = carrying(stored_density(results, campaign[0] if campaign else None), guests)
-    print_answer(answer, density_tables(answer), output)
+    return request.campaign[0] if request.campaign else None

@@ -5,45 +5,46 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from vdisklab.actions.output_file import STDOUT, output_file
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import CampaignOption, DbOption, DiskOption, HostsOption
+from vdisklab.cli.shell.options import AnalysisOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, PlanError
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import FILE, one_of
 from vdisklab.views.charts.svg import drawing_aside
 from vdisklab.views.report import Files, ReportFormat, build
 
 PANEL = VerbPanel.LEARN
 
 
-def report(
-    form: Annotated[
-        ReportFormat,
-        typer.Option("--format", help=("The format; png and svg write a directory of files.")),
-    ] = ReportFormat.HTML,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="The file or directory to write; `-` is standard output.",
-            show_default="report.FORMAT in the current directory",
-        ),
-    ] = None,
-    campaign: CampaignOption = None,
-    hosts: HostsOption = None,
-    disk: DiskOption = None,
-    db: DbOption = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions(AnalysisOptions):
+    """The kind of file, and where to write it."""
+
+    form: ReportFormat = option(
+        one_of(ReportFormat),
+        "The format; png and svg write a directory of files.",
+        ReportFormat.HTML,
+        flag="--format",
+    )
+    output: Path | None = option(
+        FILE,
+        "The file or directory to write; `-` is standard output.",
+        flag="--output -o",
+        metavar="PATH",
+        shown="report.FORMAT in the current directory",
+    )
+
+
+@takes_options()
+def report(request: ReportOptions) -> None:
     """Write a report: the recommendation, charts, all cells, and warnings about the numbers.
 
     The HTML file needs no network and no other file.
@@ -58,17 +59,23 @@ def report(
 
       vdisklab report --hosts all -o fleet.html
     """  # fmt: skip
+    form, output = request.form, request.output
     if output == STDOUT and form.is_directory:
         raise PlanError(
             f"--format {form} writes several files, which standard output cannot take",
             hint="name a directory: --output figures",
         )
-    with _without_garbage_collection(), drawing_aside() as draw, open_results(db) as results:
-        answer = report_on(analysis_of(results, campaign, hosts, disk=disk))
+    with (
+        _without_garbage_collection(),
+        drawing_aside() as draw,
+        open_results(request.db) as results,
+    ):
+        analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
+        answer = report_on(analysis)
         files = build(answer, form, draw)
     if not files:
         raise PlanError("no measurement can be drawn as a chart", hint="`vdisklab run PATHS… host`")
-    files = _complete(files, form, Named.of(db, campaign))
+    files = _complete(files, form, Named.of(request.db, request.campaign))
     place = output or Path(f"report-{form}" if form.is_directory else f"report.{form}")
     _write(files, place, directory=form.is_directory)
 

@@ -20,10 +20,9 @@ from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.table import answer_table
-from vdisklab.cli.shell.campaign_options import takes_settings
 from vdisklab.cli.shell.live import TerminalProgress
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import Format, OutputOptions, takes_output
+from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import (
     analysed,
     print_overview,
@@ -36,7 +35,6 @@ from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
 from vdisklab.host.waiting import patience
 from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import RunRequest
-from vdisklab.plan.settings import Panel
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
@@ -45,12 +43,8 @@ from vdisklab.views.run import next_step, race_effort, race_sentences, ranking_a
 PANEL = VerbPanel.MEASURE
 
 
-@takes_settings(RunRequest)
-@takes_output(Panel.OUTPUT)
-def run(
-    request: RunRequest,
-    output: OutputOptions,
-) -> int:
+@takes_options()
+def run(request: RunRequest, output: OutputOptions) -> int:
     """Measure disk paths in random rounds until one is shown to be good enough, and rank them.
 
     Without --rounds the paths race: after three rounds, one that cannot be better than the leader

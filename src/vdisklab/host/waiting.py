@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -19,22 +18,11 @@ from vdisklab.host.facts import SYSTEM, is_emulated
 
 KVM_DEVICE = Path("/dev/kvm")
 
-_FACTOR: ContextVar[float | None] = ContextVar("factor", default=None)
-
 # The share of one CPU: looking at the 40 processes of a fio job takes 7 ms, and asking QEMU for its
 # counters 20 ms in the lab's emulated host.
 _LOOKING = 0.01
 
 
-def patience() -> float:
-    """The factor of all deadlines in this thread: `factor_of_machine`, or a larger one within
-    `longer_deadlines`.
-    """
-    factor = _FACTOR.get()
-    return factor_of_machine() if factor is None else factor
-
-
-@cache
 def factor_of_machine(root: Path = SYSTEM, kvm: Path = KVM_DEVICE) -> float:
     """1 on a usual machine, 8 if QEMU emulates its CPU, 20 if it also has no KVM.
 
@@ -43,6 +31,17 @@ def factor_of_machine(root: Path = SYSTEM, kvm: Path = KVM_DEVICE) -> float:
     if not is_emulated(root):
         return 1.0
     return 8.0 if kvm.exists() else 20.0
+
+
+_OF_THIS_MACHINE = factor_of_machine()
+_FACTOR: ContextVar[float] = ContextVar("factor", default=_OF_THIS_MACHINE)
+
+
+def patience() -> float:
+    """The factor of all deadlines in this thread: that of the machine, or a larger one within
+    `longer_deadlines`.
+    """
+    return _FACTOR.get()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A row is a field of `Request` with a `setting(...)`. It defines the key in plan files and their
 JSON schema (`vdisklab.plan.plan_file`), the flag of `run` and of every other verb that takes it
-(`vdisklab.cli.shell.campaign_options`), the help, default and limits, and its spelling in commands
+(`vdisklab.cli.shell.options`), the help, default and limits, and its spelling in commands
 that vdisklab prints. Code that needs the value reads the field, or `CampaignPlan.settings` while
 measuring.
 """

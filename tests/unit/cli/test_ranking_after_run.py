@@ -38,7 +38,7 @@ def test_a_search_ends_with_the_ranking_by_its_own_metric(
     for metric, name in (("randread-4k-q1/read/iops",) * 2, (DEFAULT_METRIC, "weighted overall")):
         with open_store(database.url) as store:
             analysis = Analysis.of(store, [CAMPAIGN.id])
-            print_overview(analysis, OutputOptions(Format.TABLE), console, metric)
+            print_overview(analysis, OutputOptions(form=Format.TABLE), console, metric)
         assert f"Ranking by {name}: " in capsys.readouterr().out
 
 
@@ -48,7 +48,7 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     console = Console(file=io.StringIO(), width=200)
     with open_store(database.url) as store:
         analysis = Analysis.of(store, [CAMPAIGN.id])
-        print_overview(analysis, OutputOptions(Format.TABLE), console, headed=False)
+        print_overview(analysis, OutputOptions(form=Format.TABLE), console, headed=False)
         table = capsys.readouterr().out
         answer = print_verdict(analysis, Format.TABLE, console)
         printed = capsys.readouterr().out

@@ -140,7 +140,8 @@ def test_an_empty_name_is_no_host_to_wait_for() -> None:
 
 def test_a_worker_without_a_scheduler_says_so_without_dasks_words(tmp_path: Path) -> None:
     with fleet_in(tmp_path) as fleet:
-        fleet.worker("kvm1")
+        # Dask itself tries for 30 s.
+        fleet.worker("kvm1", DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT="2s")
         wait_until(lambda: "waiting" in fleet.log("kvm1"), timeout=240, what="the worker's word")
         said = fleet.log("kvm1")
     assert "it does not answer, or refuses this certificate" in " ".join(said.split())

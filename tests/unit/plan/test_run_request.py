@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.cli.shell.campaign_options import parse_words
+from vdisklab.cli.shell.options import parse_words
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import parse_need
 from vdisklab.plan.run_request import RunRequest, SearchFor

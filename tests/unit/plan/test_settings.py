@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vdisklab.cli.shell.campaign_options import takes_settings
+from vdisklab.cli.shell.options import takes_options
 from vdisklab.errors import PlanError
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
@@ -42,7 +42,7 @@ def run(*words: str) -> tuple[Toy, str]:
     """The request that a verb receives, and what the program prints."""
     received: list[Toy] = []
 
-    @takes_settings(Toy)
+    @takes_options()
     def verb(request: Toy, loud: bool = False) -> None:
         """Do something."""
         assert not loud

@@ -1,22 +1,47 @@
-"""Options that several verbs take."""
+"""The options of verbs, made of rows: the fields of the requests that a verb's function takes."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from vdisklab.cli.shell.campaign_options import setting_option
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.platforms import PRINTED
-from vdisklab.plan.settings import Panel
+from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
+from vdisklab.plan.settings import (
+    AnyRequest,
+    OptionRows,
+    Panel,
+    Request,
+    SettingRow,
+    check,
+    given,
+    like,
+    merge,
+    option,
+    settings_of,
+)
+from vdisklab.plan.value_kinds import FILES, SWITCH, TEXT, ValueKind, one_of, several
 
 _Status = TypeVar("_Status")
+
+TEXTS = several(str, str)
+
+_PLAN_FILE = "plan_file"
+_SHARED = ("campaign", "hosts", "disk", "db")
+
+
+def argument(kind: ValueKind, help: str, metavar: str, shown: str = "", **more: Any) -> Any:  # noqa: ANN401
+    """A field that is an argument and not an option; `default` makes it optional."""
+    row = SettingRow(kind, help, None, key="", flag="", metavar=metavar, shown=shown)
+    return field(metadata={"setting": row}, **more)
 
 
 class Format(StrEnum):
@@ -28,51 +53,112 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions:
+class OutputOptions(OptionRows):
     """How to print an answer."""
 
-    form: Format = Format.TABLE
-    why: bool = False
-    """All notes, not only the first."""
-    wide: bool = False
-    """All columns and whole texts, on several lines where they do not fit."""
+    why: bool = option(SWITCH, "Show all notes below the table, not only the first ones.")
+    wide: bool = option(
+        SWITCH, "Show all columns and whole texts; a row that does not fit takes several lines."
+    )
+    form: Format = option(one_of(Format), "How to print the answer.", Format.TABLE, flag="--format")
 
 
-_OUTPUT_OPTIONS = {
-    "why": (bool, "--why", "Show all notes below the table, not only the first ones."),
-    "wide": (
-        bool,
-        "--wide",
-        "Show all columns and whole texts; a row that does not fit takes several lines.",
-    ),
-    "form": (Format, "--format", "How to print the answer."),
-}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DbOptions(OptionRows):
+    """The database from which a verb answers."""
+
+    db: str | None = like("db")
 
 
-def takes_output(
-    panel: Panel | None = None,
+def campaigns_option() -> Any:  # noqa: ANN401
+    """The stored campaigns of one answer."""
+    return option(
+        TEXTS,
+        "A campaign's id or its first letters; repeat it to join campaigns of one machine.",
+        metavar="ID",
+        shown="the newest",
+    )
+
+
+def hosts_option() -> Any:  # noqa: ANN401
+    """The hosts of one answer."""
+    return option(
+        TEXTS,
+        "One answer from many hosts: `all`, a host's name, or FACT=VALUE (cpu, medium, kernel, "
+        "qemu, …); repeat it for several names, or for facts that a host must all have.",
+        metavar="HOST",
+        shown="the host of the campaign",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignOptions(DbOptions):
+    """Its campaigns, too."""
+
+    campaign: tuple[str, ...] = campaigns_option()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsOptions(CampaignOptions):
+    """Or the campaigns of many hosts."""
+
+    hosts: tuple[str, ...] = hosts_option()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisOptions(HostsOptions):
+    """And what the host's disk keeps in a power cut."""
+
+    disk: HostDisk | None = like("disk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestsOptions(OptionRows):
+    """The existing guests whose disks a verb reads."""
+
+    guests: tuple[Path, ...] = argument(
+        FILES,
+        f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
+        "GUEST...",
+        default=(),
+    )
+    libvirt: str | None = option(
+        TEXT, "Read all guests of a libvirt: qemu:///system.", metavar="URI"
+    )
+
+
+def takes_options(
+    **chosen: Sequence[str],
 ) -> Callable[[Callable[..., _Status]], Callable[..., _Status]]:
-    """Gives a verb with a parameter `output` these options, in this panel of its help."""
+    """Turns a function of requests into a verb with an option for each of their rows.
+
+    `chosen` names the rows that are taken of a request, by its parameter. Of others the verb takes
+    all; a campaign's also from a plan file, and the help lists them by panel. If two rows of a
+    request have one flag, the later one takes it.
+    """
 
     def decorate(function: Callable[..., _Status]) -> Callable[..., _Status]:
-        own = inspect.signature(function, eval_str=True).parameters.values()
-        options = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(OutputOptions(), name),
-                annotation=Annotated[kind, typer.Option(flag, help=text, rich_help_panel=panel)],
-            )
-            for name, (kind, flag, text) in _OUTPUT_OPTIONS.items()
-        ]
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+        requests: dict[str, type[OptionRows]] = {
+            one.name: one.annotation
+            for one in parameters
+            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionRows)
+        }
+        others = [one for one in parameters if one.name not in requests]
+        whole = any(issubclass(requests[name], Request) for name in requests.keys() - chosen.keys())
+        options = [one.replace(kind=one.KEYWORD_ONLY) for one in others]
+        for name, request in requests.items():
+            options += _parameters(request, chosen.get(name), whole=whole)
 
-        def verb(*request: object, **values: Any) -> _Status:  # noqa: ANN401 - typer's values
-            output = OutputOptions(**{name: values.pop(name) for name in _OUTPUT_OPTIONS})
-            return function(*request, **values, output=output)
+        def verb(**values: Any) -> _Status:  # noqa: ANN401 - typer's values
+            built = {
+                name: build_request({row: values[row] for row in chosen.get(name, values)}, request)
+                for name, request in requests.items()
+            }
+            return function(**built, **{one.name: values[one.name] for one in others})
 
         verb.__name__, verb.__doc__ = function.__name__, function.__doc__
-        kept = [parameter for parameter in own if parameter.name != "output"]
-        signature = inspect.Signature([*kept, *options])
+        signature = inspect.Signature(sorted(options, key=_panel_position))
         verb.__signature__ = signature  # type: ignore[attr-defined] # typer reads options off it
         verb.__annotations__ = {}
         return verb
@@ -80,35 +166,112 @@ def takes_output(
     return decorate
 
 
-GuestsArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="GUEST...",
-        help=f"Guests' configurations, or directories of them: {PRINTED}; - is a pipe.",
-    ),
-]
-LibvirtOption = Annotated[
-    str | None,
-    typer.Option("--libvirt", metavar="URI", help="Read all guests of a libvirt: qemu:///system."),
-]
-DbOption = Annotated[str | None, setting_option("db")]
-DiskOption = Annotated[HostDisk | None, setting_option("disk")]
-CampaignOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--campaign",
-        metavar="ID",
-        help="A campaign's id or its first letters; repeat it to join campaigns of one machine.",
-        show_default="the newest",
-    ),
-]
-HostsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--hosts",
-        metavar="HOST",
-        help="One answer from many hosts: `all`, a host's name, or FACT=VALUE (cpu, medium, "
-        "kernel, qemu, …); repeat it for several names, or for facts that a host must all have.",
-        show_default="the host of the campaign",
-    ),
-]
+def parse_words(words: Sequence[str], request: type[AnyRequest], program: str) -> AnyRequest:
+    """The request that the words of a command line stand for.
+
+    Raises PlanError, or typer's exceptions with `program` as the command's name.
+    """
+
+    def parsed(request: OptionRows) -> None:
+        del request
+
+    parsed.__annotations__["request"] = request
+    app = typer.Typer(add_completion=False)
+    app.command()(takes_options()(parsed))
+    context = typer.main.get_command(app).make_context(program, list(words))
+    return build_request(context.params, request)
+
+
+def _panel_position(parameter: inspect.Parameter) -> int:
+    """Sorts options without a panel first: typer lists panels in order of appearance."""
+    (option, *_) = getattr(parameter.annotation, "__metadata__", (None,))
+    panel = getattr(option, "rich_help_panel", None)
+    return list(Panel).index(panel) if isinstance(panel, Panel) else -1
+
+
+def _parameters(
+    request: type[OptionRows], chosen: Sequence[str] | None, *, whole: bool
+) -> Iterator[inspect.Parameter]:
+    """The parameters from which typer builds the options.
+
+    A verb of a `whole` campaign also takes a plan file, and has its options in panels.
+    """
+    of_campaign = whole and issubclass(request, Request)
+    by_flag = {
+        row.flag or row.name: row for row in _rows(request) if chosen is None or row.name in chosen
+    }
+    needed = {one.name for one in fields(request) if one.default is MISSING}
+    for row in by_flag.values():
+        if row.flag or row.metavar:
+            panel = (row.panel if of_campaign else Panel.OUTPUT) if whole else None
+            yield _parameter(row.name, row.kind.flag, _option(row, panel), row.name in needed)
+        if row.formerly:
+            earlier = typer.Option(f"--{row.formerly}", hidden=True)
+            yield _parameter(row.formerly, row.kind.flag, earlier)
+        if row.name == "paths" and of_campaign:
+            file = typer.Option(
+                PLAN_FLAG, metavar="FILE", help="A plan file in TOML.", rich_help_panel=Panel.WHAT
+            )
+            yield _parameter(_PLAN_FILE, Path, file)
+
+
+def _rows(request: type[OptionRows]) -> list[SettingRow]:
+    """The rows of a request; those that many verbs have come last."""
+    shared = _SHARED if issubclass(request, DbOptions) else ()
+    rows = settings_of(request)
+    return sorted(rows, key=lambda row: shared.index(row.name) if row.name in shared else -1)
+
+
+def _option(row: SettingRow, panel: Panel | None) -> object:
+    texts: dict[str, Any] = {"help": row.help, "metavar": row.metavar or None}
+    if row.shown:
+        texts["show_default"] = row.shown
+    if not row.flag:
+        return typer.Argument(**texts)
+    envvar = row.envvar or None
+    return typer.Option(*row.flag.split(), envvar=envvar, rich_help_panel=panel, **texts)
+
+
+def _parameter(
+    name: str,
+    kind: Any,  # noqa: ANN401 - a type
+    option: object,
+    needed: bool = False,
+) -> inspect.Parameter:
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if needed else None,
+        annotation=Annotated[kind if needed else kind | None, option],
+    )
+
+
+def build_request(values: Mapping[str, Any], request: type[AnyRequest]) -> AnyRequest:
+    """The request of a command line, whose options override its plan file.
+
+    `values` are typer's values by setting. A note on standard error says the present name of an
+    option that was given by its earlier one. Raises PlanError.
+    """
+    chosen = {}
+    for row in settings_of(request):
+        value = values.get(row.name)
+        earlier = values.get(row.formerly) if row.formerly else None
+        if earlier is not None:
+            _note(f"--{row.formerly} is now called {row.flag}")
+            value = earlier
+        if value is not None:
+            chosen[row.name] = row.kind.parse(value)
+    from_flags = request(**chosen)
+    file = values.get(_PLAN_FILE) if issubclass(request, Request) else None
+    if file is None:
+        check(from_flags)
+        return from_flags
+    planned = read_plan_file(file, request, _note)
+    merged = merge(planned, from_flags)
+    flags = {row.name: row.flag for row, _ in given(from_flags)}
+    check(merged, names_of_keys(planned, str(file)) | flags)
+    return merged
+
+
+def _note(sentence: str) -> None:
+    print(sentence, file=sys.stderr)

@@ -9,7 +9,8 @@ not imported, because importing all verbs takes a second.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -39,8 +40,6 @@ class VerbFile:
     panel: VerbPanel
     docstring: str
     is_group: bool
-    names: frozenset[str]
-    """The options among --db and --campaign that the verb takes; none for a group."""
 
 
 def modules(package: str = PACKAGE) -> dict[str, str]:
@@ -77,24 +76,34 @@ def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
     returned = ast.unparse(function.returns) if function.returns else ""
     docstring = ast.get_docstring(function) or ""
     is_group = returned == f"{typer.__name__}.{typer.Typer.__name__}"
-    return VerbFile(name, module, VerbPanel[panel], docstring, is_group, _names(function))
+    return VerbFile(name, module, VerbPanel[panel], docstring, is_group)
 
 
 @cache
 def naming_options(name: str) -> frozenset[str]:
-    """The options among --db and --campaign that a verb takes; none for an unknown verb."""
-    return verb_file(name).names if name in modules() else frozenset()
+    """The options among --db and --campaign that a verb takes; none for an unknown verb or a group.
+
+    They are read off the requests that its function takes, without importing the verb.
+    """
+    if name not in modules():
+        return frozenset()
+    module = modules()[name]
+    tree = ast.parse(files(PACKAGE).joinpath(f"{module}.py").read_bytes())
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    (verb,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == module)
+    annotated = (ast.unparse(one.annotation) for one in verb.args.args if one.annotation)
+    rows = {row for request in annotated for row in _rows(request, classes)}
+    return frozenset(f"--{row}" for row in ("db", "campaign") if row in rows)
 
 
-def _names(verb: ast.FunctionDef) -> frozenset[str]:
-    """By its parameters, or by its settings: all settings of a request have --db."""
-    named = {
-        one.arg
-        for one in verb.args.args
-        if one.annotation and "typer.Argument(" not in ast.unparse(one.annotation)
-    }
-    for decorator in verb.decorator_list:
-        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "takes_settings":
-            names = {str(one.value) for one in decorator.args if isinstance(one, ast.Constant)}
-            named |= names or {"db"}
-    return frozenset(f"--{name}" for name in ("db", "campaign") if name in named)
+def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
+    """The names of a request's rows; a request that no verb's file defines is a campaign's."""
+    from vdisklab.cli.shell import options  # noqa: PLC0415 - `--help` does without them
+    from vdisklab.plan.settings import Request  # noqa: PLC0415
+
+    if request in classes:
+        own = (one.target for one in classes[request].body if isinstance(one, ast.AnnAssign))
+        bases = (ast.unparse(base) for base in classes[request].bases)
+        return set(map(ast.unparse, own)).union(*(_rows(base, classes) for base in bases))
+    shared = getattr(options, request, Request)
+    return {one.name for one in fields(shared)} if is_dataclass(shared) else set()

@@ -32,10 +32,10 @@ def table(row: _A | _B) -> Table[_A | _B]:
 
 
 def test_csv_of_equal_columns_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    print_answer(_Said(), [table(_A("1")), table(_A("2"))], OutputOptions(Format.CSV))
+    print_answer(_Said(), [table(_A("1")), table(_A("2"))], OutputOptions(form=Format.CSV))
     assert capsys.readouterr().out == "a\r\n1\r\n2\r\n"
 
 
 def test_csv_of_other_columns_has_its_own_heading(capsys: pytest.CaptureFixture[str]) -> None:
-    print_answer(_Said(), [table(_A("1")), table(_B("2"))], OutputOptions(Format.CSV))
+    print_answer(_Said(), [table(_A("1")), table(_B("2"))], OutputOptions(form=Format.CSV))
     assert capsys.readouterr().out == "a\r\n1\r\n\r\nb\r\n2\r\n"
