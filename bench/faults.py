@@ -79,6 +79,7 @@ class Totals:
     `sentences` the errors printed."""
 
     of: int = 0
+    revision: str = ""
     injections: int = 0
     lost: int = 0
     left_for_clean: int = 0
@@ -306,9 +307,15 @@ def kinds(injector: Injector) -> Iterator[Kind]:
 
 
 def inject(
-    directory: Path, library: Path, only: Sequence[str], stride: int, most: int
+    directory: Path,
+    library: Path,
+    only: Sequence[str],
+    stride: int,
+    most: int,
+    *,
+    note: Callable[[dict[str, Totals]], object] = lambda _found: None,
 ) -> dict[str, Totals]:
-    """The totals of each kind."""
+    """The totals of each kind; `note` gets those so far, now and then."""
     injector = Injector(directory, library)
     load_all_modules()
     injector.prepare()
@@ -318,10 +325,11 @@ def inject(
             continue
         count = injector.count(kind)
         steps = range(1, count + 1, max(stride, -(-count // most)))
-        totals = found[kind.name] = Totals()
-        for nth in steps:
+        totals = found[kind.name] = Totals(count, revision())
+        for done, nth in enumerate(steps, 1):
             injector.attempt(kind, nth, totals)
-        totals.of = count
+            if done % 50 == 0 or done == len(steps):
+                note(found)
         print(f"{kind.name}: {totals}", file=sys.stderr, flush=True)
     return found
 
@@ -335,6 +343,20 @@ def shown(words: Sequence[str]) -> str:
         figures = (kind[key] for key in ("of", "injections", "lost", "left", "tracebacks"))
         rows.append(f"| {name} | {' | '.join(f'{figure:,}' for figure in figures)} |")
     return "\n".join(rows)
+
+
+def keep(facts: dict[str, object], found: dict[str, Totals]) -> None:
+    """Writes the record. A kind of which fewer calls have failed so far stays as it was."""
+    known = record_of(RECORD)["kinds"] if (_SOURCE.parent / "results" / RECORD).exists() else {}
+    for name, totals in found.items():
+        if totals.faults or totals.injections >= known.get(name, {}).get("injections", 0):
+            known[name] = asdict(totals)
+    keep_record(RECORD, {"bench": "faults", **facts, "kinds": known})
+
+
+def print_totals(found: dict[str, Totals]) -> None:
+    """Prints the totals so far."""
+    print_result({name: asdict(totals) for name, totals in found.items()})
 
 
 def main() -> None:
@@ -356,19 +378,9 @@ def main() -> None:
             os.environ["LD_PRELOAD"] = str(kept)
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - itself
         library = Path(os.environ["LD_PRELOAD"])
-        found = inject(Path(name).absolute(), library, options.only, options.stride, options.most)
-    facts = machine_facts(options.dir)
-    record = {
-        "bench": "faults",
-        "revision": revision(),
-        **facts,
-        "kinds": {name: asdict(totals) for name, totals in found.items()},
-    }
-    if options.keep:
-        earlier = record_of(RECORD) if (_SOURCE.parent / "results" / RECORD).exists() else {}
-        record["kinds"] = earlier.get("kinds", {}) | record["kinds"]
-        keep_record(RECORD, record)
-    print_result(record)
+        note = partial(keep, machine_facts(options.dir)) if options.keep else print_totals
+        words = (options.only, options.stride, options.most)
+        found = inject(Path(name).absolute(), library, *words, note=note)
     raise SystemExit(any(totals.faults for totals in found.values()))
 
 
