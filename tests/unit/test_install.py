@@ -288,7 +288,7 @@ def test_every_row_names_a_program_and_four_packages() -> None:
     assert all(len(row) == 5 for row in rows("needs"))
     for line in (ROOT / TABLE).read_text().splitlines():
         kind, _, row = line.partition(" ")
-        assert kind in ("", "#", "manager", "needed", "optional", "other")
+        assert kind in ("", "#", "manager", "needed", "optional", "database", "other")
         if kind in ("needed", "optional"):
             assert "-" not in row.split(maxsplit=5)[1:5]
     assert all(len(row) == 2 for row in rows("dev_needs"))

@@ -8,7 +8,13 @@ from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
 from vdisklab.answers.race import contestants, in_every_round
-from vdisklab.campaign.context import guest_buses, most_guests, qemus_of, require_space
+from vdisklab.campaign.context import (
+    guest_buses,
+    most_guests,
+    planned_packages,
+    qemus_of,
+    require_space,
+)
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
@@ -26,7 +32,6 @@ from vdisklab.campaign.schedule import (
 from vdisklab.documents import HIDDEN, Answer, Count
 from vdisklab.errors import HostError
 from vdisklab.guest.factory import boot_files, known_accelerator
-from vdisklab.guest.image.debian_packages import planned_packages
 from vdisklab.host.command import Host
 from vdisklab.host.facts import memory_bytes
 from vdisklab.host.ledger import cache_directory
@@ -38,7 +43,6 @@ from vdisklab.plan.campaign import CampaignPlan, Dropped
 from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import DEFAULT_MARGIN
 from vdisklab.storage.site import memory_of_guests
-from vdisklab.workload.systems import systems_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +181,7 @@ def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCo
             boot = boot_from(micro, system, f"vdl{RUN}")
         else:
             boot = boot_files(host, cache, buses, plan.guest)
-    systems = systems_of(plan.profile)
-    packages = {system.name: planned_packages(host, cache, system) for system in systems}
-    files = GuestFiles(boot, system, packages)
+    files = GuestFiles(boot, system, planned_packages(host, cache, plan))
     known = known_accelerator(host, cache, plan.guest, qemus_of(plan), boot)
     accelerator = known or Accelerator.KVM
     commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}

@@ -127,6 +127,7 @@ class GuestPlace:
                 size=min(mounted.free, self.disk.size),
                 is_device=False,
                 is_directory=True,
+                disk_size=self.disk.size,
             )
             yield Workspace(subject, mounted.empty_cache, mounted.checks)
 

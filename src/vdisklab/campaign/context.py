@@ -10,10 +10,12 @@ from pathlib import Path
 
 from vdisklab.campaign.guests import BootFromDisk, disk_boots, user_boot
 from vdisklab.campaign.host_stacks import HostStacks, guests_of, open_host_stacks
+from vdisklab.campaign.prepared_data import PreparedData, planned_data, prepared_data
 from vdisklab.campaign.schedule import memory_needed, planned_script, room_needed
 from vdisklab.guest.factory import GuestContext, GuestPool, StartGuest, prepare_guests
 from vdisklab.guest.hotplug import make_commands
 from vdisklab.guest.image.debian_packages import PackageSet, package_set
+from vdisklab.guest.image.debian_packages import planned_packages as planned_set
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import CarriedDisk
@@ -23,7 +25,6 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import Bus
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import SYSTEMS, Accelerator, Qemu
-from vdisklab.plan.profile import Profile
 from vdisklab.progress import Progress, Step
 from vdisklab.results.model import Check, Measurement, RanUnder
 from vdisklab.storage.site import (
@@ -37,8 +38,9 @@ from vdisklab.storage.site import (
 from vdisklab.workload.program import program_of
 from vdisklab.workload.systems import systems_of
 
-Packages = Mapping[str, PackageSet]
-"""The packages of each system that the profile installs, by the system's name."""
+Packages = Mapping[str, PackageSet | PreparedData]
+"""The packages of each system that the profile installs, by the system's name, and the files that
+its programs copy, by theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,7 @@ def open_campaign(guest_context: GuestContext, plan: CampaignPlan) -> Iterator[C
     """
     require_space(plan)
     with open_site(guest_context.host, guest_context.ledger, plan.directory) as site:
-        packages = gather_packages(
-            guest_context.host, guest_context.cache, plan.profile, guest_context.progress
-        )
+        packages = gather_packages(site, guest_context.cache, plan, guest_context.progress)
         accelerator, start = campaign_guests(guest_context, plan, site, carried_disks(packages))
         boots = disk_boots(guest_context, plan, accelerator, guest_buses(plan), site.directory)
         with (
@@ -190,24 +190,32 @@ def _programs(plan: CampaignPlan) -> Iterator[str]:
             for kind in dict.fromkeys([measurement.filesystem, *kinds]):
                 yield from (command[0] for command in make_commands("", kind))
         script = planned_script(plan, measurement)
-        yield from (program_of(step.command) for step in script.prepare)
+        steps = (*script.prepare, *script.warm, *script.count)
+        yield from (program_of(step.command) for step in steps)
         yield program_of(script.command)
         yield from (program_of(step.command) for step in script.conclude)
 
 
-def gather_packages(host: Host, cache: Path, profile: Profile, progress: Progress) -> Packages:
-    """The packages that the profile installs; downloaded unless they are in the cache."""
-    packages = {}
-    for system in systems_of(profile):
+def gather_packages(site: Site, cache: Path, plan: CampaignPlan, progress: Progress) -> Packages:
+    """The packages that the profile installs and the files that its programs copy, from the cache
+    or downloaded and made."""
+    packages: dict[str, PackageSet | PreparedData] = {}
+    for system in systems_of(plan.profile):
         progress(Step(f"getting the packages of the {system.name} system"))
-        packages[system.name] = package_set(host, cache, system)
-    return packages
+        packages[system.name] = package_set(site.host, cache, system)
+    return packages | prepared_data(site, cache, plan, progress)
+
+
+def planned_packages(host: Host, cache: Path, plan: CampaignPlan) -> Packages:
+    """The same as far as they are in the cache, else their places."""
+    packages = {one.name: planned_set(host, cache, one) for one in systems_of(plan.profile)}
+    return packages | dict(planned_data(host, cache, plan))
 
 
 def carried_disks(packages: Packages) -> tuple[CarriedDisk, ...]:
-    """The disks that carry the packages into guests."""
+    """The disks that carry the packages and files into guests."""
     return tuple(
-        CarriedDisk(SYSTEMS[name].serial, package_set.disk)
+        CarriedDisk(SYSTEMS[name].serial if name in SYSTEMS else name, package_set.disk)
         for name, package_set in packages.items()
     )
 
@@ -218,8 +226,7 @@ def host_places(packages: Packages) -> dict[str, str]:
 
 
 def package_checks(packages: Packages) -> tuple[Check, ...]:
-    """Checks that identify the packages, because results depend on them."""
+    """Checks that identify the packages and files, because results depend on them."""
     return tuple(
-        Check(f"packages.{name}", None, f"{package_set.count} packages, {package_set.fingerprint}")
-        for name, package_set in packages.items()
+        Check(f"packages.{name}", None, str(package_set)) for name, package_set in packages.items()
     )

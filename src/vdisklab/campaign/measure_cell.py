@@ -88,6 +88,8 @@ def _measure(
         with prepared(place, script):
             if script.prepare:
                 space.empty_cache()
+            for step in script.warm:
+                place.step(step)
             write_back.wait()
             # On the host a program works beside the image, which therefore does not grow.
             observe = () if cell.path.on_host else script.observe
@@ -102,11 +104,17 @@ def _measure(
             wall = time.monotonic() - begin
             series = attachment.watch.end()
             after = attachment.counters.snapshot()
+            for step in script.count:
+                place.step(step)
             output = with_files(place, script, raw_output)
             mapped = growth.mapped()
     write_back.begin()
+    if workload.by_server and cell.path.on_host:
+        series = watches.TimeSeries((), (), None)  # what was watched did no I/O
     outcome = watches.with_time_series(workload.parse(plan, output), series)
     evidence = measured_evidence.evidence_between(before, after, outcome.counted)
+    around = program.Around(subject.memory, timing.runtime, cell.path)
+    gates = workload.gates(plan, outcome, evidence, around)
     measurement = model.Measurement(
         name=plan.name,
         program=plan.program,
@@ -119,7 +127,8 @@ def _measure(
         raw=output.text,
         series=outcome.series,
     )
-    return measurement, space.checks
+    states = (*outcome.checks, *(gate.check(plan.name) for gate in gates))
+    return measurement, (*space.checks, *states)
 
 
 _FIO = fio.Fio()

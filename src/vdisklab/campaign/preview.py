@@ -170,9 +170,9 @@ def _measurement_commands(
     loads = (measurement, measurement.neighbour) if grouped else (measurement,)
     for load in filter(None, loads):
         script = schedule.script_for(plan, load, subject, grouped=grouped, in_windows=in_windows)
-        yield from (step.command for step in script.prepare)
+        yield from (step.command for step in (*script.prepare, *script.warm))
         yield tuple(map(_as_planned, script.command)) if grouped else script.command
-        yield from (step.command for step in script.conclude)
+        yield from (step.command for step in (*script.count, *script.conclude))
 
 
 def _as_planned(word: str) -> str:

@@ -122,8 +122,10 @@ def _boots(plan: CampaignPlan, cell: Cell, groups: AttachGroups) -> int:
 
 
 def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
-    """The run time of a program in seconds; 0 if it runs until its work is done."""
-    return planned_script(plan, measurement, in_windows=plan.guest.is_windows).expected
+    """The time of a program and of the steps before it in seconds; 0 if it runs until its work is
+    done."""
+    script = planned_script(plan, measurement, in_windows=plan.guest.is_windows)
+    return script.expected + script.before
 
 
 def planned_script(
@@ -133,17 +135,22 @@ def planned_script(
 
     Raises PlanError for settings that the program lacks.
     """
-    subject = Subject(
+    subject = planned_subject(plan, measurement)
+    grouped = has_groups(plan)
+    if grouped and measurement.neighbour is not None:
+        planned_script(plan, measurement.neighbour)
+    return script_for(plan, measurement, subject, grouped=grouped, in_windows=in_windows)
+
+
+def planned_subject(plan: CampaignPlan, measurement: MeasurementPlan) -> Subject:
+    """The disk of a measurement, or the directory on it, as far as the plan knows it."""
+    return Subject(
         "/dev/null",
         plan.size_bytes,
         is_device=measurement.filesystem is None,
         is_directory=measurement.filesystem is not None,
         memory=plan.guest.memory_bytes,
     )
-    grouped = has_groups(plan)
-    if grouped and measurement.neighbour is not None:
-        planned_script(plan, measurement.neighbour)
-    return script_for(plan, measurement, subject, grouped=grouped, in_windows=in_windows)
 
 
 def script_for(

@@ -83,8 +83,10 @@ def with_time_series(outcome: ProgramResult, measured: TimeSeries) -> ProgramRes
     observed = (*(own_worst or worst_second_of(measured, short=short)), *longest_stall_of(measured))
     added = [sample for sample in observed if sample.metric not in known]
     series = None if short else _series(measured)
-    shown = outcome.series if outcome.series or series is None else (series,)
-    return replace(outcome, samples=(*outcome.samples, *added), series=shown)
+    own = outcome.series
+    if series is not None and all(one.metric != series.metric for one in own):
+        own = (*own, series)
+    return replace(outcome, samples=(*outcome.samples, *added), series=own)
 
 
 def _bandwidths(outcome: ProgramResult) -> tuple[Sample, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
@@ -47,7 +48,7 @@ def _rows(*kinds: str) -> Iterator[str]:
 
 
 def _programs() -> Iterator[tuple[str, HostProgram]]:
-    for row in _rows("needed", "optional", "other"):
+    for row in _rows("needed", "optional", "database", "other"):
         programs, *packages, purpose = row.split(maxsplit=1 + len(MANAGERS))
         for program in programs.split(","):
             yield program, HostProgram(tuple(packages), purpose)
@@ -140,9 +141,18 @@ def environment() -> dict[str, str]:
     The database's password is left out, so QEMU and fio never see it.
     """
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    path += [extra for extra in _ADMIN_PATHS if extra not in path]
+    path += [extra for extra in (*_ADMIN_PATHS, *_postgresql_paths()) if extra not in path]
     own = {name: value for name, value in os.environ.items() if name not in _SECRET}
     return {**own, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
+
+
+@cache
+def _postgresql_paths() -> tuple[str, ...]:
+    """The directories of PostgreSQL's programs in Debian's and in the project's own packages, which
+    keep several versions side by side; the newest first."""
+    found = [*Path("/usr/lib/postgresql").glob("*/bin"), *Path("/usr").glob("pgsql-*/bin")]
+    numbers = {path: re.sub(r"\D", "", path.parent.name) for path in found}
+    return tuple(map(str, sorted(found, key=lambda path: int(numbers[path] or 0), reverse=True)))
 
 
 class LocalHost:

@@ -69,7 +69,7 @@ def draft_plan(
     """
     usual = {
         name: value
-        for name in ("rounds", "runtime", "ramp", "size_bytes")
+        for name in ("rounds", "runtime", "ramp", "size_bytes", "guest_memory")
         if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
     }
     if not request.patterns:

@@ -9,7 +9,8 @@
     filesystem = "ext4"    # created in the guest; without this key the disk itself is measured
     rw = "randread"        # all further keys are settings, which the program's module reads
 
-Before the measurements a table [usual] may give rounds, runtime, ramp, size, interval and paths.
+Before the measurements a table [usual] may give rounds, runtime, ramp, size, memory (the guest's),
+interval and paths.
 
 The built-in profiles are package data of `vdisklab.workload`.
 """
@@ -67,6 +68,7 @@ class Usual:
     size_bytes: int | None = None
     interval: float = 0.0
     paths: tuple[str, ...] = ()
+    guest_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,15 @@ class _UsualTable(TomlTable):
     runtime: Seconds | None = Field(None, description="seconds of each measurement")
     ramp: Seconds | None = Field(None, description="warm-up in seconds, which is not measured")
     size: Bytes | None = Field(None, description='size of the disk: size = "1G"')
+    memory: Bytes | None = Field(None, description='memory of the guest: memory = "256M"')
     interval: Seconds = Field(0.0, description="pause in seconds before each measurement")
     paths: list[str] = Field([], description='disk paths to measure: paths = ["{raw,qcow2}/none"]')
 
     def as_usual(self) -> Usual:
         paths = tuple(self.paths)
-        return Usual(self.rounds, self.runtime, self.ramp, self.size, self.interval, paths)
+        return Usual(
+            self.rounds, self.runtime, self.ramp, self.size, self.interval, paths, self.memory
+        )
 
 
 class _ProfileTable(TomlTable):
@@ -150,7 +155,8 @@ class _ProfileTable(TomlTable):
     title: str = Field(min_length=1, description='title = "what it measures, in a few words"')
     description: str = ""
     usual: _UsualTable | None = Field(
-        None, description="a table with the usual rounds, runtime, ramp, size, interval and paths"
+        None,
+        description="a table with the usual rounds, runtime, ramp, size, memory, interval, paths",
     )
     measurement: list[_MeasurementTable] = Field(
         min_length=1,

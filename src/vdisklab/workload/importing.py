@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from vdisklab.errors import WorkloadError
 from vdisklab.results.model import Direction
-from vdisklab.workload import bonnie, dd, fio_report, sysbench
+from vdisklab.workload import bonnie, dd, fio_report, postgresql, sysbench
 from vdisklab.workload.diskspd import parse_crystaldiskmark, parse_diskspd
 from vdisklab.workload.program import NamedResult, ProgramResult, Report, printable
 
@@ -165,12 +165,15 @@ def _sysbench(text: str) -> tuple[Report, ...]:
 
 
 def _sysbench_run(text: str) -> NamedResult:
+    if sysbench.is_oltp(text):
+        return sysbench.parse_oltp(text)
     mode = _SYSBENCH_MODE.search(text)
     if mode is None:
         for sign, test in SYSBENCH_TESTS.items():
             if sign in text:
                 raise WorkloadError(
-                    f"this is sysbench's test of {test}; only its test `fileio` measures a disk",
+                    f"this is sysbench's test of {test}; its tests `fileio` and `oltp_*` "
+                    "measure a disk",
                     hint=FILEIO,
                 )
         if _SYSBENCH_OTHER.search(text) is not None:
@@ -221,7 +224,13 @@ _FORMATS = (
         is_lines=True,
     ),
     _Format(
-        "sysbench fileio text",
+        "pgbench text",
+        lambda text: "\ntps = " in f"\n{text}" or "transaction type: " in text,
+        postgresql.imported,
+        is_lines=True,
+    ),
+    _Format(
+        "sysbench fileio and oltp text",
         lambda text: _SYSBENCH.search(text) is not None,
         _sysbench,
         is_lines=True,
@@ -242,8 +251,6 @@ _FIO_JSON = "run fio with --output-format=json+, and import that"
 
 FILEIO = "measure the disk with `sysbench fileio --file-test-mode=rndrd run`"
 SYSBENCH_TESTS = {
-    "SQL statistics:": "a database (oltp)",
-    "OLTP test": "a database (oltp)",
     "Prime numbers limit:": "the processor",
     "Doing CPU performance benchmark": "the processor",
     "Running memory speed test": "memory",
@@ -278,10 +285,9 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
         (r"\A[0-9]+, [0-9]+, [0-9]+(?:, [0-9]+)*\s*$",
          "this is a log of fio (bandwidth, IOPS or latency), not its report", _FIO_JSON),
         (r"^fio: ", "fio failed: there is no report in it", _FIO_JSON),
-        (r"^(?:SQL statistics:|OLTP test statistics:)", "this is sysbench's test of a "
-         "database (oltp); only its test `fileio` measures a disk", FILEIO),
-        (r"^(?:File operations:|Operations performed:)", "sysbench's first line, `sysbench` with "
-         "its version, is missing", "import everything that sysbench printed, unchanged"),
+        (r"^(?:File operations:|Operations performed:|SQL statistics:|OLTP test statistics:)",
+         "sysbench's first line, `sysbench` with its version, is missing",
+         "import everything that sysbench printed, unchanged"),
         (r"(?i)\A\s*<(?:!doctype html|html)\b", "this is a web page, not a result",
          "download the file itself; on GitHub with its button Raw"),
         (r"^(?:FATAL|sysbench): ", "sysbench failed: there is no result in it",
@@ -298,6 +304,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
 
 _FAILURES = {
     "dd": re.compile(r"^(?:\S*/)?dd: (?!warning).*", re.MULTILINE),
+    "pgbench": re.compile(r"^pgbench: (?:error|fatal): .*", re.MULTILINE),
     "sysbench": re.compile(r"^FATAL: .*", re.MULTILINE),
     "bonnie++": re.compile(
         r"^.*drastic I/O error.*|^Can't (?:read|write|open|sync) .*", re.MULTILINE

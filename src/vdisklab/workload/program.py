@@ -21,8 +21,9 @@ from typing import Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Direction, IoCounters, Sample, Series
+from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample, Series
 from vdisklab.validation import first_problem
 
 _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
@@ -48,8 +49,9 @@ class Subject:
     bytes of RAM of the machine that runs the program, None if unknown; `as_root` says whether root
     runs it. `stderr_log` is a prefix of file names that lead to the program's standard error, if
     the machine has such names: a log written there need not be read back. `packages` maps a
-    system's name to the directory of its packages; the packages of other systems are on a disk with
-    the system's serial number.
+    system's name to the directory of its packages, and prepared files' name to their archive; those
+    of others are on a disk with the system's or the files' serial number. `disk_size` is the whole
+    disk's, of which a file system leaves `size`.
     """
 
     path: str
@@ -62,6 +64,28 @@ class Subject:
     mark: str = ""
     stderr_log: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
+    disk_size: int | None = None
+
+    @property
+    def nominal(self) -> int:
+        """The size by which default amounts of data are chosen, the same on every file system."""
+        return self.size if self.disk_size is None else self.disk_size
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedFiles:
+    """Files that are made once on the host, and copied for each measurement.
+
+    `name` is also the serial number of the disk that brings their tar archive into a guest. The
+    shell script `script` makes them with `make DIRECTORY ARGUMENTS…`, in its directory `data`, with
+    these `programs`. `size` is how many bytes they take, about.
+    """
+
+    name: str
+    script: str
+    arguments: tuple[str, ...]
+    programs: tuple[str, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +114,11 @@ class SideCommand:
 class Script:
     """The program to run; `expected` is the number of seconds it takes at least, 0 if unknown.
 
-    `prepare` runs before it, unmeasured, and the page cache is dropped in between. `conclude` runs
-    after it, even if it failed. `collect` names files that the program writes, to be read back.
+    `prepare` runs before it, unmeasured, and the page cache is dropped in between. `warm` runs
+    between that and the measurement, such as a server's start; `count` right after the program.
+    `conclude` runs at the end, even if anything failed. `collect` names files that the program or
+    `count` writes, to be read back. `before` is the number of seconds that the steps before the
+    program take, about.
     `observe` names metrics that must be counted outside of the program: `allocated`, `mapped`
     (bytes by which the image grew) and `flushes`.
     """
@@ -101,9 +128,12 @@ class Script:
     timeout: float
     stdin: str | None = None
     prepare: tuple[SideCommand, ...] = ()
+    warm: tuple[SideCommand, ...] = ()
+    count: tuple[SideCommand, ...] = ()
     conclude: tuple[SideCommand, ...] = ()
     collect: tuple[str, ...] = ()
     observe: tuple[str, ...] = ()
+    before: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +159,66 @@ class ProgramResult:
     """The numbers in a program's output.
 
     `counted` is the traffic that the program itself reports, `measured_seconds` for how long it
-    measured.
+    measured. `checks` are the program's settings and counters, as read back.
     """
 
     samples: tuple[Sample, ...]
     counted: IoCounters | None
     measured_seconds: float | None
     series: tuple[Series, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """A measurement's surroundings, for gates: the guest's memory in bytes, and the seconds asked
+    for."""
+
+    memory: int | None
+    runtime: float
+    path: DiskPath
+
+    @property
+    def guest_flushes(self) -> bool:
+        """True if a guest's synced writes end with a flush: its disk has a write cache."""
+        return not self.path.on_host and self.path.offers_write_cache
+
+
+GATE = ".gate."
+"""Part of the name of a gate's check, MEASUREMENT.gate.NAME."""
+
+MISSED = "missed"
+"""How the observed value of a missed gate begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A condition without which a program's number is not the disk's.
+
+    A run that misses one is shown and not ranked; with `only_said` it is ranked nevertheless.
+    """
+
+    name: str
+    met: bool
+    observed: float
+    condition: str
+    only_said: bool = False
+
+    @classmethod
+    def at_least(cls, name: str, observed: float, least: float, *, only_said: bool = False) -> Gate:
+        """The gate `observed >= least`."""
+        return cls(name, observed >= least, observed, f"at least {least:g}", only_said)
+
+    @classmethod
+    def at_most(cls, name: str, observed: float, most: float) -> Gate:
+        """The gate `observed <= most`."""
+        return cls(name, observed <= most, observed, f"at most {most:g}")
+
+    def check(self, measurement: str) -> Check:
+        """The gate as a state of the run, to be stored and shown."""
+        word = "met" if self.met else "not met, only said" if self.only_said else MISSED
+        observed = f"{word}: {self.observed:.3g}, {self.condition}"
+        return Check(f"{measurement}{GATE}{self.name}", None, observed)
 
 
 class Workload(Protocol):
@@ -143,11 +226,27 @@ class Workload(Protocol):
 
     `needs_directory` is True if it only works on files in a directory, `needs_fresh_guest` if an
     earlier program in the same guest would change its result, by the guest's page cache or by code
-    that QEMU has translated; then it gets a guest of its own.
+    that QEMU has translated; then it gets a guest of its own. `by_server` is True if another
+    process does the program's I/O.
     """
 
     needs_directory: bool = False
     needs_fresh_guest: bool = False
+    by_server: bool = False
+
+    def files(
+        self, plan: MeasurementPlan, subject: Subject, timing: Timing
+    ) -> PreparedFiles | None:
+        """The files that it copies for each measurement; None if it needs none."""
+        del plan, subject, timing
+        return None
+
+    def gates(
+        self, plan: MeasurementPlan, outcome: ProgramResult, evidence: Evidence, around: Around
+    ) -> Iterable[Gate]:
+        """What has to hold for the numbers to be the disk's."""
+        del plan, outcome, evidence, around
+        return ()
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
         """The script to run.
@@ -167,6 +266,11 @@ class Settings(BaseModel):
 
 
 Model = TypeVar("Model", bound=Settings)
+
+PERCENTILES = {
+    "latency_p50": 0.5, "latency_p95": 0.95, "latency_p99": 0.99, "latency_p99.9": 0.999,
+}  # fmt: skip
+"""The share of all requests that each metric's value is at least as large as."""
 
 
 def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:

@@ -9,7 +9,7 @@ from importlib import resources
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, MeasurementPlan
 from vdisklab.results.model import Direction
-from vdisklab.workload import bonnie, dd, diskspd, fio, program, sqlite, sysbench
+from vdisklab.workload import bonnie, dd, diskspd, fio, postgresql, program, sqlite, sysbench
 from vdisklab.workload.systems import PROGRAM as INSTALL
 from vdisklab.workload.systems import Boot, Install
 
@@ -22,6 +22,7 @@ WORKLOADS: Mapping[str, program.Workload] = {
     SYSBENCH: sysbench.Sysbench(),
     BONNIE: bonnie.Bonnie(),
     "sqlite": sqlite.Sqlite(),
+    "postgresql": postgresql.Postgresql(),
     INSTALL: Install(),
     BOOT: Boot(),
 }

@@ -137,6 +137,42 @@ def parse_text(text: str) -> program.ProgramResult:
     return program.ProgramResult((*samples, *_latency(text, samples)), counted, seconds)
 
 
+_QUERIES = re.compile(r"^ +(read|write): +([0-9]{1,19})$", re.MULTILINE)
+_TRANSACTIONS = re.compile(
+    r"^ +transactions: +([0-9]{1,19}) +\(([0-9.]{1,20}) per sec\.\)$", re.MULTILINE
+)
+_OLTP_NAMES = {(True, True): "oltp-read-write", (False, True): "oltp-write-only",
+               (True, False): "oltp-read-only"}  # fmt: skip
+_THREADS = re.compile(r"^Number of threads: ([0-9]{1,6})$", re.MULTILINE)
+
+
+def is_oltp(text: str) -> bool:
+    """True for the output of a database test."""
+    return "SQL statistics:" in text or "OLTP test statistics:" in text
+
+
+def parse_oltp(text: str) -> program.NamedResult:
+    """A database test of sysbench 0.4 to 1.1, named for its queries and number of threads.
+
+    Raises WorkloadError for a text without transactions.
+    """
+    done, queries = _TRANSACTIONS.search(text), dict(_QUERIES.findall(text))
+    if done is None or set(queries) != {"read", "write"} or not _float(done[2]):
+        raise WorkloadError(
+            "sysbench's database test completed no transaction, or was cut off",
+            hint="import everything that `sysbench oltp_… run` printed",
+        )
+    kind = _OLTP_NAMES.get((int(queries["read"]) > 0, int(queries["write"]) > 0))
+    threads = _THREADS.search(text)
+    if kind is None or threads is None:
+        raise WorkloadError("sysbench's database test has no query, or no line `Number of threads`")
+    direction = Direction.WRITE if int(queries["write"]) else Direction.READ
+    transactions = Sample("transactions", direction, _float(done[2]))
+    samples = (transactions, *_latency(text, [transactions]))
+    outcome = program.ProgramResult(samples, None, _number(_TIME, text, "total time"))
+    return program.NamedResult(f"{kind}-c{threads[1]}", outcome)
+
+
 def _new(text: str) -> list[Sample]:
     samples_found = {
         name: _number(re.compile(pattern, re.MULTILINE), text, name)

@@ -8,6 +8,7 @@ import pytest
 
 from vdisklab.errors import HostError
 from vdisklab.guest.image.content import PROGRAMS as GUEST_PROGRAMS
+from vdisklab.guest.image.content import SERVERS
 from vdisklab.host.command import PROGRAMS, LocalHost, install_hint, require_programs
 from vdisklab.lab.lab_image import PACKAGES as LAB_PACKAGES
 
@@ -41,7 +42,7 @@ def test_a_missing_program_names_its_package_or_itself() -> None:
 
 
 def test_the_table_has_every_program_of_the_guest() -> None:
-    assert {program.name for program in GUEST_PROGRAMS} <= PROGRAMS.keys()
+    assert {program.name for program in (*GUEST_PROGRAMS, *SERVERS)} <= PROGRAMS.keys()
 
 
 def test_the_lab_has_the_packages_of_all_layers_and_programs_that_measure() -> None:
@@ -53,6 +54,7 @@ def test_the_lab_has_the_packages_of_all_layers_and_programs_that_measure() -> N
         "hdparm",
         "ovmf",
         "virtiofsd",
+        "postgresql",  # an emulated CPU would be measured
     )
     essential = ("apt", "dpkg", "tar", "perl-base", "coreutils", "libzstd1")
     wanted = {program.packages[0] for program in PROGRAMS.values()}

@@ -209,10 +209,10 @@ tmp /tmp tmpfs mode=1777 0 0
 
 # For the guest's scripts and for interactive debugging. Real programs take precedence.
 _APPLETS = """
-    ash cat chmod chroot cp cut date dd df dmesg du echo env false find free grep head hexdump
-    insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff printf ps
-    pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync sysctl
-    tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
+    ash awk cat chmod chown chroot cp cut date dd df dmesg du echo env false find free grep head
+    hexdump id insmod kill ln losetup ls lsmod mkdir mkfifo mknod modprobe mount mv od poweroff
+    printf ps pwd readlink reboot rm rmdir rmmod sed seq sh sleep sort stat stty switch_root sync
+    sysctl tail tee test time timeout top touch tr true umount uname uptime usleep vi wc which xargs
 """.split()  # noqa: SIM905
 
 
@@ -271,6 +271,9 @@ class GuestContent:
         late = list[Path]()
         for installed in programs:
             self.sources.add(installed.real)
+            for path in (path for form in installed.program.data for path in _ROOT.glob(form)):
+                self.late.file(guest_path(path), path)
+                self.sources.add(path)
             tree, files = (self.early, early) if installed.program.early else (self.late, late)
             files.append(installed.real)
             self._add_program(tree, installed)
@@ -340,6 +343,7 @@ _GUEST_PATHS = {
     "busybox": "usr/bin/busybox",
     "qemu-ga": "usr/sbin/qemu-ga",
     "fio": "usr/bin/fio",
+    "pgbench": "usr/bin/pgbench",
 }
 
 
@@ -366,12 +370,16 @@ class Program:
     """A program that the guest gets if the host has it.
 
     An `early` program is in the RAM file system: the agent needs it before the disk is mounted.
+    One that is `beside` another is looked for in the same directory only. `data` has patterns of
+    the files that it reads, without the leading slash.
     """
 
     name: str
     required: bool = False
     version: tuple[str, ...] = ("--version",)
     early: bool = False
+    beside: str | None = None
+    data: tuple[str, ...] = ()
 
 
 PROGRAMS = (
@@ -394,7 +402,23 @@ PROGRAMS = (
     Program("hdparm", version=("-V",)),
     Program("blkid"),
 )
-"""The programs of the micro guest."""
+"""The programs of every micro guest."""
+
+_ROOT = Path("/")
+
+SERVERS = (
+    Program("setpriv"),
+    # The server wants the directory of its libraries, and opens none of them here.
+    Program("postgres", data=(
+        "usr/share/*/timezonesets/*", "usr/share/*/*/timezonesets/*",
+        *(f"usr/{place}/dict_snowball.so" for place in (
+            "lib/postgresql/*/lib", "lib/postgresql", "lib*/pgsql", "pgsql-*/lib",
+        )),
+    )),
+    # Debian's pgbench and psql on the PATH are scripts, which look for a cluster.
+    *(Program(name, beside="postgres") for name in ("pg_ctl", "pgbench", "psql")),
+)  # fmt: skip
+"""Databases, and what starts them; a guest that boots from its disk goes without."""
 
 _VERSION = re.compile(r"\d+\.\d+[\w.+~-]*")
 _LIBRARY = re.compile(r"^\s+(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
@@ -414,7 +438,7 @@ def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProg
     """The installed ones among `programs`. Raises HostError when a required one is missing."""
     installed = []
     for program in programs:
-        path = host.which(program.name)
+        path = _beside(host, program) if program.beside else host.which(program.name)
         if path is not None:
             installed.append(InstalledProgram(program, path, path.resolve()))
         elif program.required:
@@ -423,6 +447,12 @@ def find_programs(host: Host, programs: Sequence[Program]) -> list[InstalledProg
                 hint=install_hint([program.name]),
             )
     return installed
+
+
+def _beside(host: Host, program: Program) -> Path | None:
+    other = host.which(program.beside or "")
+    path = None if other is None else other.resolve().with_name(program.name)
+    return path if path is not None and path.exists() else None
 
 
 def version(host: Host, installed: InstalledProgram) -> str:

@@ -163,6 +163,9 @@ class PackageSet:
     fingerprint: str
     count: int
 
+    def __str__(self) -> str:
+        return f"{self.count} packages, {self.fingerprint}"
+
 
 def package_set(host: Host, cache: Path, system: System) -> PackageSet:
     """The packages of a system, downloaded by the host's apt if they are not in the cache.

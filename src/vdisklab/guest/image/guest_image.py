@@ -32,6 +32,7 @@ from typing import Any
 from vdisklab.guest.image.cache import building, keep, kept_or_built
 from vdisklab.guest.image.content import (
     PROGRAMS,
+    SERVERS,
     FileTree,
     GuestContent,
     InstalledProgram,
@@ -60,7 +61,7 @@ while it tests them (check_timer in arch/x86/kernel/apic/io_apic.c); a KVM guest
 """
 
 # Increase it when the same sources give a different image than before.
-_RECIPE = 3
+_RECIPE = 4
 _KEPT_IMAGES = 4
 _KEPT_SECONDS = 24 * 3600.0
 
@@ -83,7 +84,7 @@ class GuestImage:
 
 
 def build_guest_image(
-    host: Host, cache: Path, kernel: Kernel, programs: Sequence[Program] = PROGRAMS
+    host: Host, cache: Path, kernel: Kernel, programs: Sequence[Program] = (*PROGRAMS, *SERVERS)
 ) -> GuestImage:
     """The image with `kernel` and the host's `programs`, from the cache if nothing changed.
 
@@ -100,7 +101,7 @@ def build_guest_image(
     )
 
 
-def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, Any]:
+def _request(kernel: Kernel, programs: Sequence[InstalledProgram]) -> dict[str, Any]:
     """The input of the image, as far as it is known before the build."""
     return {
         "recipe": _RECIPE,
@@ -110,6 +111,7 @@ def _request(kernel: Kernel, programs: Iterable[InstalledProgram]) -> dict[str, 
         },
         "kernel": [os.fspath(kernel.image), kernel.release],
         "programs": {item.program.name: os.fspath(item.real) for item in programs},
+        "data": [form for item in programs for form in item.program.data],
     }
 
 

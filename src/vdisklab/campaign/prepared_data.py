@@ -1,0 +1,154 @@
+"""Files that a program's measurements copy, made once on the host and kept in the cache:
+
+    CACHE/data/FINGERPRINT/data.tar      the files, for the host and as a guest's read-only disk
+                           manifest.json
+
+They are reused until the program's version or the script that makes them changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.campaign.schedule import planned_subject
+from vdisklab.errors import HostError
+from vdisklab.guest.image.cache import building, keep, kept_or_built
+from vdisklab.host.command import Host, install_hint
+from vdisklab.host.mounts import free_bytes
+from vdisklab.plan.campaign import CampaignPlan
+from vdisklab.progress import Progress, Step
+from vdisklab.storage.site import Site
+from vdisklab.units import format_bytes
+from vdisklab.workload.program import PreparedFiles, Timing
+from vdisklab.workload.registry import workload_for
+
+_MAKE_SECONDS = 4 * 3600.0
+_KEPT_SETS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """Files in the cache, as the archive `disk`."""
+
+    disk: Path
+    fingerprint: str
+
+    @property
+    def directory(self) -> Path:
+        """The archive, for programs on the host."""
+        return self.disk
+
+    def __str__(self) -> str:
+        return self.fingerprint
+
+
+def files_of(plan: CampaignPlan) -> dict[str, PreparedFiles]:
+    """The files that the plan's measurements copy, by name."""
+    timing = Timing(plan.runtime, plan.ramp, plan.scale)
+    found = (
+        workload_for(one).files(one, planned_subject(plan, one), timing)
+        for one in plan.profile.measurements
+    )
+    return {files.name: files for files in found if files is not None}
+
+
+def prepared_data(
+    site: Site, cache: Path, plan: CampaignPlan, progress: Progress
+) -> dict[str, PreparedData]:
+    """The files by name, made unless they are in the cache.
+
+    A guest of the user's own makes them itself where this host lacks the program. Raises HostError
+    if it is lacking for other cells, or if making them fails.
+    """
+    own = plan.guest.user is not None and not any(cell.path.on_host for cell in plan.cells)
+    data = {}
+    for name, files in files_of(plan).items():
+        lacking = [program for program in files.programs if site.host.which(program) is None]
+        if lacking and own:
+            continue
+        if lacking:
+            raise HostError(
+                f"{lacking[0]} is not installed, which makes the data to be measured",
+                hint=install_hint(lacking),
+            )
+        progress(Step(f"preparing {name}: {format_bytes(files.size)} of data"))
+        data[name] = _kept_or_made(site, cache / "data", files)
+    return data
+
+
+def planned_data(host: Host, cache: Path, plan: CampaignPlan) -> Iterator[tuple[str, PreparedData]]:
+    """The files in the cache; without them their places, with a placeholder."""
+    for name, files in files_of(plan).items():
+        directory = cache / "data"
+        if all(host.which(program) for program in files.programs):
+            kept = _kept(directory, _request(host, files))
+            yield name, kept or PreparedData(directory / "FINGERPRINT" / "data.tar", "FINGERPRINT")
+
+
+def _request(host: Host, files: PreparedFiles) -> Mapping[str, object]:
+    """All that the files depend on."""
+    version = host.run(files.programs[0], "--version", allowed=range(256), timeout=20).stdout
+    script = hashlib.sha256(files.script.encode()).hexdigest()
+    return {"name": files.name, "arguments": [*files.arguments], "script": script,
+            "version": version.strip()}  # fmt: skip
+
+
+def _kept(directory: Path, request: Mapping[str, object]) -> PreparedData | None:
+    place = directory / _fingerprint(request)
+    return (
+        PreparedData(place / "data.tar", place.name) if (place / "manifest.json").exists() else None
+    )
+
+
+def _fingerprint(request: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _kept_or_made(site: Site, directory: Path, files: PreparedFiles) -> PreparedData:
+    request = _request(site.host, files)
+    return kept_or_built(
+        directory,
+        lambda: _kept(directory, request),
+        lambda: _make(site, directory, files, request),
+        f"the data of {files.name}",
+    )
+
+
+def _make(
+    site: Site, directory: Path, files: PreparedFiles, request: Mapping[str, object]
+) -> PreparedData:
+    room, needed = free_bytes(directory), 2 * files.size
+    if room < needed:
+        raise HostError(
+            f"the data of {files.name} needs {format_bytes(needed)} in {directory}, which has "
+            f"{format_bytes(room)} free",
+            hint="free some space there, choose a smaller --size, or set another cache directory",
+        )
+    with building(directory) as work:
+        make = ("sh", "-s", "--", "make", str(work), *files.arguments)
+        site.run_marked(*make, timeout=_MAKE_SECONDS, stdin=files.script)
+        archive = work / "data.tar"
+        site.run_marked(
+            "tar", "--numeric-owner", "-cf", archive, "-C", work, "data", timeout=_MAKE_SECONDS
+        )
+        shutil.rmtree(work / "data")
+        (work / "manifest.json").write_text(json.dumps(request, indent=1))
+        final = keep(work, directory / _fingerprint(request))
+    _prune(directory, final)
+    return PreparedData(final / "data.tar", final.name)
+
+
+def _prune(directory: Path, newest: Path) -> None:
+    """Removes old sets; a running campaign has the newest ones open."""
+    sets = sorted(
+        (path.parent for path in directory.glob("[!.]*/manifest.json")),
+        key=lambda path: path.stat().st_mtime,
+    )
+    for old in sets[:-_KEPT_SETS]:
+        if old != newest:
+            shutil.rmtree(old, ignore_errors=True)
