@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -15,10 +16,16 @@ from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.race import race_of
 from vdisklab.documents import HIDDEN
-from vdisklab.path.cell import MeasuredCell
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.needs import DURABLE, unmet
+from vdisklab.path.segments import HOST
+from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.profile import parse_profile
 from vdisklab.plan.run_request import MOST_ROUNDS
+from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request, command_words, given
+from vdisklab.workload.registry import builtin_profile_text
 
 USUAL_NOISE = 0.15
 """Up to this noise, most simulated races of equal paths end in half of the rounds (`bench/race.py`:
@@ -39,6 +46,10 @@ class Surer:
     seconds: Annotated[float, "by the mean duration of a run so far"]
     usual: Annotated[bool, "at this noise, most races take less than half of that"] = True
     metric: Annotated[str | None, "to race by; null for the score"] = None
+    command: Annotated[
+        str | None,
+        "that races them; null if the campaign does not say how its paths were made and measured",
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +126,12 @@ def _of_ranking(
     surer = None
     over_hosts = isinstance(analysis, HostsAnalysis)
     if best is not None and ties and (behind is None or behind > MARGIN) and not over_hosts:
+        metric = None if ranking.measure == analysis.scored.overall else str(ranking.measure)
         surer = replace(
             _surer(analysis, (cell, *ties), MOST_ROUNDS, new=True),
             usual=best.noise <= USUAL_NOISE,
-            metric=None if ranking.measure == analysis.scored.overall else str(ranking.measure),
+            metric=metric,
+            command=race_command(analysis, (cell, *ties), metric),
         )
     return PathChoice(
         cell=cell,
@@ -167,12 +180,63 @@ def _surer(
 ) -> Surer:
     """What these paths cost in so many rounds, with what is measured beside them in each: the
     baseline, and paths on the host."""
-    beside = [
+    beside = _beside(analysis, tied)
+    took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
+    runs = rounds * (len(tied) + len(beside))
+    return Surer(len(tied) if new else 0, runs, runs * sum(took) / max(1, len(took)))
+
+
+def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[MeasuredCell]:
+    """The other cells that a race of these measures in each round."""
+    return [
         cell
         for cell in analysis.loaded.observations.cells
         if cell not in tied
         and (cell == analysis.baseline or (cell.path is not None and cell.path.on_host))
     ]
-    took = [run.wall_seconds for run in analysis.loaded.outlines if run.wall_seconds]
-    runs = rounds * (len(tied) + len(beside))
-    return Surer(len(tied) if new else 0, runs, runs * sum(took) / max(1, len(took)))
+
+
+def race_command(
+    analysis: Analysis, tied: Sequence[MeasuredCell], metric: str | None
+) -> str | None:
+    """The command that races these cells, measured as they were; None if the campaign does not
+    store all that it takes.
+    """
+    campaign, *others = analysis.campaigns
+    plan, beside = campaign.plan, _beside(analysis, tied)
+    paths = [cell.path for cell in (*tied, *beside)]
+    try:
+        profile = parse_profile(builtin_profile_text(str(plan.get("profile"))), "profile")
+    except PlanError:
+        return None
+    measured = [str(one.get("name")) for one in plan.get("measurements", ())]
+    if (
+        others
+        or measured != [one.name for one in profile.measurements]
+        or any(path is None or path.attachment.qemu for path in paths)
+    ):
+        return None
+    alike = request_alike(plan, Request)
+    usual = {
+        row.name: row.kind.empty
+        for row, value in given(alike)
+        if value == (getattr(profile.usual, row.name, None) or row.default)
+    }
+    baseline, caches = plan.get("baseline"), {str(cell.page_cache) for cell in tied}
+    request = replace(
+        alike,
+        **usual,
+        paths=tuple(cell.name for cell in (*tied, *beside)),
+        profile=None if profile.name == DEFAULT_PROFILE else profile.name,
+        baseline=None if baseline == HOST else baseline or NO_BASELINE,
+        page_cache=next((one for one in PageCacheChoice if one in caches), None),
+    )
+    durable = not any(path and unmet(path, (DURABLE,), analysis.verdicts) for path in paths)
+    return shlex.join(
+        [
+            *command_words(request),
+            *("--find", "best"),
+            *(() if metric is None else ("--metric", metric)),
+            *(() if durable else ("--unsafe",)),
+        ]
+    )

@@ -72,6 +72,8 @@ def verdict_lines(
         if surer.paths:
             by = f"`--find best --metric {surer.metric}`"
             terms = "no `--rounds`" if surer.metric is None else by
-            way = f"race these {surer.paths} (the same command with their paths and {terms})"
+            how = f" (the same command with their paths and {terms})"
+            way = f"race these {surer.paths}{'' if surer.command else how}"
             effort += ", usually less than half of that" if surer.usual else ""
-        yield "Cost", f"To be surer, {way}: {effort}."
+        command = f": `{surer.command}`" if surer.command else ""
+        yield "Cost", f"To be surer, {way}: {effort}{command}."

@@ -9,6 +9,7 @@ as a command does, so that it can be copied.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +30,7 @@ MOST_NOTE_LINES = 5
 FEWEST = 8
 """Minimum number of characters that is left of a text."""
 _NOTHING = ("", numbers.MISSING)
+_WORDS = re.compile(r"(?:`vdisklab [^`]*`|\S)+")
 
 
 def show(
@@ -108,11 +110,13 @@ def _wide(table: Table[Any], width: int) -> _Laid:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The lines of a text, wrapped between words; a word longer than `width` is not broken."""
+    """The lines of a text, wrapped between words. A word longer than `width` is not broken, nor is
+    a command in backquotes: a terminal then wraps it so that it can be pasted.
+    """
     lines: list[str] = []
     for paragraph in text.split("\n"):
         line = ""
-        for word in paragraph.split():
+        for word in _WORDS.findall(paragraph):
             longer = f"{line} {word}" if line else word
             if line and cell_len(longer) > width:
                 lines.append(line)

@@ -11,23 +11,29 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from tests.unit.analysis.made import CAMPAIGN
+from tests.unit.cli.test_advice import runs
 from tests.unit.cli.test_hosts import campaign, runs_of
 from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
+from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.planning import load_profile
 from vdisklab.cli import advise, density, lab, powercut, run
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
-from vdisklab.plan.build import draft_plan
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.durability import CrashVerdicts
+from vdisklab.plan.build import build_plan, draft_plan
 from vdisklab.plan.capabilities import Capabilities
-from vdisklab.plan.guest import Qemu
+from vdisklab.plan.guest import AcceleratorChoice, Qemu
 from vdisklab.plan.run_request import DensityRequest
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.settings import DEFAULT_PROFILE, NO_BASELINE, Request
 
 ROOT = Path(__file__).parents[3]
 GUEST = str(ROOT / "tests" / "data" / "guests" / "machine.yaml")
@@ -252,3 +258,60 @@ def test_each_command_printed_on_a_fresh_host_works(capsys: pytest.CaptureFixtur
     ):  # fmt: skip
         printed.call(*words)
     printed.require_all_work()
+
+
+BY_IOPS = "rank --metric randread-4k-q1/read/iops"
+
+
+@pytest.mark.parametrize(
+    ("verb", "settings"),
+    [
+        ("recommend", Request(size_bytes=128 << 20, guest_cpus=4)),
+        ("rank", Request(runtime=0.5, accelerator=AcceleratorChoice.TCG)),
+        (BY_IOPS, Request(baseline="raw/none/virtio", scale=0.5)),
+        (BY_IOPS, Request(page_cache=PageCacheChoice.COLD, baseline=NO_BASELINE)),
+    ],
+)
+def test_a_tie_prints_the_command_that_races_its_paths_as_they_were_measured(
+    verb: str,
+    settings: Request,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tied = ("raw/none/virtio", "qcow2/none", "raw/none/scsi", "raw/none/sata", "raw/default")
+    paths = (*tied, "raw/unsafe", "host")
+    request = replace(settings, paths=paths, directory=tmp_path / "a b", rounds=3, profile="short")
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    as_measured = replace(CAMPAIGN, plan=plan.as_json())
+    database = Database(tmp_path / "results.sqlite")
+    database.write(runs(3, dict.fromkeys(paths, 0.8), noise=0.1), campaigns=[as_measured])
+    assert main([*verb.split(), "--format", "json"]) == 0
+    choice = json.loads(capsys.readouterr().out)["choice"]
+    raced: list[tuple[Request, BestSearch]] = []
+
+    def measured(
+        _store: object, request: Request, *_: object, search: BestSearch, **__: object
+    ) -> NoReturn:
+        raced.append((request, search))
+        raise PlannedError("planned")
+
+    monkeypatch.setattr(run, "measure", measured)
+    command = shlex.split(choice["surer"]["command"])
+    assert main(command[1:]) == 0
+    ((asked, search),) = raced
+    profile = load_profile(asked.profile or DEFAULT_PROFILE)
+    race, _ = search.narrow(
+        build_plan(asked, Capabilities(), profile), CrashVerdicts(), lambda _event: None
+    )
+    assert race.race is not None
+    assert race.race.metric == ("randread-4k-q1/read/iops" if "iops" in verb else "overall")
+    assert {cell.label for cell in race.cells if cell.path.is_guest_storage} == {
+        choice["cell"], *choice["ties"]
+    }  # fmt: skip
+    assert ("host" in asked.paths) == any(cell.path.on_host for cell in plan.cells)
+    stored, wanted = plan.as_json(), race.as_json()
+    for changed in ("cells", "seed", "race", "rounds"):
+        stored.pop(changed, None)
+        wanted.pop(changed, None)
+    assert wanted == stored
