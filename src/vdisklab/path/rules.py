@@ -113,6 +113,11 @@ def _through_qemu(path: DiskPath, _backing: BackingDevices) -> Iterator[Impossib
             "leave out the aio option",
         )
     image = path.image
+    if image is not None and not (path.may_hold_formats or path.layers[0].kind.facts.holds_files):
+        yield Impossible(
+            f"Ceph allows no image format on {layer} but its own",
+            f"leave out the format: {replace(path, image=None)}",
+        )
     for option, wanted in (
         ("backing", image is not None and image.backing),
         ("data_file", image is not None and image.has_data_file),

@@ -252,6 +252,18 @@ def _create(site: Site, image: Image, command: Sequence[str]) -> None:
             return
 
 
+def _create_by_copy(site: Site, image: Image, disk: Url, size: int, key: Path | None) -> None:
+    """Creates an image on a server's disk from an empty one that is made here.
+
+    qemu-img creates by URL only, which has no place for a secret. Zeros are copied, too: the disk
+    may hold other data.
+    """
+    empty = site.directory / f"empty.{image.format}"
+    with site.tracked(ledger.Kind.FILE, empty):
+        _create(site, image, create_command(image, empty, size, on_device=True, key=key))
+        site.run_marked(*fill_command("raw", empty, disk), timeout=_CREATE_TIMEOUT)
+
+
 def _make(
     site: Site,
     target: Target,
@@ -266,7 +278,10 @@ def _make(
     if plain and site.host.which("qemu-img") is None:
         return _copy_plain(site, target, path, size=size, source=source)
     on_device = not isinstance(target, Directory)
-    _create(site, image, create_command(image, path, size, on_device=on_device, key=key))
+    if isinstance(path, Url) and isinstance(target, Remote) and not target.holds_files:
+        _create_by_copy(site, image, path, size, key)
+    else:
+        _create(site, image, create_command(image, path, size, on_device=on_device, key=key))
     if source is not None:
         fill = fill_command(
             image.driver, source, path, thin=image.is_thin, compressed=image.compressed, key=key

@@ -3,18 +3,25 @@
 No kernel of the host sees them, so QEMU's programs create, fill, inspect and empty them. A password
 or key is never on a command line: QEMU's secret objects read it from a file.
 
-    python -m vdisklab.storage.remote SERVER EXPORT FILE
+    python -m vdisklab.storage.remote remove SERVER EXPORT FILE
+    python -m vdisklab.storage.remote promises PORTAL TARGET LUN [USER FILE]
 
-removes a file by libnfs, which has no program for it.
+The first removes a file by libnfs, the second asks an iSCSI disk for its write cache by libiscsi:
+no program does either.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import ctypes
 import ctypes.util
+import errno
+import hashlib
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -34,6 +41,9 @@ from vdisklab.units import format_bytes
 
 _ANSWER_SECONDS = 30.0
 """How long a server may take to answer a question; QEMU's own drivers wait for ever."""
+
+_CONNECT_SECONDS = 10
+"""How long QEMU tries to connect to an NBD server; without it, once."""
 
 _FILL_SECONDS = 3600.0
 _HELD = "secret"
@@ -60,7 +70,10 @@ def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
         server = {"type": "inet", **_server(parts, 10809)}
     export = unquote(parts.path.removeprefix("/"))
     tls = {"tls-creds": _HELD} if parts.scheme.startswith("nbds") else {}
-    return {"server": server, **({"export": export} if export else {}), **tls}
+    return {
+        "server": server, "open-timeout": _CONNECT_SECONDS, **tls,
+        **({"export": export} if export else {}),
+    }  # fmt: skip
 
 
 def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
@@ -83,9 +96,27 @@ def _libnfs(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
     return {"server": {"type": "inet", "host": _server(parts, 2049)["host"]}, "path": parts.path}
 
 
-def _ssh(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
+def _ssh(parts: SplitResult, secret: str | None) -> dict[str, Any]:
+    if secret is not None:
+        raise PlanError(
+            f"{parts.geturl()} takes no file with a key: QEMU asks your ssh agent",
+            hint="leave out --secret, and load the key: ssh-add FILE",
+        )
     user = {"user": unquote(parts.username)} if parts.username else {}
-    return {"server": _server(parts, 22), "path": unquote(parts.path), **user}
+    return {
+        "server": _server(parts, 22), "path": unquote(parts.path), **user,
+        **_host_key_check(parts),
+    }  # fmt: skip
+
+
+def _host_key_check(parts: SplitResult) -> dict[str, Any]:
+    """QEMU's own parameter of the URL: `no`, `yes` (known_hosts), or `sha256:HEX`."""
+    (word,) = parse_qs(parts.query).get("host_key_check", ["yes"])
+    if word in ("yes", "no"):
+        modes = {"yes": "known_hosts", "no": "none"}
+        return {"host-key-check": {"mode": modes[word]}}
+    kind, _, digest = word.partition(":")
+    return {"host-key-check": {"mode": "hash", "type": kind, "hash": digest.replace(":", "")}}
 
 
 def _rbd(place: str, secret: str | None) -> dict[str, Any]:
@@ -132,11 +163,22 @@ def _objects(
                 hint=f"write --secret {target.name}=DIR/keys.psk (`psktool` makes one)",
             )
         # QEMU takes the directory of keys.psk (qemu-options.hx, tls-creds-psk).
+        # The user name of its first line; QEMU would use `qemu`.
+        user = _first_user(secret)
         place = {"dir": str(secret.absolute().parent), "endpoint": "client"}
-        return ({"qom-type": "tls-creds-psk", "id": _HELD, **place},)
+        return ({"qom-type": "tls-creds-psk", "id": _HELD, **place, **user},)
     if secret is None:
         return ()
     return ({"qom-type": "secret", "id": _HELD, "file": str(secret.absolute())},)
+
+
+def _first_user(keys: Path) -> dict[str, str]:
+    """The user of a file of keys, whose lines are USER:KEY; empty if it cannot be read."""
+    try:
+        name, colon, _ = keys.read_text().partition(":")
+    except OSError:
+        return {}
+    return {"username": name.strip()} if colon else {}
 
 
 @contextmanager
@@ -200,6 +242,8 @@ def remote_target(
                 f"target {target.name} has {format_bytes(size)}, but needs {format_bytes(needed)}",
                 hint="choose a smaller --size, or name a larger disk",
             )
+        properties |= site.read_back(lambda: promises(site.host, target, url))
+        _require_writable(target, properties)
         if not backing.may_destroy(target):
             site.check(lambda: _require_empty(site.host, target, url, needed))
         detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
@@ -219,11 +263,10 @@ def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> 
 
 def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
     """What a program of QEMU says of a target. Raises HostError with the way out."""
-    program, *arguments = command
+    program, verb, *arguments = command
     require_programs(host, program)
-    secrets = (word for each in url.flags for word in ("--object", each))
     try:
-        return host.run(program, *secrets, *arguments, timeout=timeout).stdout
+        return host.run(program, verb, *_secrets(url), *arguments, timeout=timeout).stdout
     except CommandTimeoutError as error:
         raise HostError(
             f"the server of target {name} does not answer within {timeout:.0f} s: {url.text}",
@@ -261,10 +304,73 @@ _WAYS_OUT = (
 )
 
 
+def _secrets(url: Url) -> tuple[str, ...]:
+    """The arguments with the objects that hold its secrets."""
+    return tuple(word for flag in url.flags for word in ("--object", flag))
+
+
 def disk_size(host: Host, name: str, url: Url) -> int:
     """Bytes of a disk on a server."""
     text = ask(host, name, url, "qemu-img", "info", "--output=json", url.opened)
     return int(json.loads(text)["virtual-size"])
+
+
+def promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
+    """What the server says of flushes and limits, in the words of its protocol.
+
+    NBD's flags of the export (doc/proto.md), iSCSI's caching mode page and its DPOFUA bit (SBC-3).
+    Empty for a protocol without such words. Raises HostError if it cannot be asked.
+    """
+    read = {LayerKind.NBD: _nbd_promises, LayerKind.ISCSI: _iscsi_promises}.get(
+        target.kind or LayerKind.RBD
+    )
+    return {} if read is None else read(host, target, url)
+
+
+_NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
+_NBD_LIMITS = ("block_minimum", "block_preferred", "block_maximum")
+
+
+def _nbd_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
+    require_programs(host, "nbdinfo")
+    place = url.text
+    if "tls-creds" in url.node:
+        (held,) = url.objects
+        place += ("&" if "?" in place else "?") + f"tls-psk-file={held['dir']}/keys.psk"
+    try:
+        text = host.run("nbdinfo", "--json", place, timeout=_ANSWER_SECONDS).stdout
+        (export,) = json.loads(text)["exports"]
+    except (CommandError, CommandTimeoutError, ValueError, KeyError) as error:
+        raise HostError(
+            f"target {target.name} ({url.text}): nbdinfo cannot read what the server promises",
+            hint="run `nbdinfo` on the URL to see why",
+        ) from error
+    flags = {f"nbd.{name}": "on" if export.get(name) else "off" for name in _NBD_FLAGS}
+    return flags | {f"nbd.{name}": str(export[name]) for name in _NBD_LIMITS if name in export}
+
+
+def _iscsi_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
+    node = url.node
+    user = (node["user"], url.objects[0]["file"]) if url.objects and "user" in node else ()
+    asked = (str(node["portal"]), str(node["target"]), str(node["lun"]), *map(str, user))
+    program = (sys.executable, "-m", "vdisklab.storage.remote", "promises")
+    try:
+        answer = json.loads(host.run(*program, *asked, timeout=_ANSWER_SECONDS).stdout)
+    except (CommandError, CommandTimeoutError, ValueError) as error:
+        raise HostError(
+            f"target {target.name} ({url.text}) does not say whether it has a write cache",
+            hint="libiscsi asks it by MODE SENSE: install qemu-block-extra, and see that the "
+            "target answers (`iscsi-inq`)",
+        ) from error
+    return {f"iscsi.{name}": "on" if value else "off" for name, value in answer.items()}
+
+
+def _require_writable(target: NamedTarget, properties: Mapping[str, str]) -> None:
+    if "on" in (properties.get("nbd.is_read_only"), properties.get("iscsi.read_only")):
+        raise HostError(
+            f"target {target.name} ({target.place}) is exported read-only",
+            hint="let the server export it read-write",
+        )
 
 
 def _part(url: Url, size: int) -> str:
@@ -275,11 +381,9 @@ def _part(url: Url, size: int) -> str:
 def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None:
     """Raises HostError unless the bytes that would be overwritten are all zero."""
     nothing = "json:" + json.dumps({"driver": "null-co", "size": size, "read-zeroes": True})
-    command = ("qemu-img", "compare", "-q", _part(url, size), nothing)
+    command = ("qemu-img", "compare", "-q", *_secrets(url), _part(url, size), nothing)
     try:
-        secrets = (word for each in url.flags for word in ("--object", each))
-        ended = host.run(command[0], command[1], *secrets, *command[2:], allowed=(0, 1),
-                         timeout=_FILL_SECONDS)  # fmt: skip
+        ended = host.run(*command, allowed=(0, 1), timeout=_FILL_SECONDS)
     except CommandError as error:
         raise unusable(target.name, url, error) from error
     if ended.status == 1:
@@ -295,9 +399,8 @@ def empty_disk(host: Host, entry: Entry) -> None:
     part = json.loads(entry.detail["node"].removeprefix("json:"))["file"]
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
-    secrets = (word for each in url.flags for word in ("--object", each))
     zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
-    _undone(host, entry.name, "qemu-io", *secrets, *zero)
+    _undone(host, entry.name, "qemu-io", *_secrets(url), *zero)
 
 
 def _undone(host: Host, name: str, *command: str) -> None:
@@ -316,11 +419,39 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
     server, path = node["server"], PurePosixPath(node["path"])
     if node["driver"] == "ssh":
         user = ("-l", node["user"]) if "user" in node else ()
-        where = (*user, "-p", server["port"], "-o", "BatchMode=yes", server["host"])
-        _undone(host, entry.name, "ssh", *where, "rm", "-f", "--", _quoted(str(path)))
+        where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
+        with _known_hosts(host, server, node["host-key-check"]) as known:
+            removal = ("rm", "-f", "--", _quoted(str(path)))
+            _undone(host, entry.name, "ssh", *where, *known, server["host"], *removal)
     else:
-        program = (sys.executable, "-m", "vdisklab.storage.remote")
+        program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
         _undone(host, entry.name, *program, server["host"], str(path.parent), path.name)
+
+
+@contextmanager
+def _known_hosts(
+    host: Host, server: Mapping[str, str], check: Mapping[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """The options with which ssh accepts the same host key as QEMU does."""
+    if check["mode"] == "known_hosts":
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".known_hosts") as file:
+        strict = "no"
+        if check["mode"] == "hash":
+            strict = "yes"
+            keys = host.run("ssh-keyscan", "-p", server["port"], server["host"], timeout=60).stdout
+            file.writelines(f"{line}\n" for line in keys.splitlines() if _is_key(line, check))
+            file.flush()
+        yield ("-o", f"StrictHostKeyChecking={strict}", "-o", f"UserKnownHostsFile={file.name}")
+
+
+def _is_key(line: str, check: Mapping[str, str]) -> bool:
+    """True for the line of ssh-keyscan whose key has the hash."""
+    with contextlib.suppress(ValueError, IndexError):
+        digest = hashlib.new(check["type"], base64.b64decode(line.split()[2]))
+        return digest.hexdigest() == check["hash"].lower()
+    return False
 
 
 def _quoted(text: str) -> str:
@@ -340,14 +471,61 @@ def remove_by_libnfs(server: str, export: str, file: str) -> None:
 
     nfs_mount and nfs_unlink of libnfs.h return 0 or a negative errno.
     """
-    library = ctypes.CDLL(ctypes.util.find_library("nfs") or "libnfs.so.13", use_errno=True)
+    library = ctypes.CDLL(ctypes.util.find_library("nfs") or "libnfs.so.13")
     library.nfs_init_context.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.nfs_init_context())
     for call, *words in ((library.nfs_mount, server, export), (library.nfs_unlink, f"/{file}")):
         status = call(context, *map(str.encode, words))
-        if status < 0 and status != -2:  # ENOENT
+        if status < 0 and -status != errno.ENOENT:
             raise OSError(-status, os.strerror(-status))
 
 
+def disk_promises(portal: str, target: str, lun: int, login: tuple[str, ...]) -> dict[str, bool]:
+    """What an iSCSI disk says in MODE SENSE(6) of the caching page. Raises OSError.
+
+    The header's byte 2 has WP and DPOFUA, the page's byte 2 WCE (SBC-3, 6.5.6).
+    """
+    library = ctypes.CDLL(ctypes.util.find_library("iscsi") or "libiscsi.so.7")
+    for name in ("iscsi_create_context", "scsi_cdb_modesense6", "iscsi_scsi_command_sync"):
+        getattr(library, name).restype = ctypes.c_void_p
+    library.iscsi_get_error.restype = ctypes.c_char_p
+    context = ctypes.c_void_p(library.iscsi_create_context(b"iqn.2026-11.org.vdisklab:probe"))
+    library.iscsi_set_targetname(context, target.encode())
+    library.iscsi_set_session_type(context, _NORMAL_SESSION)
+    library.iscsi_set_timeout(context, int(_ANSWER_SECONDS) // 2)
+    if login:
+        user, file = login
+        password = Path(file).read_text().rstrip("\n")
+        library.iscsi_set_initiator_username_pwd(context, user.encode(), password.encode())
+    if library.iscsi_full_connect_sync(context, portal.encode(), lun):
+        raise OSError(library.iscsi_get_error(context).decode())
+    task = ctypes.c_void_p(library.scsi_cdb_modesense6(1, 0, _CACHING_PAGE, 0, _MOST))
+    answer = ctypes.create_string_buffer(_MOST)
+    library.scsi_task_add_data_in_buffer(task, _MOST, answer)
+    if not library.iscsi_scsi_command_sync(context, lun, task, None) or not answer.raw[0]:
+        raise OSError(library.iscsi_get_error(context).decode())
+    header, page = answer.raw[:4], answer.raw[4 + answer.raw[3] :]
+    library.iscsi_logout_sync(context)
+    return {
+        "read_only": bool(header[2] & 0x80),
+        "dpofua": bool(header[2] & 0x10),
+        "write_cache": bool(page[2] & 0x04),
+    }
+
+
+_NORMAL_SESSION = 2
+_CACHING_PAGE = 8
+_MOST = 255
+
+
 if __name__ == "__main__":
-    remove_by_libnfs(*sys.argv[1:])
+    verb, *words = sys.argv[1:]
+    try:
+        if verb == "remove":
+            remove_by_libnfs(*words)
+        else:
+            sys.stdout.write(
+                json.dumps(disk_promises(words[0], words[1], int(words[2]), tuple(words[3:])))
+            )
+    except OSError as failure:
+        sys.exit(str(failure))

@@ -97,7 +97,7 @@ def test_two_names_of_one_place_and_one_name_twice() -> None:
         ("libnfs:at=nas/qcow2:backing=1/none", "backing needs files on the host"),
         ("libnfs:at=nas/raw:preallocation=falloc/none", "preallocation=falloc needs files"),
         ("iscsi:at=san/none", "may hold any format"),
-        ("rbd:at=ceph/raw/none", "raw on rbd is the block device itself"),
+        ("rbd:at=ceph/raw/none", "no image format on rbd:at=ceph but its own"),
         ("nfs:at=nas/none", "nfs holds files"),
         ("ext4/nfs:at=nas/raw/none", "nfs is storage that you name, not a layer on ext4"),
         ("nbd:at=fast/raw/none/virtio:guests=2", "a disk for each guest"),

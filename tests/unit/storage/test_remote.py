@@ -20,12 +20,13 @@ KEY = Path("/root/key")
     [
         (
             "nbd://10.0.0.5/vol%201",
-            {"driver": "nbd", "export": "vol 1",
+            {"driver": "nbd", "export": "vol 1", "open-timeout": 10,
              "server": {"type": "inet", "host": "10.0.0.5", "port": "10809"}},
         ),
         (
             "nbd+unix:///vol?socket=/run/n.sock",
-            {"driver": "nbd", "server": {"type": "unix", "path": "/run/n.sock"}, "export": "vol"},
+            {"driver": "nbd", "server": {"type": "unix", "path": "/run/n.sock"}, "export": "vol",
+             "open-timeout": 10},
         ),
         (
             "iscsi://joe@10.0.0.5:3261/iqn.2001-04.com.example:disk/7",
@@ -39,7 +40,7 @@ KEY = Path("/root/key")
         (
             "ssh://joe@nas:2222/srv/my%20images",
             {"driver": "ssh", "server": {"host": "nas", "port": "2222"}, "path": "/srv/my images",
-             "user": "joe"},
+             "user": "joe", "host-key-check": {"mode": "known_hosts"}},
         ),
         ("rbd:pool/image", {"driver": "rbd", "pool": "pool", "image": "image"}),
         (
