@@ -12,6 +12,7 @@ from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
 from vdisklab.analysis.diagnostics import ranked, recorded, values
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.diagnostics.servers import server_diagnostics
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import Ratio, against_baseline
@@ -27,6 +28,7 @@ from vdisklab.answers.loading import (
     load,
     require_numbers,
     stored_verdicts,
+    with_servers,
 )
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -126,8 +128,22 @@ class Analysis:
 
     @cached_property
     def verdicts(self) -> CrashVerdicts:
-        """What power cuts on this machine showed."""
-        return stored_verdicts(self.results, self.campaigns[0].host, self.disk)
+        """What power cuts on this machine showed, and what servers said of flushes."""
+        verdicts = stored_verdicts(self.results, self.campaigns[0].host, self.disk)
+        return (
+            with_servers(verdicts, self.examples, self.loaded.cells) if self.targets else verdicts
+        )
+
+    @cached_property
+    def targets(self) -> bool:
+        """True if a path is on a target that the user named; the database is not read."""
+        paths = (cell.path for cell in self.loaded.cells.values())
+        return any(path is not None and path.target is not None for path in paths)
+
+    @cached_property
+    def on_servers(self) -> tuple[Diagnostic, ...]:
+        """What to know of numbers from servers; empty without any."""
+        return server_diagnostics(self.examples, self.loaded.cells) if self.targets else ()
 
     @cached_property
     def sums(self) -> tuple[CellSums, ...]:
@@ -278,6 +294,7 @@ class Analysis:
         used = self.measurements_used(measure)
         return (
             *self.caveats.findings,
+            *self.on_servers,
             *no_baseline,
             *(one for one in self.evidence if not isinstance(one, recorded.FromPageCache)),
             *recorded.host_diagnostics(self.campaigns, self.loaded.observations.cells),

@@ -26,7 +26,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
 from vdisklab.results.database import default_url
-from vdisklab.results.model import Campaign, HostFacts, Origin, RanUnder, RunOutline
+from vdisklab.results.model import Campaign, Example, HostFacts, Origin, RanUnder, RunOutline
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
 
@@ -397,6 +397,18 @@ def verdicts_of(
         )
     unsafe = next(filter(None, (host.without_flushes for host in hosts)), None)
     return CrashVerdicts(verdicts, disk, any(host.has_zfs_fuse for host in hosts), unsafe)
+
+
+def with_servers(
+    verdicts: CrashVerdicts, examples: Iterable[Example], cells: Mapping[str, MeasuredCell]
+) -> CrashVerdicts:
+    """The verdicts with the servers that offer no flush, as they said when they were measured."""
+    paths = (cells[one.cell].path for one in examples if _NO_FLUSH in one.checks)
+    flushless = (str(path.layers[0]) for path in paths if path is not None and path.layers)
+    return replace(verdicts, flushless=frozenset(flushless))
+
+
+_NO_FLUSH = ("host.nbd.can_flush", None, "off")
 
 
 _KEEPS_ALL = (FailureModel.POWER,)

@@ -295,7 +295,13 @@ def _on_host(
         image,
         write_back,
         HostPlace(site, subject, image.target),
-        Counters(lambda: None, context.stacks.devices_for(cell.path), None, image.on_host),
+        Counters(
+            lambda: None,
+            context.stacks.devices_for(cell.path),
+            None,
+            image.on_host,
+            link=context.stacks.link_for(cell.path),
+        ),
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
             *storage_checks(cell.path, image),
@@ -341,8 +347,11 @@ def _in_guest(
             image,
             write_back,
             GuestPlace(machine, subject, bus.guest_fs, bus.guest_mount),
-            guest_counters(
-                machine, disk.names, devices, data, None if daemon is None else daemon.pid
+            replace(
+                guest_counters(
+                    machine, disk.names, devices, data, None if daemon is None else daemon.pid
+                ),
+                link=context.stacks.link_for(cell.path),
             ),
             DiskWatch(machine.monitor, disk.names, context.progress)
             if daemon is None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.network import Link, link_to
 from vdisklab.host.pagecache import evict
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, Image, Layer
@@ -166,12 +167,13 @@ def layout_of(plan: CampaignPlan) -> StackLayout:
 
 @dataclass(frozen=True, slots=True)
 class ActiveStack:
-    """A stack that exists, and how its allocated images are named and filled."""
+    """A stack that exists, its images, and the way to the server that it is on."""
 
     stack: Stack
     target: Target
     teardown: ExitStack
     images: dict[tuple[Image | None, int], ImageFile] = field(default_factory=dict)
+    link: Link | None = None
 
 
 @dataclass(slots=True)
@@ -274,6 +276,12 @@ class HostStacks:
         below = bottoms(path.layers, self.plan.backing, self.site.directory)
         return tuple(number for target in below for number in target.counters())
 
+    def link_for(self, path: DiskPath) -> Link | None:
+        """The way to the server of a path's target; None if there is none, or it is unknown."""
+        place = self.layout.places.get(path)
+        active = None if place is None else self._active.get(place[0])
+        return None if active is None else active.link
+
     def _activate(self, stack: Stack) -> ActiveStack:
         if stack in self._active:
             return self._active[stack]
@@ -291,7 +299,8 @@ class HostStacks:
         if self.plan.age.fill and isinstance(target, Directory):
             self.progress(Step(f"filling {'/'.join(map(str, stack.layers))} with other files"))
             fill_filesystem(self.site, target, self.plan.age.fill, self.plan.seed)
-        self._active[stack] = ActiveStack(stack, target, teardown)
+        link = self.site.observe(lambda: _link_of(self.site, target), planned=None)
+        self._active[stack] = ActiveStack(stack, target, teardown, link=link)
         return self._active[stack]
 
     def _release(self, device: str | None) -> None:
@@ -328,6 +337,10 @@ class HostStacks:
                 self.progress(Step(f"ageing {_spell(active.stack.layers, image)}"))
                 seed = self.plan.seed
                 yield aged(self.site, made, image, age, source=self.source, seed=seed)
+
+
+def _link_of(site: Site, target: Target) -> Link | None:
+    return None if target.server is None else link_to(site.host, *target.server)
 
 
 @contextmanager

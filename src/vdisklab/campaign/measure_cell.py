@@ -65,7 +65,9 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
         for fresh, plans in schedule.attach_groups(context.plan.profile.measurements):
             with attached(context, cell, image, write_back, fresh=fresh) as attachment:
                 results = [_measure(context, cell, attachment, plan) for plan in plans]
-            checks += attachment.checks
+                link = attachment.counters.link
+                connections = () if link is None else link.connections(context.stacks.site.host)
+            checks += (*attachment.checks, *connections)
             for result, more in results:
                 checks += more
                 measurements.append(result)

@@ -15,6 +15,7 @@ from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.probe import device_statistics
 from vdisklab.host import counters, pagecache
 from vdisklab.host.command import Host
+from vdisklab.host.network import Link
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample
 from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
@@ -124,7 +125,8 @@ class Counters:
     """Reads the counters for one measurement: QEMU's (in a guest), the host's devices', the
     kernel's.
 
-    `image` is what holds the guest's data: a file, a device or a directory.
+    `image` is what holds the guest's data: a file, a device or a directory. The `link` to a server
+    counts in place of devices.
     """
 
     qemu: QemuCounter
@@ -132,6 +134,7 @@ class Counters:
     pid: int | None
     image: Path | None
     daemon: int | None = None
+    link: Link | None = None
 
     def snapshot(self) -> Snapshot:
         """All counters at this moment; QEMU's CPU time includes that of its daemon."""
@@ -145,12 +148,18 @@ class Counters:
             cpu = None if cpu is None or served is None else cpu + served
         return Snapshot(
             qemu=self.qemu(),
-            device=counters.read_devices(self.devices),
+            device=counters.read_devices(self.devices)
+            if self.link is None
+            else self.link.counters(),
             cpu=cpu,
             resident=None if self.image is None else pagecache.resident_share(self.image),
             allocated=None if self.image is None else pagecache.occupied_bytes(self.image),
             steal=counters.steal_seconds(),
         )
+
+    def _moved(self) -> IoCounters | None:
+        """What the devices moved, or the link."""
+        return counters.read_devices(self.devices) if self.link is None else self.link.counters()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import Protocol
 
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.waiting import patience, pause_after
+from vdisklab.path.named_target import HIDDEN_VARIABLE
 
 _NO_PACKAGE = "-"
 
@@ -100,6 +101,12 @@ PathArg = str | os.PathLike[str]
 _ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _SECRET = frozenset({"PGPASSWORD", "VDISKLAB_DB"})
 
+
+def _is_secret(variable: str) -> bool:
+    """True for a variable that no program needs, and whose value nobody else may see."""
+    return variable in _SECRET or variable.startswith(HIDDEN_VARIABLE)
+
+
 _END_SECONDS = 5.0
 _WATCH_SECONDS = 0.2
 
@@ -142,7 +149,7 @@ def environment() -> dict[str, str]:
     """
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
     path += [extra for extra in (*_ADMIN_PATHS, *_postgresql_paths()) if extra not in path]
-    own = {name: value for name, value in os.environ.items() if name not in _SECRET}
+    own = {name: value for name, value in os.environ.items() if not _is_secret(name)}
     return {**own, "LC_ALL": "C.UTF-8", "PATH": ":".join(path)}
 
 

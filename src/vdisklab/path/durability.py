@@ -169,17 +169,26 @@ class PowerCutOutcome(StrEnum):
 
 
 class DurabilityKind(StrEnum):
-    """Whether data that the guest has flushed survives a power cut."""
+    """Whether data that the guest has flushed survives a power cut.
+
+    BY_SERVER: a server says so, whose disks nobody on this host sees.
+    """
 
     LOST_BY_CONSTRUCTION = "lost-by-construction"
     LOST_IN_TEST = "lost-in-test"
     KEPT_IN_TEST = "kept-in-test"
+    BY_SERVER = "by-server"
     NOT_TESTED = "not-tested"
 
     @property
     def acceptable(self) -> bool:
-        """False if flushed data is known to be lost. An untested path counts as durable."""
-        return self in (DurabilityKind.KEPT_IN_TEST, DurabilityKind.NOT_TESTED)
+        """False if flushed data is known to be lost.
+
+        A path that was not tested, or for which a server answers, counts as durable.
+        """
+        return self not in (
+            DurabilityKind.LOST_BY_CONSTRUCTION, DurabilityKind.LOST_IN_TEST,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +219,15 @@ class CrashVerdicts:
     """The stored knowledge about power cuts above a disk: the verdicts by canonical path.
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
-    `without_flushes` says why the file system below all these paths sends no flushes.
+    `without_flushes` says why the file system below all these paths sends no flushes; a target that
+    the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush.
     """
 
     by_path: Mapping[str, PathCrashes] = field(default_factory=dict)
     disk: HostDisk = HostDisk.VOLATILE
     zfs_fuse: bool = False
     without_flushes: str | None = None
+    flushless: frozenset[str] = frozenset()
 
     def get(self, path: str) -> PathCrashes | None:
         """The verdict on a canonical path; None if none is stored."""
@@ -235,14 +246,31 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     reasons = [drop.reason for drop in dropped_flushes(path, disk)]
     if verdicts.zfs_fuse and is_cut_short(path):
         reasons.append(CUT_SHORT)
-    if verdicts.without_flushes and not (disk.keeps_its_cache or in_memory(path.layers)):
+    elsewhere = in_memory(path.layers) or path.target is not None
+    if verdicts.without_flushes and not (disk.keeps_its_cache or elsewhere):
         reasons.append(verdicts.without_flushes)
+    if path.layers and str(path.layers[0]) in verdicts.flushless:
+        reasons.append(NO_FLUSH_OFFERED)
     if reasons:
         lost = DurabilityKind.LOST_BY_CONSTRUCTION
         return Durability(lost, False, reasons[0], tested=tested, disk=disk, outcome=outcome)
     verdict = tested or PathCrashes(path.canonical)
     states = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
-    return Durability(_TESTED[states.kept], flush_free, None, states, tested, disk, outcome)
+    kind = _TESTED[states.kept]
+    if kind is DurabilityKind.NOT_TESTED and promise_of(path) is not None:
+        kind = DurabilityKind.BY_SERVER
+    return Durability(kind, flush_free, None, states, tested, disk, outcome)
+
+
+def promise_of(path: DiskPath) -> str | None:
+    """When a server says that a write with cache=none is stable; None for a local disk."""
+    return None if path.target is None else path.target.promise
+
+
+NO_FLUSH_OFFERED = (
+    "the NBD server offers no flush, and QEMU reports success for flushes that it never sends"
+)
+"""Why nothing on an export without NBD_FLAG_SEND_FLUSH is durable (QEMU, block/nbd.c)."""
 
 
 def known_durability(cell: MeasuredCell, verdicts: CrashVerdicts) -> Durability | None:

@@ -119,9 +119,13 @@ def parse_secret(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
+HIDDEN_VARIABLE = "VDISKLAB_SECRET_"
+"""How the environment variables with targets' secrets begin."""
+
+
 def secret_variable(name: str) -> str:
     """The environment variable that holds a target's secret."""
-    return "VDISKLAB_SECRET_" + re.sub(r"\W", "_", name).upper()
+    return HIDDEN_VARIABLE + re.sub(r"\W", "_", name).upper()
 
 
 def require_distinct_targets(targets: Iterable[NamedTarget]) -> None:

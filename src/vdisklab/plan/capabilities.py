@@ -64,6 +64,9 @@ class Capabilities:
 def infeasible(path: DiskPath, capabilities: Capabilities) -> Impossible | None:
     """The first reason why this host cannot build or serve a path, or None."""
     if path.has_storage and path.stack in capabilities.stacks:
+        missing = capabilities.stacks[path.stack]
+        if path.target is not None:
+            return Impossible(missing.reason, missing.mend)
         what = "the stack" if len(path.layers) > 1 else "host layer"
         return _lacking(f"{what} {path.stack}", capabilities.stacks[path.stack])
     guest_side = None if path.on_host else _infeasible_for_guest(path, capabilities)

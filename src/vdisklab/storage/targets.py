@@ -70,6 +70,19 @@ class Directory(_Place):
     """Holds files: the work directory, or a mounted file system."""
 
     @property
+    def server(self) -> tuple[str, int | None] | None:
+        """The server of a network file system and its port, by the mount's options (nfs(5),
+        mount.cifs(8)); None for any other.
+        """
+        options = dict(
+            option.partition("=")[::2]
+            for option in self.properties.get("target.options", "").split(",")
+        )
+        port = options.get("port", "")
+        number = int(port) if port.isdigit() and port != "0" else None
+        return (options["addr"], number) if "addr" in options else None
+
+    @property
     def holds_files(self) -> bool:
         """True: images are files in it."""
         return True
@@ -120,6 +133,11 @@ class Device(_Place):
 
     disks: tuple[Path, ...] = ()
     volumes: tuple[Path, ...] = ()
+
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        """None: the kernel does not say where a device's server is."""
+        return None
 
     @property
     def holds_files(self) -> bool:
@@ -210,6 +228,16 @@ class Url:
             for each in self.objects
         )
 
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        """The server's name and TCP port; None for a socket of this host, and for Ceph."""
+        if "portal" in self.node:
+            host, _, port = str(self.node["portal"]).rpartition(":")
+            return host.strip("[]"), int(port)
+        server = self.node.get("server", {})
+        port = server.get("port")
+        return (server["host"], None if port is None else int(port)) if "host" in server else None
+
     def file(self, name: str) -> Url:
         """A file in this directory."""
         path = f"{str(self.node['path']).rstrip('/')}/{name}"
@@ -239,6 +267,11 @@ class Remote:
     def caches(self) -> tuple[Path, ...]:
         """None: QEMU's own drivers do not use the host's page cache."""
         return ()
+
+    @property
+    def server(self) -> tuple[str, int | None] | None:
+        """The server's name and TCP port; None for a socket of this host, and for Ceph."""
+        return self.url.server
 
     def counters(self) -> tuple[tuple[int, int], ...]:
         """None: no device of the host shows the transfers."""

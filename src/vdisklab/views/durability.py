@@ -18,6 +18,7 @@ from vdisklab.path.durability import (
     HostDisk,
     PowerCutOutcome,
     known_durability,
+    promise_of,
 )
 from vdisklab.path.rules import impossible, not_judgeable
 from vdisklab.path.segments import Bus, LayerKind
@@ -49,6 +50,8 @@ def power_cut_word(durability: Durability) -> str:
             return "loses data"
         case DurabilityKind.LOST_IN_TEST if outcome is not PowerCutOutcome.LOST_FLUSHED:
             return "LOST DATA"  # a path that needs no flush lost data without one
+        case DurabilityKind.BY_SERVER:
+            return "by server"
         case _:
             return "too few" if outcome is None and durability.states.judged else _WORDS[outcome]
 
@@ -78,6 +81,12 @@ def durability_sentence(path: str, durability: Durability) -> str:
         case DurabilityKind.KEPT_IN_TEST:
             answer = (
                 f"{path} kept all acknowledged writes in {_extent(states)}{above}: {condition}."
+            )
+        case DurabilityKind.BY_SERVER:
+            answer = (
+                f"{path} is on a server, which answers for what it keeps: a guest's write with "
+                f"cache=none is stable {promise_of(parse_path(path))}. vdisklab cannot see "
+                "whether that is true."
             )
         case DurabilityKind.NOT_TESTED:
             few = states.judged

@@ -233,3 +233,29 @@ def test_a_file_system_that_sends_no_flushes_is_below_all_paths() -> None:
     assert hint == "the nearest path that meets all needs: raw/none"
     hint = nearest_hint(parse_path("raw/none"), [Need(NeedKind.DURABLE)], below)
     assert hint == FLUSH_AGAIN
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("nbd:at=far/raw/none", DurabilityKind.BY_SERVER),
+        ("nfs:at=nas/qcow2/writethrough", DurabilityKind.BY_SERVER),
+        ("rbd/none", DurabilityKind.BY_SERVER),
+        ("nbd:at=far/raw/unsafe", DurabilityKind.LOST_BY_CONSTRUCTION),
+        ("dir:at=here/raw/none", DurabilityKind.NOT_TESTED),
+        ("device:at=disk/none", DurabilityKind.NOT_TESTED),
+    ],
+)
+def test_a_server_answers_for_what_it_keeps(text: str, kind: DurabilityKind) -> None:
+    known = durability(parse_path(text), CrashVerdicts(without_flushes="nobarrier"))
+    assert known.kind is kind  # the work directory's file system is not below a target
+    assert "durable" not in durability_sentence(text, known)
+
+
+@pytest.mark.parametrize("mode", ["none", "writeback", "writethrough", "directsync"])
+def test_a_server_without_flushes_keeps_nothing_in_any_cache_mode(mode: str) -> None:
+    verdicts = CrashVerdicts(flushless=frozenset(["nbd:at=far"]))
+    lost = durability(parse_path(f"nbd:at=far/raw/{mode}"), verdicts)
+    assert lost.kind is DurabilityKind.LOST_BY_CONSTRUCTION
+    assert "offers no flush" in str(lost.reason)
+    assert durability(parse_path(f"nbd:at=near/raw/{mode}"), verdicts).kind.acceptable

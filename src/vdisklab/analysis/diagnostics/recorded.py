@@ -9,6 +9,7 @@ from typing import Any
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell, numbers_of_guests
+from vdisklab.path.durability import promise_of
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import RATE
 from vdisklab.results.model import Campaign, CellSums, Direction, Example, TimedMeasurement
@@ -28,15 +29,17 @@ class FromPageCache(Diagnostic):
     share: float
 
     def __str__(self) -> str:
+        path = self.cell.path
+        far = "server" if path is not None and promise_of(path) is not None else "device"
         if self.direction is Direction.WRITE:
             return (
                 f"{self.cell}, {self.measurement}: wrote into the host's page cache; only "
-                f"{self.share:.0%} of the bytes reached the device meanwhile. Look at cache=none, "
+                f"{self.share:.0%} of the bytes reached the {far} meanwhile. Look at cache=none, "
                 "or measure longer (--runtime) with a larger --size."
             )
         return (
             f"{self.cell}, {self.measurement}: read from the host's page cache; only "
-            f"{self.share:.0%} of the bytes came from the device. Look at cache=none, or measure "
+            f"{self.share:.0%} of the bytes came from the {far}. Look at cache=none, or measure "
             "with a --size larger than the host's memory."
         )
 

@@ -1,0 +1,142 @@
+"""Diagnostics of numbers from storage on servers: what they promise, and what nobody here saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import promise_of
+from vdisklab.path.segments import LayerKind
+from vdisklab.results.model import Example
+from vdisklab.units import counted, named
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalPromises(Diagnostic):
+    """Targets, as in paths, on which a write with cache=none is stable at different moments."""
+
+    promises: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        said = "; ".join(f"{target}: {promise}" for target, promise in self.promises)
+        return (
+            f"With cache=none a write is stable at different moments: {said}. The weaker promise "
+            "is the cheaper one: compare the speed of paths only where you would trust both."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMemory(Diagnostic):
+    """Targets on servers, whose memory may have served the numbers."""
+
+    targets: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.targets)}: the server's memory may have served these numbers, because "
+            "O_DIRECT ends at this host. Measure a --size larger than the server's memory."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMemory(Diagnostic):
+    """Cells on librbd with a cache mode that turns its cache on."""
+
+    cells: tuple[MeasuredCell, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: librbd's cache follows QEMU's cache mode, so this host's memory "
+            "answers writes after the guest's first flush (on Proxmox VE's QEMU from the "
+            "beginning), and reads too. Look at cache=none."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServer(Diagnostic):
+    """Several targets on one server, or behind one interface of this host."""
+
+    targets: tuple[str, ...]
+    shared: str
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.targets)} share {self.shared}: what limits one may limit the others, and "
+            "a difference between them is not one of servers."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Retransmits(Diagnostic):
+    """Segments that were sent again on the connections of a cell: `number` in its last run."""
+
+    cell: MeasuredCell
+    number: int
+    round_trip_ms: str | None
+
+    def __str__(self) -> str:
+        trip = "" if self.round_trip_ms is None else f" (round trip {self.round_trip_ms} ms)"
+        return (
+            f"{self.cell}: {counted(self.number, 'TCP segment')} had to be sent again in one "
+            f"run{trip}: the network loses packets, so this measures the wire. Check cables, "
+            "MTU and the switch's counters."
+        )
+
+
+MANY_RETRANSMITS = 20
+"""Retransmitted segments of one run that are worth a sentence; a healthy wire has a few or none."""
+
+
+def server_diagnostics(
+    runs: Iterable[Example], cells: Mapping[str, MeasuredCell]
+) -> tuple[Diagnostic, ...]:
+    """What to know of cells on targets that the user named; `cells` are by fingerprint."""
+    targets: dict[str, dict[str, str]] = {}
+    promises: dict[str, str] = {}
+    again: list[Diagnostic] = []
+    cached: list[MeasuredCell] = []
+    for run in runs:
+        cell = cells[run.cell]
+        if cell.path is None or cell.path.on_host or not cell.path.has_storage:
+            continue
+        promise = promise_of(cell.path)
+        if promise is None:
+            promises.setdefault("a disk of this host", "after the guest's flush")
+            continue
+        target = str(cell.path.layers[0])
+        promises[target] = promise
+        seen = {name: value for name, _, value in run.checks}
+        targets[target] = seen
+        if cell.path.layers[0].kind is LayerKind.RBD and not cell.path.cache.direct:
+            cached.append(cell)
+        number = int(seen.get("net.retransmits", "0"))
+        if number >= MANY_RETRANSMITS:
+            again.append(Retransmits(cell, number, seen.get("net.round_trip_ms")))
+    if not targets:
+        return ()
+    unequal = len(set(promises.values())) > 1
+    return (
+        *([UnequalPromises(tuple(sorted(promises.items())))] if unequal else []),
+        ServerMemory(tuple(sorted(targets))),
+        *([ClientMemory(tuple(sorted(cached)))] if cached else []),
+        *_shared(targets),
+        *again,
+    )
+
+
+def _shared(targets: Mapping[str, Mapping[str, str]]) -> Iterable[SharedServer]:
+    """The targets on one server; else those behind one interface that is no loopback."""
+    servers: dict[str, list[str]] = {}
+    links: dict[str, list[str]] = {}
+    for target, seen in sorted(targets.items()):
+        server = urlsplit(seen.get("host.target.url", "")).hostname
+        if server is not None:
+            servers.setdefault(f"the server {server}", []).append(target)
+        if (link := seen.get("net.interface", "lo")) != "lo":
+            links.setdefault(f"the interface {link}", []).append(target)
+    for shared, several in (*servers.items(), *links.items()):
+        if len(several) > 1:
+            yield SharedServer(tuple(several), shared)

@@ -1,0 +1,107 @@
+"""The network between this host and a server of storage: its interface, and its connections."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdisklab.errors import VdisklabError
+from vdisklab.host.command import Host
+from vdisklab.results.model import Check, IoCounters
+
+_INTERFACES = Path("/sys/class/net")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The way to a server: this host's interface, and the server's addresses and port."""
+
+    interface: str
+    addresses: tuple[str, ...]
+    port: int | None
+
+    def counters(self, interfaces: Path = _INTERFACES) -> IoCounters | None:
+        """Bytes and packets that the interface has received (as reads) and sent (as writes).
+
+        Of all programs: the kernel does not count them by server
+        (Documentation/ABI/testing/sysfs-class-net-statistics).
+        """
+        statistics = interfaces / self.interface / "statistics"
+        names = ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets")
+        try:
+            received, sent, packets_in, packets_out = (
+                int((statistics / name).read_text()) for name in names
+            )
+        except (OSError, ValueError):
+            return None
+        return IoCounters(received, sent, packets_in, packets_out, None)
+
+    def connections(self, host: Host) -> tuple[Check, ...]:
+        """The state of the TCP connections to the server now: their number, retransmitted segments
+        since they began, and the mean round trip in milliseconds. Empty without `ss`.
+        """
+        text = "".join(self._listed(host))
+        open_now = list(parse_connections(text))
+        if not open_now:
+            return ()
+        trips = [one.round_trip_ms for one in open_now if one.round_trip_ms is not None]
+        return (
+            Check("net.interface", None, self.interface),
+            Check("net.connections", None, str(len(open_now))),
+            Check("net.retransmits", None, str(sum(one.retransmits for one in open_now))),
+            *(
+                [Check("net.round_trip_ms", None, f"{sum(trips) / len(trips):.3g}")]
+                if trips
+                else []
+            ),
+        )
+
+    def _listed(self, host: Host) -> Iterator[str]:
+        for address in self.addresses:
+            ends = f"[{address}]" if ":" in address else address
+            where = ends if self.port is None else f"{ends}:{self.port}"
+            with suppress(VdisklabError):
+                yield host.run("ss", "-tinHO", "state", "established", "dst", where).stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One TCP connection as the kernel describes it (tcp(7), TCP_INFO)."""
+
+    retransmits: int
+    round_trip_ms: float | None
+
+
+_RETRANSMITS = re.compile(r"\bretrans:\d+/(\d+)")
+_ROUND_TRIP = re.compile(r"\brtt:([0-9.]+)/")
+
+
+def parse_connections(text: str) -> Iterator[Connection]:
+    """The connections in the output of `ss -tinHO`, one on each line."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        again, trip = _RETRANSMITS.search(line), _ROUND_TRIP.search(line)
+        yield Connection(int(again[1]) if again else 0, float(trip[1]) if trip else None)
+
+
+def link_to(host: Host, server: str, port: int | None) -> Link | None:
+    """The link to a server, by its name or address; None if this host knows no way to it."""
+    try:
+        found = socket.getaddrinfo(server, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    interface = next(_interfaces(host, addresses), None)
+    return None if interface is None else Link(interface, addresses, port)
+
+
+def _interfaces(host: Host, addresses: Iterable[str]) -> Iterator[str]:
+    for address in addresses:
+        with suppress(VdisklabError, ValueError, KeyError, IndexError):
+            yield str(json.loads(host.run("ip", "-json", "route", "get", address).stdout)[0]["dev"])
