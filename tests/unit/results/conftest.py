@@ -22,11 +22,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
+    """An empty database of each kind; one with tables for a test that takes `store`."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'lab.sqlite'}"
     running: Server = request.getfixturevalue("server")
-    return running.new_database()
+    return running.new_database(migrated="store" in request.fixturenames)
 
 
 @pytest.fixture

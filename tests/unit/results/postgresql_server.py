@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 
+from vdisklab.results.store import open_store
+
 PASSWORD = "only-for-this-test"  # noqa: S105 - of a server that lives for one test session
 
 
@@ -28,6 +30,7 @@ class Server:
     socket_directory: Path
     port: int
     _numbers: Iterator[int] = field(default_factory=count)
+    _templates: list[str] = field(default_factory=list)
 
     def url(self, database: str) -> str:
         return f"postgresql://vdisklab@/{database}?host={self.socket_directory}&port={self.port}"
@@ -35,12 +38,21 @@ class Server:
     def tcp_url(self, *, password: str, database: str = "postgres") -> str:
         return f"postgresql://vdisklab:{password}@127.0.0.1:{self.port}/{database}"
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
-        name = f"lab{next(self._numbers)}"
+    def new_database(self, *, migrated: bool = False) -> str:
+        """The URL of an empty database, or of one with the tables, which takes no migration."""
+        template = self._migrated() if migrated else "template1"
+        return self._new(f"lab{next(self._numbers)}", template)
+
+    def _new(self, name: str, template: str) -> str:
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
         return self.url(name)
+
+    def _migrated(self) -> str:
+        if not self._templates:
+            with open_store(self._new("migrated", "template1")):
+                self._templates.append("migrated")
+        return "migrated"
 
 
 @contextmanager

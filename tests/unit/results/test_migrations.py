@@ -17,6 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from tests.unit.conftest import Migrate
 from vdisklab.errors import DatabaseError
 from vdisklab.results import migrations, schema
 from vdisklab.results.damage import storage_class
@@ -29,6 +30,11 @@ from .programs import output_of, start
 from .values import a_run
 
 SCRIPTS = Path(migrations.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _scripts_are_run(migrate: Migrate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "upgrade", migrate)
 
 
 @pytest.fixture
