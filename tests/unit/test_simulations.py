@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,18 @@ RECORD = ROOT / "bench" / "results" / "simulations.json"
 @pytest.fixture(scope="module")
 def bench() -> dict[str, Any]:
     return program("simulations.py")
+
+
+@contextmanager
+def two_sizes(bench: dict[str, Any]) -> Iterator[None]:
+    """Simulates campaigns of two sizes only."""
+    names = bench["best_errors"].__globals__
+    whole = names["SIZES"]
+    names["SIZES"] = [(13, 3), (13, 5)]
+    try:
+        yield
+    finally:
+        names["SIZES"] = whole
 
 
 @pytest.mark.parametrize(
@@ -39,7 +53,8 @@ def bench() -> dict[str, Any]:
     ],
 )
 def test_each_simulation_is_repeatable(bench: dict[str, Any], name: str) -> None:
-    first, again = (bench["simulated"]([name], 1, 7) for _ in range(2))
+    with two_sizes(bench):
+        first, again = (bench["simulated"]([name], 1, 7) for _ in range(2))
     assert json.dumps(first, default=float) == json.dumps(again, default=float)
     assert bench["SIMULATIONS"][name].shown(first[name])
 
@@ -78,13 +93,8 @@ SMALL = {
 def test_the_small_form_of_a_simulation_keeps_its_bounds(bench: dict[str, Any], name: str) -> None:
     """Bounds that can fail: with a plain test, `best` and `ranks` are beyond theirs."""
     column, least, most = SMALL[name]
-    names = bench["best_errors"].__globals__
-    whole = names["SIZES"]
-    names["SIZES"] = [(13, 3), (13, 5)]
-    try:
+    with two_sizes(bench):
         rows = bench["simulated"]([name], 25, 3)[name]
-    finally:
-        names["SIZES"] = whole
     margin = 2 * (0.05 * 0.95 / 25 / len(rows)) ** 0.5
     assert least - margin <= np.mean([row[column] for row in rows]) <= most + margin
     if name == "best":
