@@ -20,6 +20,7 @@ from vdisklab.answers.disks import (
     cpus_needed,
     default_path,
     is_alike,
+    is_mounted,
     limits_of,
     measured_form,
     number_of,
@@ -49,6 +50,7 @@ from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
     FlushesDroppedBelow,
+    disk_path,
     risks,
 )
 from vdisklab.platforms.dialect import Change
@@ -76,6 +78,7 @@ class DiskAdvice(DiskRow):
     reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
     measurable: Annotated[bool, "true if a measurement here would answer"] = False
     directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
+    far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False
     campaign: str | None = None
     to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
     other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
@@ -265,11 +268,17 @@ class _Desk:
         rules = replace(self._verdicts, without_flushes=below)
         now = None if path is None or disk.read_only else durability(path, rules)
         place = directory or place_of(disk)
-        row = DiskAdvice(disk, path, found, None, None, now, reason=problem or "", directory=place)
+        far = any(
+            one is not None and is_mounted(one) for one in (disk.path, disk_path(disk, context))
+        )
+        row = DiskAdvice(
+            disk, path, found, None, None, now, reason=problem or "", directory=place, far=far
+        )
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
             path,
             number_of(place),
+            far,
             problem,
             below,
             settings,
@@ -300,7 +309,7 @@ class _Desk:
         reason = _cannot_build(self._host, path) or ""
         row = replace(row, measurable=not reason)
         reason = reason or "none of its paths has been measured on this host"
-        for campaign in self._candidates(path, row.directory):
+        for campaign in self._candidates(path, row.directory, far=row.far):
             answer = self._answer(row, path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
                 return replace(answer, elsewhere=_elsewhere(row.directory, campaign))
@@ -332,14 +341,19 @@ class _Desk:
         race = race_outcome(loaded, terms, self._verdicts, paths)
         return race is not None and not race.decided and race.rounds < race.most_rounds
 
-    def _candidates(self, path: DiskPath, directory: Path | None) -> Iterator[Campaign]:
-        """Campaigns with such a path, those on its own file system first, then by age."""
+    def _candidates(
+        self, path: DiskPath, directory: Path | None, *, far: bool
+    ) -> Iterator[Campaign]:
+        """Campaigns with such a path, those on its own file system first, then by age; for one on a
+        server only those."""
 
         def is_elsewhere(campaign: Campaign) -> bool:
             return directory is None or _elsewhere(directory, campaign) is not None
 
         for campaign in sorted(self._campaigns, key=is_elsewhere):
             paths = (cell.path for cell in campaign.cells)
+            if far and is_elsewhere(campaign):
+                continue
             if any(other is not None and is_alike(path, other) for other in paths):
                 yield campaign
 

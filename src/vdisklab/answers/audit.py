@@ -163,6 +163,7 @@ class _Audit:
     def _compared(self, row: AuditedDisk, path: DiskPath) -> AuditedDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""
         measured = self._measured
+        path = path if measured is None else measured.on_target(row.disk, path)
         own = None if measured is None else measured.closest(path)
         if measured is None or own is None:
             return row

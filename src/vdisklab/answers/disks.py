@@ -58,12 +58,14 @@ from vdisklab.platforms.configured_disk import (
     Risk,
 )
 from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.powercut.image_reader import (
     HEAD,
     BadImageError,
     Qcow2Header,
     parse_header,
 )
+from vdisklab.storage.given import MOUNTED
 
 _MOST_SNAPSHOTS = 100  # of a disk path
 _SIZES = {
@@ -131,7 +133,11 @@ def _shared(source: Path) -> DiskContext:
 def _layers(mount: Mount | None) -> tuple[Layer, ...] | None:
     """The mounted file system; None if vdisklab has no layer for it, or if it is not known what
     that does at a flush."""
-    if mount is None or mount.filesystem not in tuple(LayerKind):
+    if mount is None:
+        return None
+    if mount.filesystem in MOUNTED:
+        return (Layer(MOUNTED[mount.filesystem]),)
+    if mount.filesystem not in tuple(LayerKind):
         return None
     kind = LayerKind(mount.filesystem)
     options: Options | None = ()
@@ -224,7 +230,18 @@ def measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) ->
     if image is not None and context.image is not None and context.image.format is image.format:
         options = [option for option in context.image.options if option[0] != "preallocation"]
         image = Image(image.format, tuple(options))
-    return replace(path, image=image, layers=path.layers or _device_layers(disk.source))
+    layers = () if is_mounted(path) else path.layers or _device_layers(disk.source)
+    return replace(path, image=image, layers=layers)
+
+
+def is_mounted(path: DiskPath) -> bool:
+    """True for an image in a directory that the host's kernel mounts from a server: its directory
+    is measured."""
+    return (
+        path.target is not None
+        and path.layers[0].kind.facts.holds_files
+        and not (path.opened_by_qemu)
+    )
 
 
 _BLOCK = Path("/sys/class/block")
@@ -261,20 +278,27 @@ def problem_of(
         return "it is a host directory, not a disk: compare both kinds, `vdisklab run virtiofs 9p`"
     if arch is not None and _MACHINES.get(arch, arch) != _MACHINES.get(machine, machine):
         return f"its guest is {arch} and this host is {machine}: ask on a host of its architecture"
+    if blocking is None and path.target is not None and disk.source is not None:
+        return f"a server has it; measure there: {command_to_measure(path, disk=disk)}"
     if blocking is None and path.image is None and not path.layers:
         return (
             "it is a block device whose layers are not known: measure it on a spare device of the "
-            f"same kind, `{command_to_measure(path)}`"
+            f"same kind, {command_to_measure(path)}"
         )
     return None if blocking is None else blocking.clause
 
 
-def command_to_measure(path: DiskPath, beside: DiskPath | None = None) -> str:
-    """`vdisklab run` for a disk's path and one to compare it with, with the options they need.
+def command_to_measure(
+    path: DiskPath, beside: DiskPath | None = None, disk: ConfiguredDisk | None = None
+) -> str:
+    """`vdisklab run` for a disk's path and one to compare it with, with the options they need, as a
+    clause. A disk on a server is compared with a local one.
 
     DEVICE is one that may be overwritten: a path without layers and image needs a whole one, and an
     image beside it needs a file system there.
     """
+    if path.target is not None and disk is not None and disk.source is not None:
+        return command_on_server(path, disk.source, disk.server)
     devices = backing_below(path).devices
     if beside is not None and devices and beside.image is not None and not beside.layers:
         beside = replace(beside, layers=(Layer(LayerKind.EXT4),))
@@ -282,7 +306,7 @@ def command_to_measure(path: DiskPath, beside: DiskPath | None = None) -> str:
     words = ["vdisklab", "run", *(one.canonical for one in paths)]
     cpus = cpus_needed(paths)
     words += [] if cpus is None else ["--guest-cpus", str(cpus)]
-    return shlex.join([*words, *(["--on", "DEVICE"] if devices else [])])
+    return f"`{shlex.join([*words, *(['--on', 'DEVICE'] if devices else [])])}`"
 
 
 def cpus_needed(paths: Iterable[DiskPath]) -> int | None:
@@ -333,7 +357,9 @@ def is_alike(path: DiskPath, measured: DiskPath) -> bool:
     """
     layers = {path.layers, measured.layers} - {()}
     plain = all(
-        layer.kind.facts.holds_files and not layer.options for stack in layers for layer in stack
+        layer.kind.facts.holds_files and not layer.options and layer.kind.facts.target is None
+        for stack in layers
+        for layer in stack
     )
     return (
         not measured.on_host
@@ -444,6 +470,24 @@ class MeasuredPaths:
         if cell is None or other is None:
             return None
         return self._ratio_of(cell, other)
+
+    def on_target(self, disk: ConfiguredDisk, path: DiskPath) -> DiskPath:
+        """The path with the name of a measured target on the disk's own server, if there is one."""
+        if path.target is None or path.layers[0].options or disk.source is None:
+            return path
+        kind, source = path.layers[0].kind, disk.source
+        for campaign in self.analysis.campaigns:
+            for text in campaign.plan.get("target") or ():
+                name, _, place = str(text).partition("=")
+                directories = number_of(Path(place)), number_of(place_of(disk))
+                mounted = is_mounted(path) and directories[0] is not None
+                if (
+                    directories[0] == directories[1]
+                    if mounted
+                    else same_server(kind, source, place)
+                ):
+                    return replace(path, layers=(Layer(kind, (("at", name),)),))
+        return path
 
     @cached_property
     def _ratio_of(self) -> RatioOf:

@@ -200,7 +200,7 @@ def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
     """The disk of a process, whose file's name may begin at its directory."""
     if disk.path is None or disk.source is None or disk.source.startswith("/"):
         return disk
-    if disk.path.attachment.bus.opened_outside_qemu:
+    if disk.path.attachment.bus.opened_outside_qemu or disk.server is not None:
         return disk
     try:
         return replace(disk, source=str(directory.readlink() / disk.source))

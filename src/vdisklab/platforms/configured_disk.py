@@ -25,6 +25,7 @@ from vdisklab.path.durability import (
 from vdisklab.path.platforms import Platform
 from vdisklab.path.rules import impossible, native_without_direct
 from vdisklab.path.segments import Bus, CacheMode, ImageFormat, LayerKind
+from vdisklab.platforms.network import ServerDisk
 from vdisklab.units import format_bytes
 
 
@@ -33,9 +34,9 @@ class ConfiguredDisk:
     """A disk as a guest's configuration describes it.
 
     `path` is computed from the configuration; `noted` is the path that vdisklab wrote into it.
-    `target` is the guest's name for the disk (`vda`). `source` is its file or device; None for an
-    empty or network disk. `problem` says why the disk has no path. Nothing is ever written to a
-    `read_only` disk, so it loses nothing in a power cut.
+    `target` is the guest's name for the disk (`vda`). `source` is its file or device, or its place
+    on a `server` as `--target` spells it; None for an empty disk. `problem` says why the disk has
+    no path. Nothing is ever written to a `read_only` disk, so it loses nothing in a power cut.
 
     `platform` is the one whose configuration it is, and `guest` that program's name for the guest
     (a VMID, NAMESPACE/NAME); `text` is the disk as written there, `controller` the model of its
@@ -50,13 +51,17 @@ class ConfiguredDisk:
     domain: str
     target: str
     source: str | None
-    path: Annotated[DiskPath | None, "as configured, without host layers; null with `problem`"]
+    path: Annotated[
+        DiskPath | None,
+        "as configured, without host layers, except what a server has; null with `problem`",
+    ]
     noted: DiskPath | None = None
     problem: Annotated[str | None, "why there is no disk path"] = None
     read_only: Annotated[bool, "the guest cannot write, so a power cut loses nothing"] = False
     platform: Platform = Platform.LIBVIRT
     guest: Annotated[str, "its platform's name for the guest"] = ""
     text: Annotated[str, HIDDEN] = ""
+    server: Annotated[ServerDisk | None, HIDDEN] = None
     controller: Annotated[str, HIDDEN] = ""
     io_thread: Annotated[str | None, HIDDEN] = None
     architecture: str | None = None
@@ -176,7 +181,7 @@ def disk_path(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> D
 
 def unknown_layers(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> str | None:
     """A clause that says why the disk's host layers are unknown; None if all are known."""
-    if disk.valid_note is not None:
+    if disk.valid_note is not None or (disk.path is not None and disk.path.target is not None):
         return None
     if context.layers is None:
         return f"the host layers of {disk.source or 'its source'} are unknown"
@@ -295,6 +300,34 @@ class DurableOnceFlushed(Risk, short=""):
 
     def __str__(self) -> str:
         return f"Data are durable once the guest has flushed them; until then {self.where}."
+
+
+@dataclass(frozen=True, slots=True)
+class OnServer(Risk, short=""):
+    """Storage that is not in this machine: only its server knows when data are durable."""
+
+    layer: LayerKind
+    cached: Annotated[bool, "true if this host's memory may hold what was not flushed"]
+    no_wait: Annotated[bool, "true for a librbd that caches before the first flush, too"] = False
+
+    def __str__(self) -> str:
+        facts = self.layer.facts.target
+        promise = "" if facts is None else str(facts.promise)
+        what = f"{self.layer} is storage of a server, which answers for what is durable"
+        if self.layer is LayerKind.RBD and self.cached:
+            first = (
+                "from the first write on, as Proxmox VE's QEMU turns "
+                "rbd_cache_writethrough_until_flush off"
+                if self.no_wait
+                else "once the guest has flushed for the first time"
+            )
+            return f"{what}: librbd keeps writes in this host's memory between flushes, {first}."
+        if self.cached:
+            return f"{what}: this host's memory may hold what the guest has not flushed."
+        if self.layer is LayerKind.NFS:
+            promise += ", so directsync is the same; with `async` not even a flush is durable"
+        direct = "" if facts is None or facts.by_qemu else "with O_DIRECT "
+        return f"{what}: {direct}a write is stable {promise}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,6 +530,12 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         return tuple(own)
     checks = [check for check in _CHECKS if not (disk.read_only and check in _OF_WRITES)]
     risky = [*own, *(risk for check in checks if (risk := check(path, context)) is not None)]
+    if not disk.read_only and _is_promised(path):
+        is_rbd = path.layers[0].kind is LayerKind.RBD
+        caches = path.offers_write_cache and not path.cache.direct
+        cached = caches and (is_rbd or not path.opened_by_qemu)
+        no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
+        risky.append(OnServer(path.layers[0].kind, cached, no_wait))
     if disk.on_file_volume:
         risky.append(FileVolume())
     if disk.limits:
@@ -547,9 +586,15 @@ def _flushes(path: DiskPath, context: DiskContext) -> Risk | None:
         return None
     if not path.offers_write_cache:
         return FlushAfterEachWrite()
-    if needs_no_flush(path, context.disk):
+    if needs_no_flush(path, context.disk) or _is_promised(path):
         return None
     return DurableOnceFlushed(in_memory=not writes_in_place(path))
+
+
+def _is_promised(path: DiskPath) -> bool:
+    """True for storage of a server that passes flushes on: `OnServer` says what it promises."""
+    promise = path.target is not None and path.target.promise is not None
+    return promise and not path.cache.no_flush
 
 
 def _too_little_room(path: DiskPath, context: DiskContext) -> Risk | None:

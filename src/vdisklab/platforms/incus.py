@@ -35,6 +35,7 @@ from vdisklab.platforms.dialect import (
     require_supported,
 )
 from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
@@ -57,7 +58,8 @@ _WORDS = {
 }  # fmt: skip
 _THROTTLES = ("throttle_iops", "throttle_bps")
 _BUSES = {name: bus for bus, name in _WORDS.items()}
-_BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN}
+_BLOCK_LAYERS = {"zfs": LayerKind.ZVOL, "lvm": LayerKind.LVMTHIN, "ceph": LayerKind.KRBD}
+"""A volume of a pool of Ceph is mapped by the kernel (GetVolumeDiskPath of its driver)."""
 
 
 def aio_of(cache: CacheMode) -> Aio:
@@ -130,8 +132,11 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                 yield replace(
                     empty,
                     target=str(key),
-                    source=word(device, "source") or f"{device.get('pool', '?')}:{name}",
+                    source=disk.source
+                    or word(device, "source")
+                    or f"{device.get('pool', '?')}:{name}",
                     path=disk.path,
+                    server=disk.server,
                     problem=disk.problem,
                     read_only=str(device.get("readonly", "false")).lower() == "true",
                     text=json.dumps({"inherited": key not in own, **device}, default=str),
@@ -161,6 +166,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], words: Sequence[str]) -> Con
         path = _share(device) if shared else _path(device, drivers)
     except ValueError as error:
         problem = str(error)
+    server = None if path is None or shared else _server(device)
     bus = _BUSES.get(word(device, "io.bus") or "virtio-scsi")
     driver = {Bus.VIRTIO: "virtio-blk-pci", Bus.SCSI: "scsi-hd", Bus.NVME: "nvme"}.get(
         bus or Bus.USB
@@ -169,7 +175,7 @@ def _disk(device: Tree, drivers: Mapping[str, str], words: Sequence[str]) -> Con
     others = [f"{key}={value}" for key, value in device.items() if not _KNOWN.fullmatch(str(key))]
     others += (f"{key}={value}" for key, value in properties.items())
     return ConfiguredDisk(
-        "", "?", None, path, problem=problem,
+        "", "?", None if server is None else server.place, path, problem=problem, server=server,
         limits=(*LIMITS.beyond(device), *others),
         drops_flushes=word(device, "io.cache") == CacheMode.UNSAFE and not shared,
         ignored_errors=ignored_errors(properties.get("werror"), properties.get("rerror")),
@@ -196,9 +202,9 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
             f"the driver of its pool {pool!r} is not known: give `incus storage list --format "
             "yaml` too"
         )
-    cluster = re.match("ceph(fs)?:", word(device, "source") or "")
-    if cluster and pool is None:
-        raise ValueError(f"its source is of type {cluster[0][:-1]}: {MAP_IT}")
+    server = _server(device)
+    if server is None and pool is None and re.match("ceph(fs)?:", word(device, "source") or ""):
+        raise ValueError(f"its source is {word(device, 'source')}: {MAP_IT}")
     layers: tuple[Layer, ...] = ()
     image = None
     if driver in _BLOCK_LAYERS:
@@ -214,7 +220,18 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
         "aio": aio_of(cache).value,
         "discard": "unmap",
     }
-    return DiskPath(layers, image, cache, attachment_of(bus, options))
+    path = DiskPath(layers, image, cache, attachment_of(bus, options))
+    return path if server is None else placed(path, server.kind)
+
+
+def _server(device: Tree) -> ServerDisk | None:
+    """Where librbd finds `source: ceph:POOL/IMAGE`; None for another source."""
+    match = re.fullmatch("ceph:([^/]+)/(.+)", word(device, "source") or "")
+    if match is None or word(device, "pool") is not None:
+        return None
+    cluster = word(device, "ceph.cluster_name") or "ceph"
+    node = {"pool": match[1], "image": match[2], "user": word(device, "ceph.user_name") or "admin"}
+    return server_disk({"driver": "rbd", "conf": f"/etc/ceph/{cluster}.conf", **node})
 
 
 def export(request: ExportRequest) -> Configuration:

@@ -22,6 +22,7 @@ from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
 from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server_disk
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
@@ -250,12 +251,16 @@ class _Guest:
         driver = _attributes(disk, "driver")
         bus = target.get("bus") or _bus_by_name(target.get("dev", ""))
         properties = self._properties(disk, bus, driver)
-        path, problem = None, None
+        path, problem, server = None, None, None
+        beyond: tuple[str, ...] = ()
         try:
             self._require_qemus_disk(disk)
             path = self._path(disk, Bus(one_of(bus, tuple(Bus), "bus")), driver, properties)
+            if disk.get("type") == "network":
+                server = _on_server(disk)
+                beyond, path = beyond_server(path.image), placed(path, server.kind)
         except ValueError as error:
-            problem = str(error)
+            path, problem = None, str(error)
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
         policy = driver.get("error_policy")
@@ -264,14 +269,15 @@ class _Guest:
         found = self._configured(
             disk,
             target.get("dev", "?"),
-            location.get("file") or location.get("dev"),
+            location.get("file") or location.get("dev") if server is None else server.place,
             path,
             problem,
         )
         return replace(
             found,
+            server=server,
             io_thread=self.free_io_thread,
-            limits=tuple(self._limits(disk, bus, driver, properties)),
+            limits=(*self._limits(disk, bus, driver, properties), *beyond),
             drops_flushes=opens and driver.get("cache") == CacheMode.UNSAFE,
             ignored_errors=ignored_errors(
                 properties.get("werror", errors[0]), properties.get("rerror", errors[1])
@@ -292,9 +298,8 @@ class _Guest:
             raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
         if kind == "vhostuser":
             raise ValueError(SERVED_ELSEWHERE)
-        if kind not in ("file", "block"):
-            protocol = f" ({location['protocol']})" if "protocol" in location else ""
-            raise ValueError(f"its source is of type {kind}{protocol}: {MAP_IT}")
+        if kind not in ("file", "block", "network"):
+            raise ValueError(f"its source is of type {kind}: {MAP_IT}")
         store = disk.find("./source/dataStore")
         if store is not None and store.get("type", "file") not in ("file", "block"):
             kind = store.get("type", "?")
@@ -431,6 +436,47 @@ class _Guest:
             return "ibmvscsi"
         architecture = self.architecture or ""
         return "virtio-scsi" if re.match("s390|loongarch", architecture) else "lsilogic"
+
+
+def _on_server(disk: ET.Element) -> ServerDisk:
+    """Where a network disk is, by the members of the node that libvirt makes for it
+    (qemu_block.c). Raises ValueError for a protocol that no target has."""
+    source = _attributes(disk, "source")
+    protocol, name = source.get("protocol", "?"), source.get("name", "")
+    hosts = [dict(host.attrib) for host in disk.iterfind("./source/host")]
+    first = hosts[0] if hosts else {}
+    host = {"host": first.get("name", "localhost"), "port": first.get("port")}
+    auth = next(iter([*disk.iterfind("./source/auth"), *disk.iterfind("./auth")]), None)
+    user = auth.get("username") if auth is not None else None
+    user = user or _attributes(disk, "source/identity").get("username")
+    node: dict[str, object] = {"driver": protocol, **({"user": user} if user else {})}
+    match protocol:
+        case "nbd":
+            socket = first.get("socket")
+            node |= {"server": {"path": socket} if socket else host, "export": name}
+            node |= {"tls-creds": ""} if source.get("tls") == "yes" else {}
+        case "iscsi":
+            target, _, lun = name.partition("/")
+            portal = ":".join(filter(None, (host["host"], host["port"])))
+            node |= {"portal": portal, "target": target, "lun": lun or "0"}
+            node |= {} if auth is None else {"password-secret": ""}
+        case "rbd":
+            parts = name.split("/")
+            namespace = {"namespace": parts[1]} if len(parts) == 3 else {}
+            node |= {"pool": parts[0], "image": "/".join(parts[-1:]), **namespace}
+            monitors = [{"host": one.get("name"), "port": one.get("port")} for one in hosts]
+            conf = _attributes(disk, "source/config").get("file")
+            node |= {"server": monitors, "conf": conf} if hosts or conf else {}
+            node |= {} if auth is None else {"key-secret": ""}
+            node |= {"snapshot": _attributes(disk, "source/snapshot").get("name")}
+        case "nfs" | "ssh":
+            node |= {"server": host, "path": name if name.startswith("/") else f"/{name}"}
+        case _:
+            pass
+    server = server_disk(node)
+    if server is None:
+        raise ValueError(f"its source is of type network ({protocol}): {MAP_IT}")
+    return server
 
 
 _SCSI_MODELS = ("virtio-scsi", "virtio-transitional", "virtio-non-transitional")

@@ -38,6 +38,7 @@ from vdisklab.platforms.dialect import (
     require_supported,
 )
 from vdisklab.platforms.libvirt import CACHE_MODES
+from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.reading import (
     MAP_IT,
     GuestText,
@@ -198,10 +199,10 @@ def _referred(server: Tree, key: str, named: Mapping[str, Tree]) -> Tree:
 def _disk(
     name: str, uuid: str, properties: Mapping[str, object], host: str, file: str = "disk"
 ) -> ConfiguredDisk:
-    path, problem, source = None, None, None
+    path, problem, source, server = None, None, None, None
     try:
         compute = _host_of(host)
-        layers, image, source = _place(compute, uuid, file)
+        layers, image, source, server = _place(compute, uuid, file)
         path = _path(compute, layers, image, properties)
     except ValueError as error:
         problem = str(error)
@@ -211,27 +212,41 @@ def _disk(
         target="root",
         source=source if uuid else None,
         path=path,
+        server=server if uuid else None,
         problem=problem,
         platform=Platform.OPENSTACK,
         guest=name,
         architecture=None if architecture is None else str(architecture),
         limits=LIMITS.beyond(properties),
         drops_flushes=_compute(host).is_unsafe(
-            "file" if path is not None and path.image is not None else "block",
+            _kind_of(path) if path is not None else "block",
             *(("network", "file") if path is None else ()),
         ),
     )
 
 
-def _place(host: _ComputeHost, uuid: str, file: str) -> tuple[tuple[Layer, ...], Image | None, str]:
-    """Host layers, image, and file or device of a root disk. Raises ValueError."""
+def _kind_of(path: DiskPath) -> str:
+    """Nova's kind of source, which has a cache mode of its own."""
+    return "network" if path.opened_by_qemu else "file" if path.image is not None else "block"
+
+
+def _place(
+    host: _ComputeHost, uuid: str, file: str
+) -> tuple[tuple[Layer, ...], Image | None, str, ServerDisk | None]:
+    """Host layers, image, and file, device or server of a root disk. Raises ValueError."""
     kind = host.option("images_type", "default")
     if kind == "default":
         overlay = host.option("use_cow_images", "true").lower() in ("true", "1", "yes", "on")
         kind = "qcow2" if overlay else "raw"
     if kind == "lvm":
         group = host.option("images_volume_group", "VG")
-        return (Layer(LayerKind.LVM),), None, f"/dev/{group}/{uuid}_{file}"
+        return (Layer(LayerKind.LVM),), None, f"/dev/{group}/{uuid}_{file}", None
+    if kind == "rbd":
+        user, conf = host.option("rbd_user", ""), host.option("images_rbd_ceph_conf", "")
+        node = {"pool": host.option("images_rbd_pool", "rbd"), "image": f"{uuid}_{file}",
+                "user": user, "conf": conf, **({"key-secret": ""} if user else {})}  # fmt: skip
+        server = server_disk({"driver": "rbd", **node})
+        return (Layer(LayerKind.RBD),), None, server.place if server else "", server
     if kind not in ("qcow2", "raw", "flat"):
         raise ValueError(f"its images_type is {kind}: {MAP_IT}")
     form = ImageFormat.QCOW2 if kind == "qcow2" else ImageFormat.RAW
@@ -240,7 +255,7 @@ def _place(host: _ComputeHost, uuid: str, file: str) -> tuple[tuple[Layer, ...],
     if allocated:
         options["preallocation"] = "falloc" if allocated == "space" else "off"
     directory = host.option("instances_path", "/var/lib/nova/instances")
-    return (), Image(form, tuple(options.items())), f"{directory}/{uuid}/{file}"
+    return (), Image(form, tuple(options.items())), f"{directory}/{uuid}/{file}", None
 
 
 def _path(
@@ -252,12 +267,13 @@ def _path(
     bus = Bus(one_of(str(properties.get("hw_disk_bus", "virtio")), _BUSES, "bus"))
     if bus is Bus.SCSI:
         one_of(str(properties.get("hw_scsi_model", "lsilogic")), ("virtio-scsi",), "controller")
-    cache = host.cache("file" if image is not None else "block")
+    cache = host.cache(_kind_of(DiskPath(layers, image)))
     discard = one_of(host.option("hw_disk_discard", "ignore"), ("ignore", "unmap"), "discard")
     allocated = image is not None and host.option("preallocate_images", "none") == "space"
     words: dict[str, OptionValue] = {"aio": _aio(cache, allocated).value, "discard": discard}
     limits = parsed_options(bus, LIMITS.of_path(properties))
-    return DiskPath(layers, image, cache, attachment_of(bus, words | limits))
+    path = DiskPath(layers, image, cache, attachment_of(bus, words | limits))
+    return placed(path, layers[0].kind) if path.opened_by_qemu else path
 
 
 def _aio(cache: CacheMode, allocated: bool) -> Aio:

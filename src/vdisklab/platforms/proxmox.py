@@ -41,6 +41,7 @@ from vdisklab.platforms.dialect import (
 )
 from vdisklab.platforms.drive_arguments import drive_changes, properties_of
 from vdisklab.platforms.libvirt import CACHE_MODES
+from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
     MAP_IT,
@@ -69,7 +70,12 @@ LIMITS = limit_words(
 _SLOT = re.compile(r"(virtio|scsi|sata|ide)\d+")
 _SHARE = re.compile(r"virtiofs\d+")
 _LINE = re.compile(r"([a-z][a-z0-9_-]*):\s*(.*)")
-_DIRECTORIES = ("dir", "btrfs", "nfs", "cifs", "cephfs", "glusterfs")
+_DIRECTORIES: Mapping[str, LayerKind | None] = {
+    "dir": None, "btrfs": None, "nfs": LayerKind.NFS, "cifs": LayerKind.SMB,
+    "cephfs": LayerKind.CEPHFS,
+}  # fmt: skip
+"""What a storage of files is mounted from; QEMU itself opens images on glusterfs."""
+
 _BLOCK_LAYERS = {
     "lvmthin": LayerKind.LVMTHIN, "lvm": LayerKind.LVM, "zfspool": LayerKind.ZVOL,
 }  # fmt: skip
@@ -220,25 +226,28 @@ def _disk(
     volume = next((key for key, value in options.items() if not value), named)
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
-    path, problem, source = None, None, volume
+    path, problem, source, server = None, None, volume, None
     try:
-        layers, image, source = _place(volume, options, storages)
+        layers, image, source, server = _place(volume, options, storages)
         storage = storages.get(volume.partition(":")[0])
         if options.get("scsiblock") in ("1", "on"):
             raise ValueError(SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
+        if path.target is not None:
+            path = placed(path, layers[0].kind)
         if "write-cache" in properties:
             word = one_of(properties["write-cache"], tuple(WriteCache), "write-cache")
             attachment = path.attachment
             changed = (*attachment.options, ("write_cache", word))
             path = replace(path, attachment=Attachment(attachment.bus, changed))
     except ValueError as error:
-        problem = str(error)
+        path, problem = None, str(error)
     return ConfiguredDisk(
         domain=settings.get("name", vmid),
         target=slot,
         source=source,
         path=path,
+        server=server,
         problem=problem,
         read_only=options.get("ro") in ("1", "on"),
         platform=Platform.PROXMOX,
@@ -279,14 +288,14 @@ def _unknown(option: str) -> bool:
 
 def _place(
     volume: str, options: Mapping[str, str], storages: Mapping[str, Storage]
-) -> tuple[tuple[Layer, ...], Image | None, str]:
-    """The host layers, the image and the file or device of a volume.
+) -> tuple[tuple[Layer, ...], Image | None, str, ServerDisk | None]:
+    """The host layers, the image, the file or device of a volume, and where a server has it.
 
     Raises ValueError for a storage whose layers vdisklab does not build.
     """
     if volume.startswith("/"):
         on_device = volume.startswith("/dev/")
-        return (), None if on_device else _image(volume, options), volume
+        return (), None if on_device else _image(volume, options), volume, None
     name, _, rest = volume.partition(":")
     storage = storages.get(name)
     if storage is None:
@@ -299,7 +308,17 @@ def _place(
         file = f"{storage.options.get('path', f'/mnt/pve/{name}')}/images/{own}"
         image = _image(rest, options)
         linked = (("backing", 1),) if base and image.format is ImageFormat.QCOW2 else ()
-        return (), Image(image.format, linked), file
+        mounted = _DIRECTORIES[storage.type]
+        layers = () if mounted is None else (Layer(mounted),)
+        return layers, Image(image.format, linked), file, None
+    if storage.type == "iscsi" or (storage.type == "rbd" and storage.options.get("krbd") == "1"):
+        pool = "/".join(_pool(storage.options))
+        device = f"/dev/rbd/{pool}/{own}" if storage.type == "rbd" else f"/dev/disk/by-id/{own[6:]}"
+        layer = Layer(LayerKind.KRBD if storage.type == "rbd" else LayerKind.DEVICE)
+        return (layer,), None, device, None
+    server = _server(storage, own)
+    if server is not None:
+        return (Layer(server.kind),), Image(ImageFormat.RAW), server.place, server
     kind = _BLOCK_LAYERS.get(storage.type)
     if kind is None:
         raise ValueError(f"its storage {name!r} is of type {storage.type}: {MAP_IT}")
@@ -307,7 +326,30 @@ def _place(
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
     device = f"/dev/zvol/{pool}/{own}" if kind is LayerKind.ZVOL else f"/dev/{group}/{own}"
-    return (Layer(kind),), None if image.format is ImageFormat.RAW else image, device
+    return (Layer(kind),), None if image.format is ImageFormat.RAW else image, device, None
+
+
+def _pool(options: Mapping[str, str]) -> tuple[str, ...]:
+    return (options.get("pool", "rbd"), *filter(None, [options.get("namespace")]))
+
+
+def _server(storage: Storage, volume: str) -> ServerDisk | None:
+    """Where QEMU's own driver finds a volume: qemu_blockdev_options of RBDPlugin, ISCSIDirectPlugin
+    and ZFSPlugin (which asks the server for the LUN)."""
+    options = storage.options
+    if storage.type in ("iscsidirect", "zfs"):
+        lun = volume.removeprefix("lun") if storage.type == "iscsidirect" else "LUN"
+        node = {"portal": options.get("portal"), "target": options.get("target"), "lun": lun}
+        return server_disk({"driver": "iscsi", **node})
+    if storage.type != "rbd":
+        return None
+    where = {"server": options["monhost"], "key-secret": ""} if "monhost" in options else {
+        "conf": "/etc/pve/ceph.conf"
+    }  # fmt: skip
+    user = {"user": options["username"]} if "username" in options else {}
+    pool, *namespace = _pool(options)
+    node = {"pool": pool, "namespace": "".join(namespace), "image": volume}
+    return server_disk({"driver": "rbd", **node, **where, **user})
 
 
 def _linked(volume: str) -> tuple[str, ...]:

@@ -34,6 +34,13 @@ from vdisklab.platforms.drive_arguments import (
     plain_driver,
     settings_of,
 )
+from vdisklab.platforms.network import (
+    ServerDisk,
+    beyond_server,
+    placed,
+    server_disk,
+    without_secret,
+)
 from vdisklab.platforms.reading import (
     MAP_IT,
     SCSI_PASSED,
@@ -245,6 +252,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     alone = groups[0] if len(groups) == 1 else {}  # a path cannot express several groups
     path: DiskPath | None = None
     reason: str | None = None
+    server: ServerDisk | None = None
     limits = [*(LIMITS.beyond(alone) if alone else (one for g in groups for one in LIMITS.all(g)))]
     limits += _shared(chain, arguments.nodes)
     if bus is None:
@@ -254,11 +262,17 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         limits += _beyond(device, bus, chain, arguments)
         try:
             path = throttled(_path_of_arguments(device, bus, chain, arguments), alone)
+            server = server_disk(chain[-1])
+            if server is not None:
+                limits += beyond_server(path.image)
+                path = placed(path, server.kind)
         except ValueError as error:
             reason = str(error)
     file = chain[-1]
+    source = str(file.get("filename", file.get("path", file.get("driver"))))
     return replace(
-        _found(name, str(file.get("filename", file.get("path", file.get("driver")))), path, reason),
+        _found(name, without_secret(source) if server is None else server.place, path, reason),
+        server=server,
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
         limits=tuple(limits),
@@ -347,6 +361,13 @@ _NODE_KEYS = re.compile(
     "pr-manager|x-.*|offset|size|fd|boot|trans"
 )
 
+_SERVER_KEYS = re.compile(
+    "server|host|port|export|tls-creds|tls-hostname|reconnect-delay|open-timeout|transport|portal|"
+    "target|lun|user|group|password-secret|initiator-name|header-digest|timeout|pool|namespace|conf|"
+    "auth-client-required|host-key-check.*|password|username|cookie.*"
+)
+"""The members of a protocol node that say where a server's disk is, and who may use it."""
+
 
 def _beyond(
     device: Settings, bus: Bus, chain: Sequence[Settings], arguments: Arguments
@@ -366,7 +387,8 @@ def _beyond(
         if is_on(node.get("copy-on-read")):
             yield "copy-on-read=on"
         for key, value in node.items():
-            if key in ("offset", "size") or not _NODE_KEYS.fullmatch(key):
+            where = node is chain[-1] and _SERVER_KEYS.fullmatch(key)
+            if key in ("offset", "size") or not (where or _NODE_KEYS.fullmatch(key)):
                 yield f"{key}={value}"
     yield from beyond_schema(bus, block_words(device))
     blocks = [str(device.get(f"{of}_block_size", "")) for of in ("logical", "physical")]
@@ -465,7 +487,8 @@ def _path_of_arguments(
         storage = str(each.get("driver", "file"))
         if storage in (*ImageFormat, "luks", *_FILTERS):
             raise ValueError("the node of its file is not in the arguments")
-        if storage not in ("file", "host_device"):
+        is_local = storage in ("file", "host_device")
+        if not is_local and (each is not file or server_disk(each) is None):
             raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
     top, image = _image(chain, nodes)
     whole = file.get("driver") == "host_device" and image == Image(ImageFormat.RAW)

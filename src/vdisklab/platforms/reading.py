@@ -154,8 +154,8 @@ def word(value: object, *keys: str) -> str | None:
 
 
 MAP_IT = (
-    "vdisklab measures local files and block devices; map one of its kind on this host and measure "
-    "that: `vdisklab run none --on DEVICE`"
+    "vdisklab has no target of that kind; mount or map one on this host and name it: `vdisklab run "
+    "mine/raw/none raw/none --target mine=PLACE`, where PLACE is a directory or a spare device"
 )
 """The way out for a disk on the network."""
 

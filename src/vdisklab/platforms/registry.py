@@ -17,7 +17,7 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.platforms import PRINTED, Platform
 from vdisklab.path.rules import Impossible
-from vdisklab.path.segments import BUS_OPTIONS, CacheMode
+from vdisklab.path.segments import BUS_OPTIONS, CacheMode, LayerKind
 from vdisklab.plan.guest import IN_THE_GUEST, without_options, without_qemu
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.dialect import (
@@ -35,6 +35,7 @@ from vdisklab.platforms.dialect import (
     lacks,
 )
 from vdisklab.platforms.drive_arguments import names_device
+from vdisklab.platforms.network import placed
 from vdisklab.platforms.reading import GuestText
 from vdisklab.platforms.writing import require_configurable
 
@@ -145,8 +146,17 @@ def _disks_of_yaml(
             yield from () if reader is None else reader(text)
 
 
+_OF_KRBD = re.compile(r"/dev/rbd[0-9/-]")
+
+
 def _readable(disk: ConfiguredDisk) -> ConfiguredDisk:
-    """The disk with its texts cut to what a table can hold: a hostile file has megabytes."""
+    """The disk with its texts cut to what a table can hold: a hostile file has megabytes.
+
+    A block device that the kernel maps from Ceph is known by its name (Ceph's 50-rbd.rules).
+    """
+    path = disk.path
+    if path is not None and not path.layers and _OF_KRBD.match(disk.source or ""):
+        disk = replace(disk, path=placed(path, LayerKind.KRBD))
     return replace(
         disk,
         domain=_cut(disk.domain),

@@ -20,7 +20,7 @@ from vdisklab.storage.remote import remote_target
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Directory, Target
 
-_MOUNTED: Mapping[str, LayerKind] = {
+MOUNTED: Mapping[str, LayerKind] = {
     "nfs": LayerKind.NFS, "nfs4": LayerKind.NFS, "ceph": LayerKind.CEPHFS,
     "fuse.ceph": LayerKind.CEPHFS, "cifs": LayerKind.SMB, "smb3": LayerKind.SMB,
     "fuse.glusterfs": LayerKind.GLUSTERFS,
@@ -64,7 +64,7 @@ def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
             hint="name the directory of the images; vdisklab makes its own there",
         )
     mount = mount_of(place)
-    kind = LayerKind.DIR if mount is None else _MOUNTED.get(mount.filesystem, LayerKind.DIR)
+    kind = LayerKind.DIR if mount is None else MOUNTED.get(mount.filesystem, LayerKind.DIR)
     return replace(target, place=str(place), kind=kind)
 
 

@@ -170,6 +170,7 @@ def _way_to_measure(audited: AuditedDisk) -> str:
             f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the "
             f"disk has {'; '.join(nearest.differs)}. To compare them"
         )
-    command = command_to_measure(path, None if nearest is None else nearest.cell.path)
+    beside = None if nearest is None else nearest.cell.path
+    command = command_to_measure(path, beside, audited.disk)
     where = ", on a device that may be overwritten" if backing_below(path).devices else ""
-    return f"{text}: `{command}`{where}"
+    return f"{text}: {command}{where}"

@@ -62,8 +62,8 @@ def test_each_disk_says_which_need_it_lacks(
         "durable": "cache mode unsafe drops flushes", "format=qcow2": "its format is raw",
     }  # fmt: skip
     assert bad["instead"] == "qcow2/none"
-    assert far["path"] is None
-    assert far["disk"]["problem"]
+    assert (far["path"], far["disk"]["source"]) == ("rbd/default", "rbd:p/i")
+    assert far["lacks"] == {"format=qcow2": "it has no image format"}
 
 
 @pytest.mark.parametrize(

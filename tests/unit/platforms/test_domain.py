@@ -135,7 +135,7 @@ def test_left_out_attributes_mean_libvirts_defaults(inside: str, path: str) -> N
 @pytest.mark.parametrize(
     ("inside", "problem"),
     [
-        ("<disk type='network'><source protocol='rbd' name='p/i'/></disk>", "type network"),
+        ("<disk type='network'><source protocol='gluster' name='p/i'/></disk>", "type network"),
         ("<disk><driver type='luks'/><target dev='vda'/></disk>", "format 'luks'"),
         ("<disk><target dev='xvda' bus='xen'/></disk>", "bus 'xen'"),
         ("<disk><driver queues='9999'/><target dev='vda' bus='virtio'/></disk>", "whole number"),

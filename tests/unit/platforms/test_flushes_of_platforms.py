@@ -64,9 +64,9 @@ NETWORK = xml("type='raw' cache='unsafe'", kind="type='network'")
         ("virtio0: lost:vm-3-disk-0,cache=unsafe\nmemory: 512\n", "3.conf"),
         ("scsi0: files:3/vm-3-disk-0.raw,cache=unsafe\nmemory: 512\n", "3.conf"),
         (domain(NETWORK), "g.xml"),
-        (f"{QEMU}-drive file=nbd://host/x,format=raw,if=virtio,cache=unsafe", "guest.sh"),
+        (f"{QEMU}-drive file=https://host/x,format=raw,if=virtio,cache=unsafe", "guest.sh"),
         ("- {name: g, config: {}, devices: {d: {type: disk, pool: far, io.cache: unsafe}}}", "i"),
-        ("- {name: g, config: {}, devices: {d: {type: disk, source: 'ceph:pool/vol', "
+        ("- {name: g, config: {}, devices: {d: {type: disk, source: 'cephfs:fs/vol', "
          "io.cache: unsafe}}}", "i"),
     ],
 )  # fmt: skip

@@ -30,7 +30,7 @@ def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
     assert {target: str(disk.path) for target, disk in disks.items()} == {
         "scsi0": "lvmthin/none/scsi:aio=io_uring:detect_zeroes=on:iothread=on",
         "scsi1": "qcow2/writeback/scsi:aio=io_uring:detect_zeroes=unmap:discard=unmap",
-        "scsi2": "None",
+        "scsi2": "rbd/none/scsi:detect_zeroes=on",
         "scsi3": "lvm/none/scsi:aio=native:detect_zeroes=on",
         "scsi4": "raw/writeback/scsi:aio=io_uring:detect_zeroes=on",
         "virtio0": "zvol/none/virtio:aio=native:detect_zeroes=on:"
@@ -39,7 +39,7 @@ def test_a_guest_of_proxmox_is_read_with_its_storages() -> None:
     assert disks["scsi0"].source == "/dev/pve/vm-100-disk-0"
     assert disks["scsi1"].source == "/var/lib/vz/images/100/vm-100-disk-1.qcow2"
     assert disks["virtio0"].read_only
-    assert "of type rbd" in (disks["scsi2"].problem or "")
+    assert disks["scsi2"].source == "rbd:vms/vm-100-disk-2@/etc/pve/ceph.conf"
     assert {(disk.domain, disk.guest) for disk in disks.values()} == {("mail", "100")}
 
 
@@ -87,12 +87,11 @@ def test_instances_of_incus_are_read_with_their_pools() -> None:
     assert {target: str(disk.path) for target, disk in disks.items()} == {
         "root": "zvol/none/scsi:aio=io_uring:discard=unmap",
         "scratch": "zvol/writeback/virtio:discard=unmap",
-        "far": "None",
+        "far": "krbd/none/scsi:aio=io_uring:discard=unmap",
         "unknown": "None",
         "code": "None",
     }
     assert "by virtiofs and by 9p" in (disks["code"].problem or "")
-    assert "of type ceph" in (disks["far"].problem or "")
     assert "driver of its pool 'other'" in (disks["unknown"].problem or "")
 
 
@@ -121,10 +120,10 @@ def test_command_lines_are_read(words: str, path: str) -> None:
         assert (disk.domain, disk.platform) == ("web", Platform.QEMU)
 
 
-def test_a_cdrom_is_no_disk_and_a_far_disk_has_no_path() -> None:
-    text = "qemu-system-aarch64 -drive file=/a.iso,media=cdrom -drive file=rbd:p/i,if=virtio"
+def test_a_cdrom_is_no_disk_and_a_far_disk_may_have_no_path() -> None:
+    text = "qemu-system-aarch64 -drive file=/a.iso,media=cdrom -drive file=gluster://p/i,if=virtio"
     (disk,) = read_guests([GuestText(text, "run.sh")])
-    assert (disk.problem or "").startswith("its storage is 'rbd': ")
+    assert (disk.problem or "").startswith("its storage is 'gluster': ")
     assert disk.architecture == "aarch64"
 
 

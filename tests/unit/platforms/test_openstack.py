@@ -58,6 +58,9 @@ def test_a_server_is_read_with_its_image_and_flavour() -> None:
          "disk_cachemodes = block=directsync\n", "lvm/directsync", "/dev/fast/0b7c-4a_disk"),
         ("[DEFAULT]\nuse_cow_images = false\n[libvirt]\ndisk_cachemodes = \n",
          "raw/none", "/var/lib/nova/instances/0b7c-4a/disk"),
+        ("[libvirt]\nimages_type = rbd\nimages_rbd_pool = vms\nrbd_user = nova\n"
+         "images_rbd_ceph_conf = /etc/ceph/ceph.conf\ndisk_cachemodes = network=writeback\n",
+         "rbd/writeback", "rbd:vms/0b7c-4a_disk@/etc/ceph/ceph.conf?id=nova"),
     ],
 )  # fmt: skip
 def test_the_hosts_nova_conf_decides(host: str, path: str, source: str) -> None:
@@ -68,8 +71,8 @@ def test_the_hosts_nova_conf_decides(host: str, path: str, source: str) -> None:
 
 def test_what_has_no_path_says_why() -> None:
     lonely = {**SERVER, "volumes_attached": ""}
-    (far,) = read(lonely, host="[libvirt]\nimages_type = rbd\n")
-    assert "its images_type is rbd" in (far.problem or "")
+    (far,) = read(lonely, host="[libvirt]\nimages_type = ploop\n")
+    assert "its images_type is ploop" in (far.problem or "")
     (odd,) = read(lonely, host="[libvirt]\ndisk_cachemodes = file=fast\n")
     assert "cache mode 'fast'" in (odd.problem or "")
     (broken,) = read(lonely, host="images_type = raw\n")

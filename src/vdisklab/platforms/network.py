@@ -1,0 +1,230 @@
+"""Disks on servers: QEMU's node of one as the place that `--target` takes, and back.
+
+The opposite of `storage.remote.url_of`. No password or key is ever read: only that there is one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
+from vdisklab.path.segments import ImageFormat, LayerKind, TargetFacts
+
+_PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
+SPARE = "SPARE"
+"""Stands for a disk on the server that holds nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDisk:
+    """A disk or an image on a server: `place` is as `--target` takes it, without any password.
+
+    `has_secret`: its configuration names a password or key. `note` says what a placeholder in
+    `place` stands for.
+    """
+
+    kind: LayerKind
+    place: str
+    has_secret: bool = False
+    note: str = ""
+
+
+def server_disk(node: Mapping[str, Any]) -> ServerDisk | None:
+    """The disk of a protocol node of QEMU's; None for a driver that opens no server of a kind that
+    is known. Raises ValueError for a node that names too little.
+    """
+    name = str(node.get("filename", ""))
+    driver = str(node.get("driver", ""))
+    if re.match(r"(nbd|iscsi|nfs|rbd|ssh)(\+\w+)?:", name):
+        driver = re.split(r"[+:]", name, maxsplit=1)[0]
+        node = {**_NAMED[driver](name), **node}
+    writer = _PLACES.get(driver)
+    try:
+        return None if writer is None else writer(node)
+    except (KeyError, AttributeError, IndexError):
+        raise ValueError(f"its {driver} node names no server or no disk there") from None
+
+
+def without_secret(name: str) -> str:
+    """A file name of QEMU's without the user, password and key that it may hold."""
+    return re.sub(r"(?<=//)[^/@]*@|:(key|keyfile|password)=[^:]*", "", name)
+
+
+def _host(server: Mapping[str, Any], kind: LayerKind) -> str:
+    host, port = str(server["host"]), str(server.get("port") or "")
+    host = f"[{host}]" if ":" in host else host
+    return host if port in ("", _PORTS.get(kind)) else f"{host}:{port}"
+
+
+def _nbd_of_name(name: str) -> dict[str, Any]:
+    """Also `nbd:HOST:PORT:exportname=X` and `nbd:unix:FILE:exportname=X` (block/nbd.c)."""
+    if "://" in name:
+        parts = urlsplit(name)
+        export = {"export": unquote(parts.path.removeprefix("/"))}
+        sockets = parse_qs(parts.query).get("socket")
+        if sockets:
+            return {"server": {"path": sockets[0]}, **export}
+        return {"server": {"host": parts.hostname, "port": parts.port}, **export}
+    place, _, export_name = name.removeprefix("nbd:").partition(":exportname=")
+    if place.startswith("unix:"):
+        return {"server": {"path": place[5:]}, "export": export_name}
+    host, _, port = place.rpartition(":")
+    return {"server": {"host": host.strip("[]"), "port": port}, "export": export_name}
+
+
+def _nbd(node: Mapping[str, Any]) -> ServerDisk:
+    server = node.get("server", node)
+    scheme = "nbds" if "tls-creds" in node else "nbd"
+    export = quote(str(node.get("export") or ""), safe="/")
+    if "path" in server:
+        place = f"{scheme}+unix:///{export}?socket={server['path']}"
+    else:
+        place = f"{scheme}://{_host(server, LayerKind.NBD)}" + (f"/{export}" if export else "")
+    return ServerDisk(LayerKind.NBD, place, "tls-creds" in node)
+
+
+def _iscsi_of_name(name: str) -> dict[str, Any]:
+    parts = urlsplit(name)
+    user, _, password = unquote(parts.netloc.rpartition("@")[0]).replace("%", ":").partition(":")
+    target, _, lun = parts.path.removeprefix("/").partition("/")
+    return {
+        "portal": parts.netloc.rpartition("@")[2], "target": unquote(target), "lun": lun,
+        **({"user": user} if user else {}), **({"password-secret": ""} if password else {}),
+    }  # fmt: skip
+
+
+def _iscsi(node: Mapping[str, Any]) -> ServerDisk:
+    user = f"{quote(str(node['user']))}@" if "user" in node else ""
+    portal = str(node["portal"]).removesuffix(f":{_PORTS[LayerKind.ISCSI]}")
+    place = f"iscsi://{user}{portal}/{quote(str(node['target']), safe=':')}/{node.get('lun', 0)}"
+    return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node)
+
+
+def _file_of_name(name: str) -> dict[str, Any]:
+    parts = urlsplit(name)
+    server = {"host": parts.hostname, "port": parts.port}
+    user = {"user": unquote(parts.username)} if parts.username else {}
+    path = parts.path if parts.scheme == "nfs" else unquote(parts.path)
+    return {"server": server, "path": path, **user}
+
+
+def _libnfs(node: Mapping[str, Any]) -> ServerDisk:
+    return ServerDisk(LayerKind.LIBNFS, f"nfs://{node['server']['host']}{node['path']}")
+
+
+def _ssh(node: Mapping[str, Any]) -> ServerDisk:
+    user = f"{quote(str(node['user']))}@" if "user" in node else ""
+    host = _host(node.get("server", node), LayerKind.SSH)
+    return ServerDisk(LayerKind.SSH, f"ssh://{user}{host}{quote(str(node['path']))}")
+
+
+def _rbd_of_name(name: str) -> dict[str, Any]:
+    """`rbd:POOL[/NAMESPACE]/IMAGE[@SNAPSHOT][:KEY=VALUE…]`, with backslashes (block/rbd.c)."""
+    words = [re.sub(r"\\(.)", r"\1", word) for word in re.split(r"(?<!\\):", name)[1:]]
+    settings = dict(word.partition("=")[::2] for word in words[1:])
+    image, _, snapshot = words[0].partition("@")
+    parts = image.split("/")
+    return {
+        "pool": parts[0], "image": parts[-1],
+        **({"namespace": parts[1]} if len(parts) == 3 else {}),
+        **({"snapshot": snapshot} if snapshot else {}),
+        **({"user": settings["id"]} if "id" in settings else {}),
+        **({"conf": settings["conf"]} if "conf" in settings else {}),
+        **({"server": settings["mon_host"]} if "mon_host" in settings else {}),
+        **({"key-secret": ""} if {"key", "keyfile", "keyring"} & settings.keys() else {}),
+    }  # fmt: skip
+
+
+def _rbd(node: Mapping[str, Any]) -> ServerDisk:
+    if node.get("snapshot"):
+        raise ValueError("it is a snapshot on Ceph, which nothing can be written to")
+    words = [node["pool"], *([node["namespace"]] if node.get("namespace") else []), node["image"]]
+    conf, servers, note = node.get("conf"), node.get("server"), ""
+    if servers and not conf:
+        hosts = re.split("[;, ]+", servers) if isinstance(servers, str) else [
+            _host(one, LayerKind.RBD) for one in servers
+        ]  # fmt: skip
+        conf, note = "CEPH.CONF", f"CEPH.CONF is a file with mon_host = {','.join(hosts)}"
+    place = "rbd:" + "/".join(map(str, words)) + (f"@{conf}" if conf else "")
+    user = f"?id={node['user']}" if node.get("user") else ""
+    return ServerDisk(LayerKind.RBD, place + user, "key-secret" in node, note)
+
+
+_NAMED: Mapping[str, Callable[[str], dict[str, Any]]] = {
+    "nbd": _nbd_of_name, "iscsi": _iscsi_of_name, "nfs": _file_of_name, "ssh": _file_of_name,
+    "rbd": _rbd_of_name,
+}  # fmt: skip
+_PLACES: Mapping[str, Callable[[Mapping[str, Any]], ServerDisk]] = {
+    "nbd": _nbd, "iscsi": _iscsi, "nfs": _libnfs, "ssh": _ssh, "rbd": _rbd,
+}  # fmt: skip
+
+
+def placed(path: DiskPath, kind: LayerKind) -> DiskPath:
+    """The path of a disk on storage of that kind, which vdisklab does not build.
+
+    `aio` is how QEMU's file driver does I/O; a server's driver ignores it.
+    """
+    facts, image, attachment = kind.facts, path.image, path.attachment
+    target = facts.target or TargetFacts("")
+    if not (facts.holds_files or target.takes_format) and image == Image(ImageFormat.RAW):
+        image = None
+    if target.by_qemu:
+        options = tuple(one for one in attachment.options if one[0] != "aio")
+        attachment = Attachment(attachment.bus, options)
+        if image is not None:  # no file beside it
+            image = Image(image.format, tuple(one for one in image.options if one[0] not in _FILES))
+    return replace(path, layers=(Layer(kind),), image=image, attachment=attachment)
+
+
+_FILES = ("backing", "overlay", "data_file")
+
+
+def beyond_server(image: Image | None) -> tuple[str, ...]:
+    """What a path on a server cannot say of an image: the files beside it."""
+    options = () if image is None else image.options
+    return tuple(f"{name}={value}" for name, value in options if name in _FILES)
+
+
+def command_on_server(path: DiskPath, place: str, disk: ServerDisk | None) -> str:
+    """`vdisklab run` for such a disk on its server and for a local one, as a clause.
+
+    `place` is the guest's file, device or URL. Images that vdisklab makes stand beside the guest's;
+    a disk is another one, which holds nothing.
+    """
+    kind = path.layers[0].kind
+    name, where, spare = f"my{kind}", _beside(kind, place), ""
+    if not kind.facts.holds_files:
+        spare = f"; {SPARE} is a disk there that holds nothing"
+    rest = DiskPath((), path.image or Image(ImageFormat.RAW), path.cache, path.attachment).canonical
+    words = ["vdisklab", "run", f"{name}/{rest}", rest, "--target", f"{name}={where}"]
+    words += ["--secret", f"{name}=FILE"] if disk is not None and disk.has_secret else []
+    said = f"; {disk.note}" if disk is not None and disk.note else ""
+    return f"`{shlex.join(words)}`{spare}{said}"
+
+
+def _beside(kind: LayerKind, place: str) -> str:
+    """The directory of an image, or a spare disk in the place of the guest's."""
+    base, mark, query = place.partition("?")
+    if kind is LayerKind.RBD:
+        base, at, conf = base.partition("@")
+        query = f"{at}{conf}{mark}{query}"
+        mark = ""
+    above = base.rpartition("/")[0]
+    if kind.facts.holds_files:
+        return above
+    if kind is LayerKind.NBD and base.count("/") < 3:  # a server's only export has no name
+        return f"{base}/{SPARE}{mark}{query}"
+    return f"{above}/{SPARE}{mark}{query}"
+
+
+def same_server(kind: LayerKind, place: str, other: str) -> bool:
+    """True for two places on one server: of images, the server; of disks, also pool or target."""
+    if kind.facts.holds_files:
+        parts = urlsplit(place), urlsplit(other)
+        return parts[0].scheme != "" and parts[0][:2] == parts[1][:2]
+    return _beside(kind, place) == _beside(kind, other)

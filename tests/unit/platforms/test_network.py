@@ -1,0 +1,255 @@
+"""Disks on servers in each platform's configuration: path, place, risks, and how to measure."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from vdisklab.answers.disks import command_to_measure, problem_of
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.named_target import parse_target
+from vdisklab.path.segments import LayerKind
+from vdisklab.platforms.configured_disk import (
+    UNKNOWN_CONTEXT,
+    ConfiguredDisk,
+    DiskContext,
+    FlushesDropped,
+    OnServer,
+    WritesThrownAway,
+    disk_path,
+    risks,
+    unknown_layers,
+)
+from vdisklab.platforms.network import same_server
+from vdisklab.platforms.reading import GuestText
+from vdisklab.platforms.registry import read_guests
+from vdisklab.storage.remote import url_of
+
+QEMU = "qemu-system-x86_64 -machine q35 "
+DISK = ",format=raw,if=virtio,cache=none"
+DEVICE = "-device virtio-blk-pci,drive="
+
+
+def read(text: str, name: str = "guest.sh", *beside: GuestText) -> ConfiguredDisk:
+    (disk,) = read_guests([*beside, GuestText(text, name)])
+    return disk
+
+
+def libvirt(source: str, driver: str = "type='raw' cache='none'", more: str = "") -> ConfiguredDisk:
+    return read(
+        f"<domain type='kvm'><name>g</name><devices><disk type='network'><driver name='qemu' "
+        f"{driver}/>{source}<target dev='vda' bus='virtio'/>{more}</disk></devices></domain>",
+        "g.xml",
+    )
+
+
+def proxmox(volume: str, storage: str) -> ConfiguredDisk:
+    storages = GuestText(storage, "/etc/pve/storage.cfg")
+    text = f"name: g\nmemory: 512\nvirtio0: {volume},detect_zeroes=0,size=8G\n"
+    return read(text, "1.conf", storages)
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "source"),
+    [
+        ("-drive file=nbd://h/x" + DISK, "nbd/raw/none", "nbd://h/x"),
+        ("-drive file=nbd:h:10809" + DISK, "nbd/raw/none", "nbd://h"),
+        ("-drive file=nbd:unix:/run/n:exportname=v w" + DISK, "nbd/raw/none",
+         "nbd+unix:///v%20w?socket=/run/n"),
+        ("-drive file.driver=nbd,file.host=::1,file.port=1,file.export=e,format=qcow2,if=virtio",
+         "nbd/qcow2/default", "nbd://[::1]:1/e"),
+        ("-drive file=iscsi://joe%25pw@h:3260/iqn.x:y/1" + DISK, "iscsi/raw/none",
+         "iscsi://joe@h/iqn.x:y/1"),
+        ("-drive file=rbd:vms/ns/img:id=adm:conf=/etc/ceph/c.conf:key=AAA" + DISK, "rbd/none",
+         "rbd:vms/ns/img@/etc/ceph/c.conf?id=adm"),
+        ("-drive file=nfs://nas/e/a.qcow2,format=qcow2,if=virtio,cache=none", "libnfs/qcow2/none",
+         "nfs://nas/e/a.qcow2"),
+        ("-drive file=ssh://me@nas:22/e/a.raw" + DISK, "ssh/raw/none", "ssh://me@nas/e/a.raw"),
+        ("-blockdev driver=nbd,node-name=f,server.type=unix,server.path=/s,export=x,"
+         "cache.direct=on,reconnect-delay=3 -blockdev driver=raw,node-name=q,file=f,"
+         f"cache.direct=on,discard=unmap {DEVICE}q", "nbd/raw/none", "nbd+unix:///x?socket=/s"),
+        (f"-blockdev driver=iscsi,node-name=f,transport=tcp,portal=h:3261,target=iqn.a,lun=0 "
+         f"{DEVICE}f", "iscsi/raw/default", "iscsi://h:3261/iqn.a/0"),
+        (f"-drive file=/dev/rbd/vms/web{DISK}", "krbd/none", "/dev/rbd/vms/web"),
+    ],
+)  # fmt: skip
+def test_qemus_own_drivers_are_targets(words: str, path: str, source: str) -> None:
+    disk = read(QEMU + words.replace("v w", "'v w'"))
+    assert (str(disk.path), disk.source, disk.limits) == (path, source, ())
+
+
+HOST = "<host name='10.0.0.5' port='{}'/>"
+AUTH = "<auth username='joe'><secret type='ceph' usage='x'/></auth>"
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "place"),
+    [
+        ("<source protocol='nbd' name='v'><host transport='unix' socket='/s'/></source>",
+         "nbd/raw/none", "nbd+unix:///v?socket=/s"),
+        (f"<source protocol='nbd' tls='yes'>{HOST.format(10810)}</source>", "nbd/raw/none",
+         "nbds://10.0.0.5:10810"),
+        (f"<source protocol='iscsi' name='iqn.a:b/2'>{HOST.format(3260)}{AUTH}</source>",
+         "iscsi/raw/none", "iscsi://joe@10.0.0.5/iqn.a:b/2"),
+        (f"{AUTH}<source protocol='rbd' name='vms/web'>{HOST.format(6789)}</source>", "rbd/none",
+         "rbd:vms/web@CEPH.CONF?id=joe"),
+        ("<source protocol='rbd' name='vms/web'><config file='/etc/ceph/b.conf'/></source>",
+         "rbd/none", "rbd:vms/web@/etc/ceph/b.conf"),
+        (f"<source protocol='nfs' name='/e/a.raw'>{HOST.format(2049)}</source>",
+         "libnfs/raw/none", "nfs://10.0.0.5/e/a.raw"),
+        (f"<source protocol='ssh' name='/e/a.raw'>{HOST.format(2222)}</source>",
+         "ssh/raw/none", "ssh://10.0.0.5:2222/e/a.raw"),
+    ],
+)  # fmt: skip
+def test_libvirts_network_disks_are_targets(source: str, path: str, place: str) -> None:
+    disk = libvirt(source)
+    assert (str(disk.path), disk.source, disk.limits) == (path, place, ())
+    assert disk.server is not None
+    assert disk.server.has_secret == ("auth" in source or "tls" in source)
+
+
+RBD = "rbd: far\n\tpool vms\n"
+
+
+@pytest.mark.parametrize(
+    ("volume", "storage", "path", "source"),
+    [
+        ("far:vm-1-disk-0", RBD, "rbd/none", "rbd:vms/vm-1-disk-0@/etc/pve/ceph.conf"),
+        ("far:base-9-disk-0/vm-1-disk-0", RBD + "\tnamespace a\n\tmonhost 10.0.0.1\n", "rbd/none",
+         "rbd:vms/a/vm-1-disk-0@CEPH.CONF"),
+        ("far:vm-1-disk-0", RBD + "\tkrbd 1\n", "krbd/none/virtio:aio=io_uring",
+         "/dev/rbd/vms/vm-1-disk-0"),
+        ("far:1/a.qcow2", "nfs: far\n\tpath /mnt/pve/far\n",
+         "nfs/qcow2/none/virtio:aio=io_uring", "/mnt/pve/far/images/1/a.qcow2"),
+        ("far:1/a.raw", "cifs: far\n", "smb/raw/none/virtio:aio=native",
+         "/mnt/pve/far/images/1/a.raw"),
+        ("far:1/a.raw", "cephfs: far\n", "cephfs/raw/none/virtio:aio=io_uring",
+         "/mnt/pve/far/images/1/a.raw"),
+        ("far:lun3", "iscsidirect: far\n\tportal 10.0.0.6\n\ttarget iqn.a:b\n", "iscsi/raw/none",
+         "iscsi://10.0.0.6/iqn.a:b/3"),
+        ("far:vm-1-disk-0", "zfs: far\n\tportal 10.0.0.7\n\ttarget iqn.z\n", "iscsi/raw/none",
+         "iscsi://10.0.0.7/iqn.z/LUN"),
+        ("far:0.0.1.scsi-3600", "iscsi: far\n\tportal 10.0.0.6\n",
+         "device/none/virtio:aio=io_uring", "/dev/disk/by-id/scsi-3600"),
+    ],
+)  # fmt: skip
+def test_proxmoxs_storages_on_servers_are_targets(
+    volume: str, storage: str, path: str, source: str
+) -> None:
+    disk = proxmox(volume, storage)
+    assert (str(disk.path), disk.source) == (path, source)
+
+
+def test_incus_maps_a_pool_of_ceph_and_opens_a_foreign_image_by_librbd() -> None:
+    device = "{type: disk, path: /, io.bus: virtio-blk, "
+    pool = GuestText("- {name: far, driver: ceph, config: {}}", "pools")
+    mapped = read(f"- {{name: g, config: {{}}, devices: {{d: {device}pool: far}}}}}}", "i", pool)
+    assert str(mapped.path) == "krbd/none/virtio:aio=io_uring:discard=unmap"
+    foreign = f"- {{name: g, config: {{}}, devices: {{d: {device}source: 'ceph:vms/web'}}}}}}"
+    librbd = read(foreign, "i")
+    assert str(librbd.path) == "rbd/none/virtio:discard=unmap"
+    assert librbd.source == "rbd:vms/web@/etc/ceph/ceph.conf?id=admin"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-drive file=https://joe:pw@h/x" + DISK, "its storage is 'https'"),
+        ("-drive file=gluster://h/v/x" + DISK, "its storage is 'gluster'"),
+        (f"-blockdev driver=nvme,node-name=n,device=0000:01:00.0,namespace=1 {DEVICE}n",
+         "its storage is 'nvme'"),
+        ("-drive file=rbd:p/i@snap:key=AAA" + DISK, "it is a snapshot on Ceph"),
+        (f"-blockdev driver=nbd,node-name=n {DEVICE}n", "its nbd node names no server"),
+    ],
+)  # fmt: skip
+def test_what_is_no_target_says_why_and_keeps_secrets(words: str, said: str) -> None:
+    disk = read(QEMU + words)
+    assert disk.path is None
+    assert said in (disk.problem or "")
+    assert not any(word in repr(disk) for word in ("joe:pw", "AAA"))
+
+
+def test_no_password_is_read() -> None:
+    words = "-drive file=iscsi://joe%25hush@h/iqn.x:y/1" + DISK
+    disk = read(QEMU + words)
+    assert disk.server is not None
+    assert disk.server.has_secret
+    assert "hush" not in repr(disk)
+
+
+def test_the_risks_of_a_disk_hold_on_a_server_too() -> None:
+    unsafe = libvirt("<source protocol='rbd' name='p/i'/>", "cache='unsafe'", "<transient/>")
+    assert risks(unsafe) == (WritesThrownAway(), FlushesDropped())
+    chain = libvirt(
+        "<source protocol='rbd' name='p/i'/>", "type='qcow2' cache='none'",
+        "<backingStore type='file'><source file='/b'/></backingStore>",
+    )  # fmt: skip
+    assert str(chain.path) == "rbd/qcow2/none"
+    assert chain.limits == ("backing=1",)
+
+
+@pytest.mark.parametrize(
+    ("disk", "said"),
+    [
+        (proxmox("far:vm-1-disk-0,cache=writeback", RBD),
+         "memory between flushes, from the first write on, as Proxmox VE's QEMU turns"),
+        (libvirt("<source protocol='rbd' name='p/i'/>", "cache='writeback'"),
+         "memory between flushes, once the guest has flushed for the first time"),
+        (libvirt("<source protocol='nbd'/>"), "a write is stable when the server says so"),
+        (proxmox("far:1/a.raw", "nfs: far\n"), "with `sync`, so directsync is the same"),
+        (proxmox("far:1/a.raw,cache=writeback", "nfs: far\n"), "this host's memory may hold"),
+    ],
+)  # fmt: skip
+def test_what_a_server_promises_is_said(disk: ConfiguredDisk, said: str) -> None:
+    (risk,) = (one for one in risks(disk) if isinstance(one, OnServer))
+    assert said in str(risk)
+    assert unknown_layers(disk) is None
+
+
+PLACES = [
+    (libvirt(f"<source protocol='nbd' name='v'>{HOST.format(1)}</source>"), "raw/none"),
+    (libvirt(f"{AUTH}<source protocol='rbd' name='p/i'>{HOST.format(1)}</source>"), "raw/none"),
+    (libvirt(f"<source protocol='nfs' name='/e/a'>{HOST.format(1)}</source>"), "raw/none"),
+    (libvirt(f"<source protocol='ssh' name='/e/a'>{HOST.format(1)}</source>"), "raw/none"),
+    (proxmox("far:vm-1-disk-0", RBD + "\tkrbd 1\n"), "raw/none/virtio:aio=io_uring"),
+    (proxmox("far:1/a.qcow2", "nfs: far\n"), "qcow2/none/virtio:aio=io_uring"),
+]
+
+
+@pytest.mark.parametrize(("disk", "local"), PLACES)
+def test_the_command_measures_a_disk_on_its_own_server_beside_a_local_one(
+    disk: ConfiguredDisk, local: str
+) -> None:
+    assert disk.path is not None
+    command = command_to_measure(disk.path, disk=disk)
+    words = shlex.split(command.split("`")[1])
+    target = parse_target(words[words.index("--target") + 1])
+    assert words[2:4] == [f"{target.name}/{local}", local]
+    assert ("--secret" in words) == (disk.server is not None and disk.server.has_secret)
+    kind = disk.path.layers[0].kind
+    if disk.path.opened_by_qemu:
+        assert target.kind is kind
+        assert url_of(target, None).node
+    assert disk.source is not None
+    assert same_server(kind, disk.source, target.place) or kind.facts.holds_files
+    # never the guest's own disk
+    assert target.place != disk.source
+    problem = problem_of(disk, disk.path, (), "x86_64") or ""
+    assert command in problem
+
+
+def test_an_image_below_a_mount_of_a_server_lies_on_that() -> None:
+    disk = read(f"{QEMU}-drive file=/mnt/nas/a.raw{DISK}")
+    context = DiskContext(layers=parse_path("nfs/raw/none").layers)
+    assert str(disk_path(disk, context)) == "nfs/raw/none"
+    assert disk_path(disk, UNKNOWN_CONTEXT) == disk.path
+    assert OnServer(LayerKind.NFS, cached=False) in risks(disk, context)
+
+
+def test_public_configurations_with_network_disks_have_paths() -> None:
+    text = Path(__file__).parents[2] / "data" / "guests" / "far.xml"
+    assert [str(disk.path) for disk in read_guests([GuestText(text.read_text(), "far.xml")])] == [
+        "nbd/raw/none", "rbd/writeback", "iscsi/raw/none", "libnfs/qcow2/none", "None", "krbd/none",
+    ]  # fmt: skip
