@@ -31,8 +31,8 @@ def median_interval(
 
     With 3 to 5 rounds, no interval from order statistics can reach 95 % (the range of three values
     covers the median with 75 %), so a log-normal distribution is assumed. An interval is never
-    narrower than the metric's step; for computed values the logarithmic `resolution` takes its
-    place.
+    narrower than the metric's step and rounding; for computed values the logarithmic `resolution`
+    takes their place.
     """
     count = np.isfinite(grid).sum(axis=1)
     few_low, few_high = log_t_interval(grid, level, quantity)
@@ -40,9 +40,9 @@ def median_interval(
     high = np.where(count >= MIN_ROUNDS, few_high, np.nan)
     many = count >= ORDER_STATISTICS_FROM
     low[many], high[many] = order_statistic_interval(grid[many], level)
-    half: Floats | float = (quantity.step or 0.0) / 2
-    if half or resolution is not None:
+    if quantity.step or quantity.rounding or resolution is not None:
         middle = np.nanmedian(np.where((count > 0)[:, None], grid, 0.0), axis=1)
+        half = (quantity.step or 0.0) / 2 + np.abs(middle) * quantity.rounding
         if resolution is not None:
             half = np.abs(middle) * resolution
         low, high = np.minimum(low, middle - half), np.maximum(high, middle + half)

@@ -133,8 +133,8 @@ class Observations:
         """The largest distance of a true value from a measured one, by cell, as a difference of
         logarithms.
 
-        That is half of the step that the metric declares; without one it is 0. A computed measure
-        has the weighted sum of its parts (for a score that is an estimate).
+        That is half of the step that the metric declares, and its rounding; without these it is 0.
+        A computed measure has the weighted sum of its parts (for a score that is an estimate).
         """
         parts = self.parts.get(measure)
         if parts is None:
@@ -372,10 +372,11 @@ def logarithms(grid: Floats, quantity: Metric = POSITIVE) -> Floats:
 
 
 def resolution_of(grid: Floats, quantity: Metric) -> Floats:
-    """`Observations.resolution` for each row of a grid: 0 without a step, or without values."""
+    """`Observations.resolution` for each row of a grid; 0 without values."""
     observed = np.isfinite(grid)
+    rounded = np.where(observed.any(axis=1), math.log1p(quantity.rounding), 0.0)
     if quantity.step is None:
-        return np.zeros(len(grid))
+        return rounded
     value = np.where(observed, np.maximum(grid, 0.0), 0.0) + quantity.step
     half = quantity.step / 2
     error = np.maximum(
@@ -383,4 +384,6 @@ def resolution_of(grid: Floats, quantity: Metric) -> Floats:
         # No true value is below zero.
         np.log(value / np.maximum(value - half, quantity.step)),
     )
-    return np.asarray((error * observed).sum(axis=1) / np.maximum(observed.sum(axis=1), 1))
+    return np.asarray(
+        rounded + (error * observed).sum(axis=1) / np.maximum(observed.sum(axis=1), 1)
+    )

@@ -50,14 +50,20 @@ class Metric:
 
     A metric with a `step` is zero in many good runs (no stall, no flush). The step is the smallest
     value above zero that its programs tell from zero; `analysis.observations.logarithms` says how
-    such values are compared.
+    such values are compared. `rounding` is the share by which a reported value may differ from the
+    measured one.
     """
 
     name: str
     unit: str
     better: Better
     step: float | None = None
+    rounding: float = 0.0
 
+
+HALF_BIN = 1 / 128
+"""fio reports percentiles as middles of bins, which are as wide as 1/64 to 1/128 of their values
+(FIO_IO_U_PLAT_BITS in stat.h: 6)."""
 
 METRICS: Mapping[str, Metric] = {
     metric.name: metric
@@ -65,19 +71,19 @@ METRICS: Mapping[str, Metric] = {
         Metric("bandwidth", "B/s", Better.HIGHER),
         Metric("iops", "1/s", Better.HIGHER),
         Metric("latency_mean", "s", Better.LOWER),
-        Metric("latency_p50", "s", Better.LOWER),
-        Metric("latency_p99", "s", Better.LOWER),
-        Metric("latency_p99.9", "s", Better.LOWER),
+        Metric("latency_p50", "s", Better.LOWER, rounding=HALF_BIN),
+        Metric("latency_p99", "s", Better.LOWER, rounding=HALF_BIN),
+        Metric("latency_p99.9", "s", Better.LOWER, rounding=HALF_BIN),
         Metric("latency_max", "s", Better.LOWER),
         Metric("duration", "s", Better.LOWER),
         # The smallest bandwidth of a whole second, and the longest time without a completion.
         Metric("worst_second", "B/s", Better.HIGHER, step=4096),
         # Logs have windows of 0.1 s and more.
         Metric("longest_stall", "s", Better.LOWER, step=0.1),
-        Metric("latency_p95", "s", Better.LOWER),
+        Metric("latency_p95", "s", Better.LOWER, rounding=HALF_BIN),
         # of fsync and similar calls, which the latency of writes does not include
         Metric("sync_mean", "s", Better.LOWER),
-        Metric("sync_p99", "s", Better.LOWER),
+        Metric("sync_p99", "s", Better.LOWER, rounding=HALF_BIN),
         Metric("sync_max", "s", Better.LOWER),
         Metric("transactions", "1/s", Better.HIGHER),
         # growth of the image: on the host's file system, and in its format's own map

@@ -180,6 +180,34 @@ def test_rounding_is_a_bound_for_claims_and_ratios_alike() -> None:
     assert close.rounds_needed is None
 
 
+@pytest.mark.parametrize(
+    "metric", ["latency_p50", "latency_p95", "latency_p99", "latency_p99.9", "sync_p99"]
+)
+@pytest.mark.parametrize("latency", [0.9e-3, 1.05e-3, 3e-3])
+def test_percentiles_in_bins_are_known_no_better_than_these(metric: str, latency: float) -> None:
+    """Two paths 0.2 % apart lie on both sides of an edge between two of fio's bins."""
+
+    def binned(value: float) -> float:
+        nanoseconds = int(1e9 * value)
+        bits = nanoseconds.bit_length() - 7
+        return ((nanoseconds >> bits) + 0.5) * 2**bits / 1e9
+
+    edge = next(value for value in latency * np.linspace(1, 1.02, 2000)
+                if binned(float(value)) > binned(latency))  # fmt: skip
+    true = np.array([edge * 0.999, edge * 1.001])
+    first, second = (np.full(30, binned(float(value))) for value in true)
+    assert second[0] / first[0] > 1.005
+    key = MeasureKey("randread", Direction.READ, metric)
+    (ratio,) = paired_ratios(first, second, METRICS[metric])
+    assert (ratio.low or 0) <= true[0] / true[1] <= (ratio.high or 0)
+    assert ratio.p == pytest.approx(1.0, abs=1e-4)
+    data = observed({key: np.array([first, second, second])})
+    answer = rank(data, key)
+    assert (answer.separated, len(answer.best.cells if answer.best else ())) == (0, 3)
+    shown = summarise(data, key)[cell("c00")]
+    assert (shown.low or 0) <= true[0] <= (shown.high or 0)
+
+
 def test_a_search_does_not_tell_apart_what_rounding_does_not() -> None:
     logs = goodness(observed({IOPS: np.array([[5.0, 5.0], [6.0, 6.0]])}), IOPS)
     assert margin_with_resolution(0.03, logs, np.log1p([0.1, 0.08])) == pytest.approx(0.16)
