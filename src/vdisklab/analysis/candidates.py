@@ -16,7 +16,7 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.pair_noise import pair_noise
 from vdisklab.analysis.paired_ratios import Ratio, paired_ratios, rounds_needed
-from vdisklab.analysis.rank_intervals import Ranking, rank
+from vdisklab.analysis.rank_intervals import Ranking, Unranked, WithoutRank, rank
 from vdisklab.documents import HIDDEN
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
@@ -191,6 +191,23 @@ class RankedBy:
     ) -> Ranking:
         """Some cells ranked by a measure."""
         return self.rank(narrowed(observations, cells), measure)
+
+    def without(self, gone: Callable[[MeasureKey], Collection[MeasuredCell]]) -> RankedBy:
+        """The same, but the cells that are `gone` for a measure get no rank."""
+
+        def ranked(observations: Observations, measure: MeasureKey) -> Ranking:
+            left = gone(measure)
+            ranking = self.rank(
+                narrowed(observations, [one for one in observations.cells if one not in left]),
+                measure,
+            )
+            counts = np.isfinite(observations.grid(measure)).sum(axis=1).tolist()
+            places = zip(observations.cells, counts, strict=True)
+            without = (WithoutRank(one, count, Unranked.GATE_MISSED)
+                       for one, count in places if one in left)  # fmt: skip
+            return replace(ranking, unranked=(*ranking.unranked, *without))
+
+        return replace(self, rank=ranked)
 
     def once(self) -> RankedBy:
         """The same, but equal numbers are ranked once."""

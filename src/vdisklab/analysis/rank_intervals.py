@@ -25,6 +25,7 @@ class Unranked(StrEnum):
     TOO_FEW_ROUNDS = "too-few-rounds"
     NO_COMMON_ROUND = "no-common-round"
     NOTHING_TO_COMPARE = "nothing-to-compare"
+    GATE_MISSED = "gate-missed"
 
 
 @dataclass(frozen=True, slots=True)

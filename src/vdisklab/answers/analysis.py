@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 from vdisklab.analysis.candidates import OVER_ROUNDS, UNPLANNED_LOOK, RankedBy
@@ -33,7 +33,7 @@ from vdisklab.answers.loading import (
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
-from vdisklab.results.model import Campaign, CellSums, Example
+from vdisklab.results.model import Campaign, CellSums, Example, GateCount
 from vdisklab.results.store import Store
 
 DEFAULT_METRIC = "overall"
@@ -75,7 +75,14 @@ class Analysis:
     @cached_property
     def ranked_by(self) -> RankedBy:
         """How cells are ranked: an unplanned look at a campaign has a smaller error."""
-        return (UNPLANNED_LOOK if self.unplanned_look else OVER_ROUNDS).once()
+        usual = UNPLANNED_LOOK if self.unplanned_look else OVER_ROUNDS
+        missed = [gate for gate in self.gates if not gate.only_said]
+        return (usual.without(partial(self._gone, missed)) if missed else usual).once()
+
+    def _gone(self, missed: Sequence[GateCount], measure: MeasureKey) -> set[MeasuredCell]:
+        """The cells that missed a gate of a measurement from which the measure is computed."""
+        used = self.measurements_used(measure)
+        return {self.loaded.cells[gate.cell] for gate in missed if gate.measurement in used}
 
     @property
     def unplanned_look(self) -> ranked.UnplannedLook | None:
@@ -159,6 +166,11 @@ class Analysis:
     def examples(self) -> tuple[Example, ...]:
         """One run of each cell, with its checks and commands."""
         return tuple(self.results.examples(self.loaded.ids))
+
+    @cached_property
+    def gates(self) -> tuple[GateCount, ...]:
+        """The conditions that do not hold, without which numbers are not the disk's."""
+        return tuple(self.results.gates_not_met(self.loaded.ids))
 
     @cached_property
     def evidence(self) -> tuple[Diagnostic, ...]:
@@ -266,7 +278,10 @@ class Analysis:
         """The diagnostics of a ranking itself."""
         dropped = ranked.dropped_by_search(self.loaded.outlines)
         look = self.unplanned_look if len(ranking.rows) > 1 else None
-        found = ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped)
+        used = self.measurements_used(ranking.measure)
+        gates = [gate for gate in self.gates if gate.measurement in used]
+        missed = ranked.gate_diagnostics(gates, self.loaded.cells)
+        found = (*missed, *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped))
         return found if look is None else (look, *found)
 
     def value_findings(

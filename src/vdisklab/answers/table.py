@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from vdisklab.analysis.candidates import candidates
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
+from vdisklab.analysis.diagnostics.ranked import gate_diagnostics, slow_diagnostics
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.score import role_set
 from vdisklab.analysis.summary import summarise
@@ -123,6 +123,7 @@ class MeasurementRow:
     iops: float | None
     latency_mean: float | None
     latency_p50: float | None
+    latency_p95: float | None
     latency_p99: float | None
     latency_p99_9: float | None
     latency_max: float | None
@@ -287,15 +288,20 @@ def table_of(
         findings=(
             *fsync_diagnostics(medians.names, planned, imported=imported),
             *(finding for findings in slow for finding in findings),
+            *(
+                finding
+                for one in loaded.values()
+                for finding in gate_diagnostics(results.gates_not_met(one.ids), one.cells)
+            ),
         ),
         medians=medians,
     )
 
 
 _IN_ROWS = {
-    "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p99", "latency_p99.9",
-    "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration", "allocated", "mapped",
-    "flushes", "boot_time", "shutdown_time",
+    "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
+    "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
+    "allocated", "mapped", "flushes", "boot_time", "shutdown_time",
 }  # fmt: skip
 
 
@@ -361,6 +367,7 @@ def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[Measure
                 iops=found.get("iops"),
                 latency_mean=found.get("latency_mean"),
                 latency_p50=found.get("latency_p50"),
+                latency_p95=found.get("latency_p95"),
                 latency_p99=found.get("latency_p99"),
                 latency_p99_9=found.get("latency_p99.9"),
                 latency_max=found.get("latency_max"),

@@ -26,6 +26,7 @@ class Layout(StrEnum):
     GRID = "grid"
     CRYSTALDISKMARK = "crystaldiskmark"
     BONNIE = "bonnie"
+    PGBENCH = "pgbench"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,10 @@ def table(request: TableOptions, output: OutputOptions) -> None:
         tables = (view.grid if is_grid else view.tables)(answer)
         print_answer(answer, tables, output, Named.of(request.db, request.campaign))
         return
-    texts = view.bonnie if layout is Layout.BONNIE else view.crystaldiskmark
-    for text in texts(answer):
+    texts = {
+        Layout.BONNIE: view.bonnie,
+        Layout.CRYSTALDISKMARK: view.crystaldiskmark,
+        Layout.PGBENCH: view.pgbench,
+    }
+    for text in texts[layout](answer):
         print(sanitise(text))

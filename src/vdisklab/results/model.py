@@ -290,6 +290,30 @@ class Check:
         return self.requested is None or self.requested == self.observed
 
 
+GATE = ".gate."
+"""Part of the name of a gate's check, MEASUREMENT.gate.NAME: a condition without which a number is
+not the disk's."""
+
+MISSED, NOT_MET = "missed", "not met"
+"""How the observed value of a gate begins that is missed, or not met and only said."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateCount:
+    """In how many of a cell's `runs` a gate of a measurement was not met, and a value seen.
+
+    `only_said` is True for a gate that does not decide whether the cell is ranked.
+    """
+
+    cell: str
+    measurement: str
+    gate: str
+    runs: int
+    of: int
+    seen: str
+    only_said: bool
+
+
 class FailureKind(StrEnum):
     """Why a cell has no numbers."""
 

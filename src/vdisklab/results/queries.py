@@ -237,6 +237,33 @@ def examples(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.Exam
     )  # fmt: skip
 
 
+def gates_not_met(connection: sa.Connection, keys: Sequence[int]) -> tuple[model.GateCount, ...]:
+    """The gates that half of a cell's measured runs or more did not meet."""
+    run, check = schema.run, schema.state_check
+    lacking = [check.c.observed.startswith(word) for word in (model.MISSED, model.NOT_MET)]
+    failing = sa.case((sa.or_(*lacking), 1))
+    query = (
+        sa.select(run.c.cell, check.c.name, sa.func.count(failing), sa.func.count(),
+                  sa.func.max(sa.case((sa.or_(*lacking), check.c.observed))))
+        .select_from(check.join(run))
+        .where(
+            run.c.campaign.in_(keys),
+            run.c.failure_kind.is_(None),
+            check.c.name.contains(model.GATE, autoescape=True),
+        )
+        .group_by(run.c.cell, check.c.name)
+        .having(sa.func.count(failing) > 0, 2 * sa.func.count(failing) >= sa.func.count())
+        .order_by(sa.func.min(check.c.ordinal), check.c.name, run.c.cell)
+    )  # fmt: skip
+    counts = []
+    for cell, name, missed, runs, seen in connection.execute(query):
+        measurement, _, gate = name.partition(model.GATE)
+        said = seen.startswith(model.NOT_MET)
+        value = seen.partition(": ")[2]
+        counts.append(model.GateCount(cell, measurement, gate, missed, runs, value, said))
+    return tuple(counts)
+
+
 def bandwidth_series(
     connection: sa.Connection, keys: Sequence[int], cells: Collection[str]
 ) -> tuple[model.RunSeries, ...]:

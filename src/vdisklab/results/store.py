@@ -27,6 +27,7 @@ from vdisklab.results.model import (
     Campaign,
     CellSums,
     Example,
+    GateCount,
     HostFacts,
     Measurement,
     RanUnder,
@@ -345,6 +346,10 @@ class Store:
     def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
         return self._answer(queries.examples, campaign_ids, schema.measurement, schema.state_check)
+
+    def gates_not_met(self, campaign_ids: Collection[str]) -> tuple[GateCount, ...]:
+        """The gates that half of a cell's measured runs or more did not meet."""
+        return self._answer(queries.gates_not_met, campaign_ids, schema.state_check)
 
     def bandwidth_series(
         self, campaign_ids: Collection[str], cells: Collection[str]

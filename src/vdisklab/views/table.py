@@ -109,11 +109,15 @@ def _cell_column(title: str = "cell") -> Column[Any]:
     return Column(title, lambda row: str(row.cell), folds=NAMES)
 
 
+def _seconds(value: float | None) -> str:
+    return numbers.value(value, "s")
+
+
 def _number(
     title: str,
     value: Callable[[Row], float | None],
     spare: int = 0,
-    show: Callable[[float | None], str] = lambda value: numbers.value(value, "s"),
+    show: Callable[[float | None], str] = _seconds,
 ) -> Column[Row]:
     """A column of numbers, which are seconds unless `show` says otherwise."""
     return Column(title, lambda row: show(value(row)), right=True, spare=spare)
@@ -129,18 +133,30 @@ def _plain(value: float | None) -> str:
 
 def _measurements(answer: TableAnswer) -> Table[MeasurementRow]:
     """Operations, access time, MB/s, the worst second, stalls."""
+
+    def with_value(
+        title: str,
+        value: Callable[[MeasurementRow], float | None],
+        spare: int = 0,
+        show: Callable[[float | None], str] = _seconds,
+    ) -> list[Column[MeasurementRow]]:
+        """The column, unless no row has a value."""
+        known = any(value(row) is not None for row in answer.measurements)
+        return [_number(title, value, spare, show)] if known else []
+
     columns: list[Column[MeasurementRow]] = [
         Column("measurement", lambda row: row.measurement),
         Column("", lambda row: "" if row.direction is Direction.NONE else row.direction),
         _cell_column(),
-        _number("MB/s", lambda row: row.bandwidth, show=_mega),
-        _number("IOPS", lambda row: row.iops, show=_plain),
+        *with_value("MB/s", lambda row: row.bandwidth, 0, _mega),
+        *with_value("IOPS", lambda row: row.iops, 0, _plain),
         _number("mean", lambda row: row.latency_mean, 1),
         _number("p50", lambda row: row.latency_p50, 2),
+        *with_value("p95", lambda row: row.latency_p95, 2),
         _number("p99", lambda row: row.latency_p99, 1),
         _number("p99.9", lambda row: row.latency_p99_9, 2),
         _number("max", lambda row: row.latency_max, 2),
-        _number("sync p99", lambda row: row.sync_p99),
+        *with_value("sync p99", lambda row: row.sync_p99),
         _number("worst s MB/s", lambda row: row.worst_second, 1, _mega),
         _number("stall", lambda row: row.longest_stall, 1),
         _number("trans/s", lambda row: row.transactions, 1, _plain),
@@ -148,8 +164,6 @@ def _measurements(answer: TableAnswer) -> Table[MeasurementRow]:
     notes = [f"{_medians(answer)}; MB/s = 1,000,000 bytes/s", SECONDS]
     if any(row.sync_p99 is not None for row in answer.measurements):
         notes.append("sync p99: of the fsync calls alone; the other times are those of writes")
-    else:
-        columns = [column for column in columns if column.title != "sync p99"]
     return Table("Measurements", columns, answer.measurements, tuple(notes), kind=MeasurementRow)
 
 
@@ -226,6 +240,26 @@ def bonnie(answer: TableAnswer) -> Iterator[str]:
             hint="measure them: `vdisklab run PATHS --profile bonnie`",
         )
     yield from (bonnie_text(answer, name) for name in names)
+    yield from _warning(answer)
+
+
+def pgbench(answer: TableAnswer) -> Iterator[str]:
+    """pgbench's lines of each measurement and cell. Raises PlanError without transactions."""
+    rows = [row for row in answer.measurements if row.transactions is not None]
+    if not rows:
+        raise PlanError(
+            "this campaign has no transactions",
+            hint="measure them: `vdisklab run PATHS --profile postgresql`",
+        )
+    for row in rows:
+        times = {"average": row.latency_mean, "p50": row.latency_p50, "p95": row.latency_p95,
+                 "p99": row.latency_p99}  # fmt: skip
+        yield "\n".join((
+            f"{row.cell}, {row.measurement}: {_medians(answer)}",
+            *(f"latency {name} = {1000 * value:.3f} ms"
+              for name, value in times.items() if value is not None),
+            f"tps = {row.transactions:.6f} (without initial connection time)\n",
+        ))  # fmt: skip
     yield from _warning(answer)
 
 

@@ -203,11 +203,11 @@ class Postgresql(program.Workload):
         alone = settings.clients == 1 and settings.script != "select-only"
         flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
         if alone and around.guest_flushes and flushes is not None:
-            yield program.Gate.at_least("flushes per commit", flushes / done, 0.9)
+            yield program.Gate.at_least("flushes ÷ commits", flushes / done, 0.9)
         if alone and "fdatasync" in facts:
             fastest = 1 / float(facts["fdatasync"])
             yield program.Gate.at_most(
-                "transactions/s, in fdatasync calls that the disk does in a second",
+                "transactions ÷ fdatasync calls that the disk can do",
                 rate / fastest, 1.1,
             )  # fmt: skip
         yield from _checkpoint_gates(facts, around.runtime)
@@ -215,10 +215,10 @@ class Postgresql(program.Workload):
             yield program.Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
         if around.memory:
             share = int(facts["data_bytes"]) / around.memory
-            yield program.Gate.at_least("data, in guest memories", share, 4, only_said=True)
+            yield program.Gate.at_least("data ÷ guest memory", share, 4, only_said=True)
         if settings.script != "select-only":
             yield program.Gate.at_least(
-                "pgbench's scale for each client", float(facts["scale"]) / settings.clients,
+                "scale ÷ clients", float(facts["scale"]) / settings.clients,
                 10 if settings.clients > 1 else 1, only_said=True,
             )  # fmt: skip
 
@@ -254,7 +254,8 @@ def _scale(settings: PostgresqlSettings, subject: program.Subject, timing: progr
     if settings.scale is not None:
         return settings.scale
     room = (subject.nominal * 8 // 10 - _wal(subject) - _BASE_BYTES) // _SCALE_BYTES
-    wanted = room if subject.memory is None else -(-4 * subject.memory // (15 * 10**6))
+    # With fewer than ten branches for each of the profile's eight clients, they wait for rows.
+    wanted = room if subject.memory is None else max(80, -(-4 * subject.memory // (15 * 10**6)))
     return max(1, round(min(room, wanted) * timing.scale))
 
 

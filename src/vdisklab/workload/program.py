@@ -23,7 +23,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample, Series
+from vdisklab.results.model import (
+    GATE,
+    MISSED,
+    NOT_MET,
+    Check,
+    Direction,
+    Evidence,
+    IoCounters,
+    Sample,
+    Series,
+)
 from vdisklab.validation import first_problem
 
 _IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
@@ -184,13 +194,6 @@ class Around:
         return not self.path.on_host and self.path.offers_write_cache
 
 
-GATE = ".gate."
-"""Part of the name of a gate's check, MEASUREMENT.gate.NAME."""
-
-MISSED = "missed"
-"""How the observed value of a missed gate begins."""
-
-
 @dataclass(frozen=True, slots=True)
 class Gate:
     """A condition without which a program's number is not the disk's.
@@ -216,7 +219,7 @@ class Gate:
 
     def check(self, measurement: str) -> Check:
         """The gate as a state of the run, to be stored and shown."""
-        word = "met" if self.met else "not met, only said" if self.only_said else MISSED
+        word = "met" if self.met else f"{NOT_MET}, only said" if self.only_said else MISSED
         observed = f"{word}: {self.observed:.3g}, {self.condition}"
         return Check(f"{measurement}{GATE}{self.name}", None, observed)
 

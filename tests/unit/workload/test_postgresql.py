@@ -49,8 +49,8 @@ class TestSteps:
     def test_data_is_four_guest_memories_and_a_quarter_of_memory_holds_it(self) -> None:
         made = PROGRAM.script(plan(), PLACE, FULL)
         (copy,) = made.prepare
-        assert copy.command == ("sh", "-s", "--", "copy", "/mnt/x", "pgbench-72", "72")
-        assert 4 * 256 * MIB <= 72 * 15e6
+        assert copy.command == ("sh", "-s", "--", "copy", "/mnt/x", "pgbench-80", "80")
+        assert 4 * 256 * MIB <= 80 * 15e6
         start, warm, before = made.warm
         assert "shared_buffers=64MB" in start.command
         assert {"fsync=on", "synchronous_commit=on", "checkpoint_timeout=30s"} <= set(start.command)
@@ -71,7 +71,7 @@ class TestSteps:
         assert PROGRAM.script(plan(), small, FULL).prepare
 
     def test_less_work_is_less_data(self) -> None:
-        assert PROGRAM.files(plan(), PLACE, Timing(60, 30, 0.5)).arguments == ("36",)
+        assert PROGRAM.files(plan(), PLACE, Timing(60, 30, 0.5)).arguments == ("40",)
 
     def test_a_disk_too_small_for_the_scale_is_refused(self) -> None:
         with pytest.raises(PlanError, match="'one' needs 1920 MiB and the disk has room for"):
@@ -163,16 +163,16 @@ class TestGates:
             "busy processors"
         }
         assert {name for name, gate in found if gate.only_said and not gate.met} == {
-            "data, in guest memories"
+            "data ÷ guest memory"
         }
 
     def test_a_disk_that_swallows_flushes(self) -> None:
-        gate = gates(outcome(), flushes=8_000)["flushes per commit"]
+        gate = gates(outcome(), flushes=8_000)["flushes ÷ commits"]
         assert not gate.met
         assert gate.check("one").observed == "missed: 0.523, at least 0.9"
 
     def test_without_a_write_cache_no_flush_is_sent(self) -> None:
-        assert "flushes per commit" not in gates(outcome(), flushes=0, path="raw/directsync")
+        assert "flushes ÷ commits" not in gates(outcome(), flushes=0, path="raw/directsync")
 
     def test_a_run_without_cycles_says_so_and_counts(self) -> None:
         counts = SAID.files["c"].replace('"checkpoints_timed":2', '"checkpoints_timed":0')

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.observations import MeasureKey, Observations, Round
 from vdisklab.analysis.rank_intervals import LOOK_SHARE, Ranking, Unranked
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results.model import FailureKind, RunOutline
+from vdisklab.results.model import FailureKind, GateCount, RunOutline
 from vdisklab.units import counted, named
 
 
@@ -26,6 +26,28 @@ class TooFewRounds(Diagnostic):
             f"{named(self.cells)}: measured in {counted(self.have, 'round')}; a rank needs "
             f"{self.want}. Continue with --rounds {self.want} or more."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class GateMissed(Diagnostic):
+    """A condition that does not hold, so that a number is not the disk's: the cells get no rank.
+
+    With `only_said` they do. `seen` is a value, and the condition after a comma.
+    """
+
+    gate: str
+    seen: str
+    cells: tuple[MeasuredCell, ...]
+    measurements: tuple[str, ...]
+    only_said: bool
+
+    def __str__(self) -> str:
+        value, _, condition = self.seen.partition(", ")
+        what = f"{self.gate} {value}, not {condition}"
+        where = f"{named(self.cells)} on {', '.join(self.measurements)}"
+        if self.only_said:
+            return f"A quick look, good for comparing paths: {what} ({where})."
+        return f"No rank, because the disk was not what limited it: {what} ({where})."
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +295,25 @@ def failed_cells(runs: Iterable[RunOutline]) -> tuple[FailedCell, ...]:
         rounds.add((run.campaign, run.round))
         failures[cell] = FailedCell(cell, len(rounds), run.failure.kind.value, run.failure.sentence)
     return tuple(failures[cell] for cell in sorted(failures))
+
+
+def gate_diagnostics(
+    counts: Iterable[GateCount], cells: Mapping[str, MeasuredCell]
+) -> tuple[GateMissed, ...]:
+    """One diagnostic for each gate that was not met."""
+    found: dict[tuple[str, bool], list[GateCount]] = {}
+    for one in counts:
+        found.setdefault((one.gate, one.only_said), []).append(one)
+    return tuple(
+        GateMissed(
+            gate,
+            ones[0].seen,
+            tuple(sorted({cells[one.cell] for one in ones})),
+            tuple(dict.fromkeys(one.measurement for one in ones)),
+            said,
+        )
+        for (gate, said), ones in found.items()
+    )
 
 
 def ranking_diagnostics(
