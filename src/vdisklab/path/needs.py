@@ -30,6 +30,7 @@ class NeedKind(StrEnum):
 
     DURABLE = "durable"
     NO_FLUSH_SAFE = "no-flush-safe"
+    DISPOSABLE = "disposable"
     SNAPSHOTS = "snapshots"
     DISCARD = "discard"
     LIVE_MIGRATION = "live-migration"
@@ -69,6 +70,9 @@ class Need(AsText):
         return "add --unsafe" if self.implied else f"leave out --need {self}"
 
 
+DISPOSABLE = Need(NeedKind.DISPOSABLE)
+"""The need of a guest that is thrown away, as in a CI: speed alone."""
+
 DURABLE = Need(NeedKind.DURABLE, implied=True)
 """The need that every recommended path must meet, unless the user says `--unsafe`."""
 
@@ -99,8 +103,8 @@ def with_default(needs: Iterable[Need], *, unsafe: bool = False) -> tuple[Need, 
     given = tuple(dict.fromkeys(needs))
     if unsafe and DURABLE in given:
         raise PlanError("--unsafe and --need durable contradict each other", hint="leave one out")
-    implied = unsafe or any(need.goes_by_power_cuts for need in given)
-    return given if implied else (DURABLE, *given)
+    unneeded = unsafe or DISPOSABLE in given or any(need.goes_by_power_cuts for need in given)
+    return given if unneeded else (DURABLE, *given)
 
 
 def lack(path: DiskPath, need: Need, verdicts: CrashVerdicts) -> str | None:
@@ -228,6 +232,10 @@ _RULES: Mapping[NeedKind, _Rule] = {
     ),
     NeedKind.NO_FLUSH_SAFE: _Rule(
         "written data survives a power cut even if the guest never flushes", _loses_unflushed_data
+    ),
+    NeedKind.DISPOSABLE: _Rule(
+        "the guest is thrown away, so only speed counts: data may be lost in a power cut",
+        lambda _path, _value, _verdicts: None,
     ),
     NeedKind.SNAPSHOTS: _Rule(
         "qcow2 without a data file, or a host layer that makes snapshots",

@@ -86,7 +86,9 @@ def test_what_does_not_take_the_rank(gate: Gate, rounds: int, measurement: str) 
 
 def test_the_table_says_it_too() -> None:
     with stored(gated(replace(BUSY, only_said=True), rounds=4)) as store:
-        said = [str(one) for one in answer_table(store, None).findings if isinstance(one, GateMissed)]
+        said = [
+            str(one) for one in answer_table(store, None).findings if isinstance(one, GateMissed)
+        ]
     assert said
     assert "A quick look" in said[0]
 

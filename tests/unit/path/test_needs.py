@@ -170,7 +170,9 @@ def test_unknown_needs_are_refused_with_the_known_ones(text: str, message: str) 
 
 def test_help_and_hint_name_every_word() -> None:
     assert all(kind in needs_help("What") for kind in NeedKind)
-    assert NEED_WORDS.startswith("durable, no-flush-safe, snapshots, discard, live-migration, form")
+    assert NEED_WORDS.startswith(
+        "durable, no-flush-safe, disposable, snapshots, discard, live-migration, form"
+    )
     assert all(Need(kind).meaning for kind in NeedKind)
 
 
@@ -243,3 +245,14 @@ def test_examples_and_contradictions() -> None:
     example = example_of(both)
     assert example is not None
     assert unmet(example, both, CrashVerdicts()) == {}
+
+
+def test_a_guest_that_is_thrown_away_needs_nothing_kept() -> None:
+    disposable = parse_need("disposable")
+    assert with_default((disposable,)) == (disposable,)
+    assert not unmet(parse_path("raw/unsafe"), with_default((disposable,)), CrashVerdicts())
+    assert with_default((disposable, parse_need("cache=none"))) == (
+        disposable, parse_need("cache=none"),
+    )  # fmt: skip
+    both = with_default((disposable, parse_need("durable")))
+    assert unmet(parse_path("raw/unsafe"), both, CrashVerdicts()), "who asks for both gets both"
