@@ -232,7 +232,7 @@ def remote_target(
         url = url_of(target, entered.enter_context(secret_of(site, target, backing)))
         holds_files = target.kind is not None and target.kind.facts.holds_files
         properties = {"target.url": url.text, "target.driver": str(url.node["driver"])}
-        remote = Remote(url, holds_files, properties)
+        remote = Remote(url, holds_files, properties, prefix=site.directory.name)
         if holds_files:
             yield remote
             return
@@ -328,7 +328,7 @@ def promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
 
 
 _NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
-_NBD_LIMITS = ("block_minimum", "block_preferred", "block_maximum")
+_NBD_LIMITS = ("block_size_minimum", "block_size_preferred", "block_size_maximum")
 
 
 def _nbd_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
@@ -336,6 +336,8 @@ def _nbd_promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
     place = url.text
     if "tls-creds" in url.node:
         (held,) = url.objects
+        # libnbd would present the user of this host.
+        place = place.replace("://", f"://{held.get('username', '')}@", 1)
         place += ("&" if "?" in place else "?") + f"tls-psk-file={held['dir']}/keys.psk"
     try:
         text = host.run("nbdinfo", "--json", place, timeout=_ANSWER_SECONDS).stdout

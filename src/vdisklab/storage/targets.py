@@ -248,12 +248,16 @@ class Url:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A disk on a server, or a directory if it `holds_files`; no kernel of the host opens it."""
+    """A disk on a server, or a directory if it `holds_files`; no kernel of the host opens it.
+
+    The names of files begin with `prefix`, because qemu-img overwrites a file that is there.
+    """
 
     url: Url
     holds_files: bool
     properties: Mapping[str, str] = field(default_factory=dict)
     cached_below: tuple[Path, ...] = ()
+    prefix: str = ""
 
     @property
     def on_host(self) -> Path:
@@ -291,7 +295,7 @@ class Remote:
 
     def image_path(self, name: str, form: str) -> Url:
         """The place of a new image: the disk itself, or a file in the directory."""
-        return self.url.file(f"{name}.{form}") if self.holds_files else self.url
+        return self.url.file(f"{self.prefix}-{name}.{form}") if self.holds_files else self.url
 
     def node(self, _file: Path) -> Node:
         """The protocol node with which QEMU opens the disk."""

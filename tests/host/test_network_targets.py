@@ -1,0 +1,241 @@
+"""Targets on real servers: images are made and removed, promises read, data refused, secrets kept.
+
+What the server serves is looked at from its own side, not through QEMU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.servers.ceph import POOL, ceph
+from tests.servers.daemon import Server, run
+from tests.servers.iscsi import tgt
+from tests.servers.nbd import NO_FLUSH, nbdkit, qemu_nbd
+from tests.servers.nfs import ganesha
+from tests.servers.ssh import sshd
+from vdisklab.actions.clean import list_leftovers, remove_leftovers
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.ledger import open_ledger
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.disk_path import Image
+from vdisklab.path.named_target import parse_target
+from vdisklab.path.segments import ImageFormat
+from vdisklab.storage.given import given_target
+from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.site import open_site
+from vdisklab.units import MIB
+
+pytestmark = pytest.mark.host
+
+SIZE = 16 * MIB
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, the URL of the target on it, and what it has stored on its own disk."""
+
+    server: Server
+    url: str
+    stored: Callable[[], bytes]
+    secret: Path | None = None
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    file = tmp_path / "disk"
+    with file.open("wb") as new:
+        new.truncate(64 * MIB)
+    return file
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    directory = tmp_path / "files"
+    directory.mkdir()
+    return directory
+
+
+def _in(files: Path) -> Callable[[], bytes]:
+    return lambda: b"".join(file.read_bytes() for file in sorted(files.iterdir()))
+
+
+@contextmanager
+def _nbd(tmp_path: Path, disk: Path, _files: Path) -> Iterator[Place]:
+    with qemu_nbd(tmp_path, disk, cache="writeback") as server:
+        yield Place(server, server.url, disk.read_bytes)
+
+
+@contextmanager
+def _nbds(tmp_path: Path, disk: Path, _files: Path) -> Iterator[Place]:
+    with nbdkit(tmp_path, "file", str(disk), psk=True) as server:
+        url = server.url.replace("nbd:", "nbds:")
+        yield Place(server, url, disk.read_bytes, tmp_path / "keys.psk")
+
+
+@contextmanager
+def _iscsi(tmp_path: Path, disk: Path, _files: Path) -> Iterator[Place]:
+    with tgt(tmp_path, disk, chap=True) as server:
+        url = server.url.replace("//", "//alice@")
+        password = tmp_path / "password"
+        password.chmod(0o600)
+        yield Place(server, url, disk.read_bytes, password)
+
+
+@contextmanager
+def _nfs(tmp_path: Path, _disk: Path, files: Path) -> Iterator[Place]:
+    with ganesha(tmp_path, files) as server:
+        yield Place(server, server.url, _in(files))
+
+
+@contextmanager
+def _ssh(tmp_path: Path, _disk: Path, files: Path) -> Iterator[Place]:
+    with sshd(tmp_path, files) as server:
+        yield Place(server, server.url, _in(files))
+
+
+SERVERS: dict[str, Callable[[Path, Path, Path], AbstractContextManager[Place]]] = {
+    "nbd": _nbd, "nbds": _nbds, "iscsi": _iscsi, "nfs": _nfs, "ssh": _ssh,
+}  # fmt: skip
+
+
+@pytest.fixture(params=SERVERS)
+def place(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    disk: Path,
+    files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Place]:
+    with SERVERS[request.param](tmp_path, disk, files) as served:
+        for name, value in served.server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield served
+
+
+def backing_of(place: Place, *, destroy: bool = False) -> BackingDevices:
+    return BackingDevices(
+        targets=(parse_target(f"t={place.url}"),),
+        secrets=() if place.secret is None else (("t", place.secret),),
+        destroy=(Path("t"),) if destroy else (),
+    )
+
+
+@contextmanager
+def image_on(
+    place: Place, work: Path, form: ImageFormat, *, destroy: bool = False
+) -> Iterator[ImageFile]:
+    """An image of the format with random data in each block, on the target."""
+    work.mkdir(exist_ok=True)
+    backing = backing_of(place, destroy=destroy)
+    source = work / "source"
+    source.write_bytes(b"vdisklab" * (SIZE // 8))
+    with ExitStack() as stack:
+        ledger = stack.enter_context(open_ledger())
+        site = stack.enter_context(open_site(LocalHost(), ledger, work))
+        target = stack.enter_context(given_target(site, backing.targets[0], backing, 40 * MIB))
+        image = Image(form)
+        with image_file(site, target, image, size=SIZE, name="a", source=source) as made:
+            yield made
+
+
+@pytest.mark.parametrize("form", [ImageFormat.RAW, ImageFormat.QCOW2])
+def test_an_image_is_written_and_removed(place: Place, tmp_path: Path, form: ImageFormat) -> None:
+    with image_on(place, tmp_path / "work", form) as image:
+        assert place.stored().count(b"vdisklab") >= SIZE // 8
+        assert image.properties["target.url"] == place.url
+    assert b"vdisklab" not in place.stored()
+    assert list_leftovers() == []
+
+
+def test_ceph(tmp_path: Path) -> None:
+    with ceph(tmp_path, keys=True) as server:
+        environment = server.environment
+        run("rbd", "create", f"{POOL}/mine", "--size", "64M", environment=environment)
+        url = f"rbd:{POOL}/mine@{tmp_path / 'ceph.conf'}?id=lab"
+        copy = tmp_path / "copy"
+
+        def stored() -> bytes:
+            copy.unlink(missing_ok=True)
+            run("rbd", "export", f"{POOL}/mine", copy, environment=environment)
+            return copy.read_bytes()
+
+        place = Place(server, url, stored)
+        for form in (ImageFormat.RAW, ImageFormat.QCOW2):
+            with image_on(place, tmp_path / "work", form):
+                assert stored().count(b"vdisklab") >= SIZE // 8
+            assert stored().count(0) == 64 * MIB
+        listed = run("rbd", "ls", POOL, environment=environment)
+    assert listed == "mine\n"
+
+
+def test_a_disk_with_data_is_not_touched(tmp_path: Path, disk: Path) -> None:
+    with disk.open("r+b") as file:
+        file.seek(20 * MIB)
+        file.write(b"somebody's data")
+    before = disk.read_bytes()
+    with tgt(tmp_path, disk) as server:
+        place = Place(server, server.url, disk.read_bytes)
+        with pytest.raises(HostError, match="holds data") as refused:
+            image_on(place, tmp_path / "work", ImageFormat.RAW).__enter__()
+        assert "--destroy t" in str(refused.value.hint)
+        assert disk.read_bytes() == before
+        with image_on(place, tmp_path / "work", ImageFormat.RAW, destroy=True):
+            pass
+    assert b"somebody" not in disk.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["nfs", "ssh"])
+def test_files_of_the_user_are_not_touched(
+    kind: str, tmp_path: Path, disk: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.raw", "image0.raw"):
+        (files / name).write_bytes(b"the user's own")
+    with SERVERS[kind](tmp_path, disk, files) as place:
+        for name, value in place.server.environment.items():
+            monkeypatch.setenv(name, value)
+        with image_on(place, tmp_path / "work", ImageFormat.RAW):
+            (made,) = (file.name for file in files.iterdir() if file.stat().st_size >= SIZE)
+    assert made.startswith("vdisklab-")
+    assert {file.read_bytes() for file in files.iterdir()} == {b"the user's own"}
+
+
+def test_what_a_server_promises_is_stored(tmp_path: Path, disk: Path) -> None:
+    def promised(server: Server, prefix: str) -> dict[str, str]:
+        place = Place(server, server.url, disk.read_bytes)
+        with image_on(place, tmp_path / "work", ImageFormat.RAW) as image:
+            return {k: v for k, v in image.properties.items() if k.startswith(prefix)}
+
+    limits = ("blocksize-minimum=4k", "blocksize-preferred=64k", "blocksize-maximum=1M")
+    with nbdkit(tmp_path, "memory", "64M", *limits, filters=["blocksize-policy"]) as server:
+        said = promised(server, "nbd.")
+    assert said["nbd.can_flush"] == said["nbd.can_multi_conn"] == "on"
+    assert said["nbd.block_size_minimum"] == "4096"
+    assert said["nbd.block_size_maximum"] == str(MIB)
+    with nbdkit(tmp_path, *NO_FLUSH) as server:
+        said = promised(server, "nbd.")
+    assert said["nbd.can_flush"] == said["nbd.can_fua"] == "off"
+    for number, cache in enumerate((True, False)):
+        (own := tmp_path / str(number)).mkdir()
+        with tgt(own, disk, write_cache=cache) as server:
+            said = promised(server, "iscsi.")
+        assert said["iscsi.write_cache"] == ("on" if cache else "off")
+        assert said["iscsi.dpofua"] == "on"
+
+
+def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path) -> None:
+    with (
+        pytest.raises(DirtyHostError) as dirty,
+        image_on(place, tmp_path / "work", ImageFormat.RAW),
+    ):
+        place.server.kill()
+    assert "vdisklab clean" in str(dirty.value.hint)
+    assert any(entry.name.startswith(place.url.partition("?")[0]) for entry in list_leftovers())
+    place.server.restart()
+    assert list(remove_leftovers(LocalHost())) != []
+    assert b"vdisklab" not in place.stored()
