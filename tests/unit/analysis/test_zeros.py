@@ -190,7 +190,7 @@ def test_percentiles_in_bins_are_known_no_better_than_these(metric: str, latency
     def binned(value: float) -> float:
         nanoseconds = int(1e9 * value)
         bits = nanoseconds.bit_length() - 7
-        return ((nanoseconds >> bits) + 0.5) * 2**bits / 1e9
+        return ((nanoseconds >> bits) + 0.5) * (1 << bits) / 1e9
 
     edge = next(value for value in latency * np.linspace(1, 1.02, 2000)
                 if binned(float(value)) > binned(latency))  # fmt: skip
