@@ -80,7 +80,7 @@ class RecommendAnswer(Answer):
     shows: Annotated[
         float | None,
         "the lead that these rounds show in about 80 % of simulated campaigns with this noise and "
-        "with rivals close behind: 0.25 is 25 %",
+        "with rivals close behind (in 54 to 97 % with uneven noise): 0.25 is 25 %",
     ]
     rounds_for_10_percent: Annotated[
         int | None, "rounds that would show a lead of 10 % as `shows` does; null above 1,000"

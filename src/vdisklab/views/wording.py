@@ -113,5 +113,6 @@ def reach_sentence(best: BestSet) -> str | None:
     )
     return (
         f"At the noise seen here ({math.expm1(best.noise):.0%}), {counted(best.rounds, 'round')} "
-        f"name a leader that is {best.shows:.0%} ahead in about 8 of 10 cases{race}."
+        f"name a leader that is {best.shows:.0%} ahead in about 8 of 10 cases "
+        f"(5 to 9 with uneven noise){race}."
     )
