@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -50,6 +51,17 @@ class ShownSample:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyParts:
+    """Where the mean time of a request was spent, in seconds; each includes the next."""
+
+    direction: Direction
+    guest: Annotated[float | None, "as the program in the guest saw it"]
+    qemu: Annotated[float | None, "from QEMU's device to its answer"]
+    device: Annotated[float | None, "in the host's device; null for a server"]
+    network: Annotated[float | None, "a round trip on the connection to the server"]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownMeasurement:
     """One measurement of a run."""
 
@@ -62,6 +74,7 @@ class ShownMeasurement:
     samples: tuple[ShownSample, ...]
     evidence: Evidence
     host_cpu_seconds_per_operation: float | None
+    latency: Annotated[tuple[LatencyParts, ...], "empty where only the program took the time"]
     group: Annotated[GuestGroup | None, "the guests, if several ran at once"]
     fairness: Annotated[float | None, "Jain's index of these guests' IOPS"]
     raw: Annotated[str | None, "what the program printed, with `--raw`"]
@@ -118,13 +131,40 @@ def answer_run(run: Run, *, raw: bool) -> ShowAnswer:
             for check in run.checks
         ),
         commands=run.commands,
-        measurements=tuple(shown_measurement(run.id, one, raw=raw) for one in run.measurements),
+        measurements=tuple(
+            shown_measurement(run.id, one, raw=raw, round_trip=_round_trip(run))
+            for one in run.measurements
+        ),
         failure=run.failure,
         findings=_findings(run),
     )
 
 
-def shown_measurement(run: str, measured: Measurement, *, raw: bool = False) -> ShownMeasurement:
+def _round_trip(run: Run) -> float | None:
+    """Seconds of a round trip to the server of the run's target; None without one."""
+    seen = next((one.observed for one in run.checks if one.name == "net.round_trip_ms"), None)
+    return None if seen is None else float(seen) / 1000
+
+
+def _latency(measured: Measurement, round_trip: float | None) -> Iterator[LatencyParts]:
+    evidence = measured.evidence
+    for number, direction in enumerate((Direction.READ, Direction.WRITE)):
+        qemu, device = (
+            None if counted is None else counted.mean_seconds[number]
+            for counted in (evidence.qemu, evidence.device)
+        )
+        means = (
+            sample.value
+            for sample in measured.samples
+            if (sample.metric, sample.direction) == ("latency_mean", direction)
+        )
+        if qemu is not None or device is not None:
+            yield LatencyParts(direction, next(means, None), qemu, device, round_trip)
+
+
+def shown_measurement(
+    run: str, measured: Measurement, *, raw: bool = False, round_trip: float | None = None
+) -> ShownMeasurement:
     """A measurement of the run with this id."""
     group = measured.group
     return ShownMeasurement(
@@ -143,6 +183,7 @@ def shown_measurement(run: str, measured: Measurement, *, raw: bool = False) -> 
         ),
         evidence=measured.evidence,
         host_cpu_seconds_per_operation=_cpu_per_operation(measured.evidence),
+        latency=tuple(_latency(measured, round_trip)),
         group=group,
         fairness=None if group is None else jain([member.iops for member in group.members]),
         raw=measured.raw if raw else None,

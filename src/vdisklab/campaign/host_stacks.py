@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.mounts import mount_of
 from vdisklab.host.network import Link, link_to
 from vdisklab.host.pagecache import evict
 from vdisklab.path.backing import BackingDevices
@@ -96,8 +97,9 @@ def _capacity(plan: CampaignPlan, paths: list[DiskPath]) -> int:
         copies[image] = max(copies.get(image, 1), guests_of(path))
         if image is not None:
             copies.setdefault(image.base, 1)
+    whole = paths[0].may_hold_formats and all(image and image.driver == "raw" for image in copies)
     capacity = sum(
-        count * _image_room(image, plan.size_bytes)
+        count * (plan.size_bytes if whole else _image_room(image, plan.size_bytes))
         for image, count in copies.items()
         if image is not None
     )
@@ -340,7 +342,10 @@ class HostStacks:
 
 
 def _link_of(site: Site, target: Target) -> Link | None:
-    return None if target.server is None else link_to(site.host, *target.server)
+    if target.server is None:
+        return None
+    mount = mount_of(target.path) if isinstance(target, Directory) else None
+    return link_to(site.host, *target.server, None if mount is None else mount.mountpoint)
 
 
 @contextmanager

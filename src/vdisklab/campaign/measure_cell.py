@@ -64,10 +64,13 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
     ):
         for fresh, plans in schedule.attach_groups(context.plan.profile.measurements):
             with attached(context, cell, image, write_back, fresh=fresh) as attachment:
-                results = [_measure(context, cell, attachment, plan) for plan in plans]
                 link = attachment.counters.link
-                connections = () if link is None else link.connections(context.stacks.site.host)
-            checks += (*attachment.checks, *connections)
+                before = {} if link is None else link.operations()
+                results = [_measure(context, cell, attachment, plan) for plan in plans]
+                if link is not None:
+                    checks += link.connections(context.stacks.site.host)
+                    checks += link.operations_since(before)
+            checks += attachment.checks
             for result, more in results:
                 checks += more
                 measurements.append(result)

@@ -47,10 +47,11 @@ def read_device(
         fields = line.split()
         if (int(fields[0]), int(fields[1])) == number:
             values = [int(field) for field in fields[3:]]
-            flushes = values[15] if len(values) > 15 else None
+            flushes, flushing = values[15:17] if len(values) > 16 else (None, None)
             return IoCounters(
-                values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes
-            )
+                values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes,
+                values[3] / 1000, values[7] / 1000, None if flushing is None else flushing / 1000,
+            )  # fmt: skip
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,15 @@ _INTERFACES = Path("/sys/class/net")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way to a server: this host's interface, and the server's addresses and port."""
+    """The way to a server: this host's interface, and the server's addresses and port.
+
+    `mount` is a directory that the kernel's NFS client has mounted from it.
+    """
 
     interface: str
     addresses: tuple[str, ...]
     port: int | None
+    mount: Path | None = None
 
     def counters(self, interfaces: Path = _INTERFACES) -> IoCounters | None:
         """Bytes and packets that the interface has received (as reads) and sent (as writes).
@@ -61,6 +65,27 @@ class Link:
             ),
         )
 
+    def operations(self, table: Path = Path("/proc/self/mountstats")) -> Mapping[str, NfsCount]:
+        """What the kernel's NFS client has done since the mount, by operation."""
+        if self.mount is None:
+            return {}
+        try:
+            return parse_mountstats(table.read_text(errors="surrogateescape"), self.mount)
+        except OSError:
+            return {}
+
+    def operations_since(self, before: Mapping[str, NfsCount]) -> tuple[Check, ...]:
+        """The operations of NFS since then, and how many were sent again."""
+        now = self.operations()
+        return tuple(
+            Check(f"nfs.{name}", None, f"{done} ({again} sent again, {trip:.3g} ms each)")
+            for name in _NFS_OPERATIONS
+            if name in now
+            and (done := now[name].done - before.get(name, _NEVER).done) > 0
+            and (again := now[name].sent - before.get(name, _NEVER).sent - done) >= 0
+            and (trip := (now[name].trips_ms - before.get(name, _NEVER).trips_ms) / done) >= 0
+        )
+
     def _listed(self, host: Host) -> Iterator[str]:
         for address in self.addresses:
             ends = f"[{address}]" if ":" in address else address
@@ -90,7 +115,37 @@ def parse_connections(text: str) -> Iterator[Connection]:
         yield Connection(int(again[1]) if again else 0, float(trip[1]) if trip else None)
 
 
-def link_to(host: Host, server: str, port: int | None) -> Link | None:
+@dataclass(frozen=True, slots=True)
+class NfsCount:
+    """One operation of an NFS mount: requests done and sent, and the sum of their round trips."""
+
+    done: int
+    sent: int
+    trips_ms: int
+
+
+_NEVER = NfsCount(0, 0, 0)
+_NFS_OPERATIONS = ("READ", "WRITE", "COMMIT")
+
+
+def parse_mountstats(text: str, mount: Path) -> Mapping[str, NfsCount]:
+    """The operations of one mount in /proc/self/mountstats.
+
+    net/sunrpc/stats.c, rpc_clnt_show_stats: name, operations, transmissions, time-outs, bytes sent,
+    bytes received, then milliseconds of queueing, round trip and execution.
+    """
+    _, found, ours = text.partition(f" mounted on {mount} with fstype nfs")
+    if not found:
+        return {}
+    lines = (line.split() for line in ours.partition("\ndevice ")[0].splitlines())
+    return {
+        words[0].rstrip(":"): NfsCount(int(words[1]), int(words[2]), int(words[7]))
+        for words in lines
+        if len(words) >= 9 and words[0].endswith(":") and all(map(str.isdigit, words[1:9]))
+    }
+
+
+def link_to(host: Host, server: str, port: int | None, mount: Path | None = None) -> Link | None:
     """The link to a server, by its name or address; None if this host knows no way to it."""
     try:
         found = socket.getaddrinfo(server, port, type=socket.SOCK_STREAM)
@@ -98,7 +153,7 @@ def link_to(host: Host, server: str, port: int | None) -> Link | None:
         return None
     addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
     interface = next(_interfaces(host, addresses), None)
-    return None if interface is None else Link(interface, addresses, port)
+    return None if interface is None else Link(interface, addresses, port, mount)
 
 
 def _interfaces(host: Host, addresses: Iterable[str]) -> Iterator[str]:

@@ -145,26 +145,46 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class IoCounters:
-    """Bytes and operations that one observer counted during a measurement."""
+    """Bytes and operations that one observer counted during a measurement.
+
+    `*_seconds` are the sums of the times that its operations took, from a request to its answer;
+    None if it did not take them.
+    """
 
     read_bytes: int
     write_bytes: int
     read_operations: int
     write_operations: int
     flush_operations: int | None = None
+    read_seconds: float | None = None
+    write_seconds: float | None = None
+    flush_seconds: float | None = None
 
     def since(self, before: IoCounters) -> IoCounters:
         """The difference to an earlier state of the same counters."""
-        flushes = None
-        if self.flush_operations is not None and before.flush_operations is not None:
-            flushes = self.flush_operations - before.flush_operations
         return IoCounters(
             self.read_bytes - before.read_bytes,
             self.write_bytes - before.write_bytes,
             self.read_operations - before.read_operations,
             self.write_operations - before.write_operations,
-            flushes,
+            None
+            if self.flush_operations is None or before.flush_operations is None
+            else self.flush_operations - before.flush_operations,
+            _passed(before.read_seconds, self.read_seconds),
+            _passed(before.write_seconds, self.write_seconds),
+            _passed(before.flush_seconds, self.flush_seconds),
         )
+
+    @property
+    def mean_seconds(self) -> tuple[float | None, float | None, float | None]:
+        """The mean time of a read, a write and a flush; None without any, or if unknown."""
+        counted = (self.read_operations, self.write_operations, self.flush_operations)
+        times = (self.read_seconds, self.write_seconds, self.flush_seconds)
+        reads, writes, flushes = (
+            seconds / number if number and seconds is not None else None
+            for number, seconds in zip(counted, times, strict=True)
+        )
+        return reads, writes, flushes
 
     @staticmethod
     def total(counts: Sequence[IoCounters | None]) -> IoCounters | None:
@@ -179,7 +199,20 @@ class IoCounters:
             sum(count.read_operations for count in known),
             sum(count.write_operations for count in known),
             None if None in flushes else sum(count or 0 for count in flushes),
+            *(_sum([getattr(count, name) for count in known]) for name in _TIMES),
         )
+
+
+_TIMES = ("read_seconds", "write_seconds", "flush_seconds")
+
+
+def _passed(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None or after < before else after - before
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    known = [one for one in seconds if one is not None]
+    return sum(known) if len(known) == len(seconds) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ counted = sa.Table(
     sa.Column("observer", Words, primary_key=True),
     *_counts("read_bytes", "write_bytes", "read_operations", "write_operations"),
     *_counts("flush_operations", optional=True),
+    *_numbers("read_seconds", "write_seconds", "flush_seconds", optional=True),
 )
 
 # By far the largest table. In SQLite it is its own index (no row ids), which halves it.

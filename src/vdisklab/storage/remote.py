@@ -402,15 +402,16 @@ def empty_disk(host: Host, entry: Entry) -> None:
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
     zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
-    _undone(host, entry.name, "qemu-io", *_secrets(url), *zero)
+    _undone(host, "qemu-io", *_secrets(url), *zero)
 
 
-def _undone(host: Host, name: str, *command: str) -> None:
+def _undone(host: Host, *command: str) -> None:
     try:
         host.run(*command, timeout=_FILL_SECONDS)
     except (CommandError, CommandTimeoutError) as error:
+        said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(
-            f"{name} is not emptied: {error}",
+            f"it is not emptied: {said.rpartition(': ')[2] or 'no reason given'}",
             hint="run `vdisklab clean` when its server answers again",
         ) from error
 
@@ -424,10 +425,10 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
         where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
         with _known_hosts(host, server, node["host-key-check"]) as known:
             removal = ("rm", "-f", "--", _quoted(str(path)))
-            _undone(host, entry.name, "ssh", *where, *known, server["host"], *removal)
+            _undone(host, "ssh", *where, *known, server["host"], *removal)
     else:
         program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
-        _undone(host, entry.name, *program, server["host"], str(path.parent), path.name)
+        _undone(host, *program, server["host"], str(path.parent), path.name)
 
 
 @contextmanager

@@ -109,6 +109,13 @@ def _evidence_notes(measured: ShownMeasurement) -> Iterator[str]:
     if evidence.host_cpu_seconds is not None:
         per = f", {numbers.value(seconds, 's')} per operation" if seconds is not None else ""
         yield f"host CPU: {evidence.host_cpu_seconds:.2f} s{per}"
+    for part in measured.latency:
+        spent = {
+            "in the guest": part.guest, "in QEMU": part.qemu, "in the device": part.device,
+            "a network round trip": part.network,
+        }  # fmt: skip
+        known = [f"{numbers.value(s, 's')} {where}" for where, s in spent.items() if s is not None]
+        yield f"mean time of a {part.direction}: {', '.join(known)}"
     share = _before_after(evidence.resident_before, evidence.resident_after, "{:.0%}".format)
     if share:
         yield f"image in the host's page cache: {share}"

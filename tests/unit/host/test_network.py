@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from vdisklab.host.command import LocalHost
-from vdisklab.host.network import Link, link_to, parse_connections
+from vdisklab.host.network import (
+    Link,
+    NfsCount,
+    link_to,
+    parse_connections,
+    parse_mountstats,
+)
 from vdisklab.results.model import IoCounters
 
 # `ss -tinHO` of iproute2 6.1.0, shortened
@@ -53,3 +59,40 @@ def test_what_the_kernel_says_of_the_connections_is_a_state(
 
 def test_a_server_that_nobody_knows_has_no_link() -> None:
     assert link_to(LocalHost(), "no-such-host.invalid", 1) is None
+
+
+# /proc/self/mountstats of Linux 6.1, shortened: two mounts, statvers 1.1
+MOUNTSTATS = """\
+device proc mounted on /proc with fstype proc
+device nas:/export mounted on /mnt/nas with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,hard,proto=tcp,sync
+\tbytes:\t0 0 4096 8192 4096 8192 0 2
+\tper-op statistics
+\t        READ: 10 10 0 1600 45000 3 25 30 0
+\t       WRITE: 20 22 0 90000 2800 5 60 70 0
+\t      COMMIT: 0 0 0 0 0 0 0 0 0
+device nas:/other mounted on /mnt/nas2 with fstype nfs statvers=1.1
+\tper-op statistics
+\t        READ: 99 99 0 1 1 1 99 99
+"""
+
+
+def test_the_operations_of_an_nfs_mount_are_counted(tmp_path: Path) -> None:
+    counts = parse_mountstats(MOUNTSTATS, Path("/mnt/nas"))
+    assert counts["WRITE"] == NfsCount(20, 22, 60)
+    assert parse_mountstats(MOUNTSTATS, Path("/mnt/nas2")) == {"READ": NfsCount(99, 99, 99)}
+    assert parse_mountstats(MOUNTSTATS, Path("/mnt")) == {}
+    table = tmp_path / "mountstats"
+    table.write_text(MOUNTSTATS)
+    link = Link("eth0", ("10.0.0.5",), 2049, Path("/mnt/nas"))
+    assert link.operations(table) == counts
+    assert Link("eth0", ("10.0.0.5",), 2049).operations(table) == {}
+
+
+def test_only_what_was_done_meanwhile_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"READ": NfsCount(10, 10, 25), "WRITE": NfsCount(30, 33, 90)}
+    link = Link("eth0", ("10.0.0.5",), 2049, Path("/mnt/nas"))
+    monkeypatch.setattr(Link, "operations", lambda _self: now)
+    before = {"READ": NfsCount(10, 10, 25), "WRITE": NfsCount(20, 22, 60)}
+    (written,) = link.operations_since(before)
+    assert (written.name, written.observed) == ("nfs.WRITE", "10 (1 sent again, 3 ms each)")

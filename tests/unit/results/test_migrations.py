@@ -200,7 +200,7 @@ EMPTY = {"sql": "x'789c030000000001'", "pos": r"'\x789c030000000001'"}
 """What zlib makes of no output, as each kind of database writes it."""
 
 
-@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005"])
+@pytest.mark.parametrize("version", ["0001", "0002", "0003", "0004", "0005", "0006"])
 def test_a_database_of_each_older_schema_keeps_all_it_has(url: str, version: str) -> None:
     older_database(url, version)
     with open_store(url, create=False) as store:
