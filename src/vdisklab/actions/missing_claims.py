@@ -18,6 +18,8 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.rules import impossible
+from vdisklab.plan.build import backing_of
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.plan_file import request_alike
@@ -86,12 +88,17 @@ def whole_claims(plan: CampaignPlan, claims: Collection[Claim]) -> CampaignPlan:
 def request_for(cells: MissingCells, requested: Request, like: Campaign | None) -> Request:
     """The campaign that measures the cells, with the settings of the campaign that it joins."""
     alike = Request() if like is None else request_alike(like.plan, Request)
+    backing = backing_of(alike)
+    if any(impossible(parse_path(path), backing) for path in cells.paths):
+        alike = replace(alike, devices=(), target=())  # its devices hold other paths
     return replace(
         merge(alike, requested),
         paths=cells.paths,
         profile=cells.profile,
         page_cache=cells.page_cache,
         baseline=NO_BASELINE,
+        load=None,  # of the other campaign's profile
+        neighbour=None,
         keep_equal=_has_equal(cells.paths),
     )
 

@@ -294,16 +294,21 @@ def command_to_measure(
     """`vdisklab run` for a disk's path and one to compare it with, with the options they need, as a
     clause. A disk on a server is compared with a local one.
 
-    DEVICE is one that may be overwritten: a path without layers and image needs a whole one, and an
-    image beside it needs a file system there.
+    BIN is the program of a QEMU that a path names. DEVICE is one that may be overwritten: a path
+    without layers and image needs a whole one, and an image beside it needs a file system there.
     """
     if path.target is not None and disk is not None and disk.source is not None:
         return command_on_server(path, disk.source, disk.server)
-    devices = backing_below(path).devices
-    if beside is not None and devices and beside.image is not None and not beside.layers:
-        beside = replace(beside, layers=(Layer(LayerKind.EXT4),))
-    paths = dict.fromkeys(one for one in (path, beside) if one is not None)
+    both = [one for one in (path, beside) if one is not None]
+    devices = any(backing_below(one).devices for one in both)
+    ext4 = (Layer(LayerKind.EXT4),)
+    paths = dict.fromkeys(
+        replace(one, layers=ext4) if devices and one.image and not one.layers else one
+        for one in both
+    )
     words = ["vdisklab", "run", *(one.canonical for one in paths)]
+    for name in dict.fromkeys(one.attachment.qemu for one in paths if one.attachment.qemu):
+        words += ["--qemu", f"{name}=BIN"]
     cpus = cpus_needed(paths)
     words += [] if cpus is None else ["--guest-cpus", str(cpus)]
     return f"`{shlex.join([*words, *(['--on', 'DEVICE'] if devices else [])])}`"

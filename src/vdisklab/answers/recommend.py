@@ -236,11 +236,13 @@ def _require_comparable(analysis: Analysis, weights: str | None) -> None:
         )
     numbers = numbers_of_guests(analysis.loaded.observations.cells)
     if len(numbers) > 1:
+        cells = (cell for cell in analysis.loaded.observations.cells if not cell.on_host)
+        alike = [one.label for one in cells if numbers_of_guests([one]) == numbers[-1:]][:2]
+        pair = f": `{shlex.join(['vdisklab', 'compare', *alike])}`" if len(alike) == 2 else ""
         raise PlanError(
             f"paths were measured in {', '.join(map(str, numbers))} guests at once, and rates of "
             "different numbers of guests cannot be compared",
-            hint="measure one number of guests, or compare two paths with the same number: "
-            "`vdisklab compare`",
+            hint=f"measure one number of guests, or compare two paths with the same number{pair}",
         )
     if weights is None and any(has_open_load(one.plan) for one in analysis.campaigns):
         raise PlanError(

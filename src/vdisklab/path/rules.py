@@ -397,6 +397,10 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
         return Impossible(
             "names several guests, but a power cut is judged for one", "leave out guests"
         )
+    if path.attachment.qemu is not None:
+        return Impossible(
+            "names a QEMU, but a power cut is judged with the installed one", "leave out qemu"
+        )
     return _unknown_recovery(path) or _unknown_image(path)
 
 

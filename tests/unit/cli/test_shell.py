@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.stored import Database
 from vdisklab import __version__
 from vdisklab.cli.shell.main import main
 
@@ -53,3 +54,28 @@ def test_bash_completes_verbs_and_their_options() -> None:
         ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, timeout=300, check=False
     )
     assert [line.split() for line in done.stdout.splitlines()] == list(COMPLETED.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["rank", "{}"], "rank --db {}"),
+        (["rank", "{}", "--why"], "rank --db {} --why"),
+        (["runs", "{}"], "runs --db {}"),
+        (["compare", "{}", "a", "b"], "compare --db {} a b"),
+        (["audit", "{}"], "audit --db {}"),
+        (["rank", "--campaign", "{}"], None),
+        (["rank", "none.db"], None),
+    ],
+)
+def test_a_database_without_its_option_gets_the_command_with_it(
+    words: list[str], command: str | None, database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database.write()
+    assert main([word.format(database.file) for word in words]) in (2, 7)
+    said = capsys.readouterr().err
+    if command is None:
+        assert "to read this database" not in said
+    else:
+        whole = command.format(database.file)
+        assert f"hint: to read this database: `vdisklab {whole}`\n" in said

@@ -6,11 +6,14 @@ import inspect
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -28,9 +31,11 @@ from vdisklab.errors import (
     ReaderGoneError,
     VdisklabError,
 )
+from vdisklab.host.mounts import is_visible_file
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
+_SQLITE = b"SQLite format 3\0"
 _LONGEST_MESSAGE = 2000
 _WHOLE = "a whole number is expected"
 
@@ -157,13 +162,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (VdisklabError, MemoryError) as error:
         if isinstance(error, MemoryError):
             error = HostError("there is not enough memory", hint="end other programs")
+        error.hint = _database_hint(arguments) or error.hint
         _print_error(error)
         return error.exit_code
     except typer.TyperException as error:
         message = _plain(error.format_message())
         if message:  # otherwise no verb was named, and the help was shown
             print(f"error: {_shortened(message)}", file=sys.stderr)
-            print(f"hint: {_help_hint(error)}", file=sys.stderr)
+            hint = _database_hint(arguments) or _help_hint(error)
+            print(f"hint: {hint}", file=sys.stderr)
         return PlanError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -177,6 +184,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         return EXIT_BUG
     return status if isinstance(status, int) else 0
+
+
+def _database_hint(arguments: Sequence[str]) -> str | None:
+    """The same command with --db, if an argument that is no option's value is a database of SQLite.
+
+    None if there is none, or if --db is there.
+    """
+    if "--db" in arguments or arguments[:1] in (["import"], ["export-data"]):
+        return None
+    for place, word in enumerate(arguments[1:], 1):
+        if not arguments[place - 1].startswith("-") and is_visible_file(Path(word)):
+            with suppress(OSError), Path(word).open("rb") as file:
+                if file.read(len(_SQLITE)) == _SQLITE:
+                    words = [*arguments[:place], "--db", *arguments[place:]]
+                    return f"to read this database: `vdisklab {shlex.join(words)}`"
+    return None
 
 
 def _help_hint(error: typer.TyperException) -> str:
