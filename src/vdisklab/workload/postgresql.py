@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -97,8 +96,8 @@ class Postgresql(program.Workload):
         """The data directory, which the host's own PostgreSQL makes."""
         scale = _scale(program.read_settings(plan, PostgresqlSettings), subject, timing)
         return program.PreparedFiles(
-            f"pgbench-{scale}", _script(), (str(scale),), ("postgres", "initdb", "setpriv"),
-            scale * _SCALE_BYTES + _BASE_BYTES,
+            f"pgbench-{scale}", program.database_script("postgresql"), (str(scale),),
+            ("postgres", "initdb", "setpriv"), scale * _SCALE_BYTES + _BASE_BYTES,
         )  # fmt: skip
 
     def script(
@@ -127,8 +126,7 @@ class Postgresql(program.Workload):
         percent = str(settings.rate_percent or 100)
 
         def step(verb: str, *words: str, timeout: float = _SLACK_SECONDS) -> program.SideCommand:
-            command = ("sh", "-s", "--", verb, subject.path, *words)
-            return program.SideCommand(command, timeout, files.script)
+            return program.step(files.script, verb, subject.path, *words, timeout=timeout)
 
         warm = (*pgbench, "-T", str(max(1, ramp)), "postgres")
         measured = (*pgbench, "-T", str(runtime), "-l", f"--log-prefix={log}", "postgres")
@@ -234,10 +232,6 @@ def _checkpoint_gates(facts: Mapping[str, str], runtime: float) -> Iterator[prog
         only_said=runtime < _CYCLES * CYCLE,
     )  # fmt: skip
     yield program.Gate.at_most("requested checkpoints", requested, 0)
-
-
-def _script() -> str:
-    return (resources.files("vdisklab.workload") / "scripts" / "postgresql.sh").read_text()
 
 
 def _direction(script: str) -> Direction:

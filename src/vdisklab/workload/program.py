@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -286,6 +287,23 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
             f"measurement {plan.name!r}: {plan.program}'s setting {first_problem(error)}",
             hint=f"settings of a {plan.program} measurement: {settings_names}",
         ) from error
+
+
+def database_script(name: str) -> str:
+    """The shell script of a database, after the part that all have in common."""
+    folder = resources.files("vdisklab.workload") / "scripts"
+    return "\n".join((folder / file).read_text() for file in ("database.sh", f"{name}.sh"))
+
+
+def step(script: str, verb: str, *words: str, timeout: float) -> SideCommand:
+    """A step of a database's script."""
+    return SideCommand(("sh", "-s", "--", verb, *words), timeout, script)
+
+
+def default_data(subject: Subject) -> int:
+    """Bytes of data: four guest memories, or what fits on most of the disk."""
+    room = subject.nominal * 6 // 10
+    return room if subject.memory is None else min(room, 4 * subject.memory)
 
 
 def require_room(

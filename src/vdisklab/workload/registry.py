@@ -9,7 +9,17 @@ from importlib import resources
 from vdisklab.errors import PlanError
 from vdisklab.plan.profile import BOOT, MeasurementPlan
 from vdisklab.results.model import Direction
-from vdisklab.workload import bonnie, dd, diskspd, fio, postgresql, program, sqlite, sysbench
+from vdisklab.workload import (
+    bonnie,
+    dd,
+    diskspd,
+    fio,
+    postgresql,
+    program,
+    rocksdb,
+    sqlite,
+    sysbench,
+)
 from vdisklab.workload.systems import PROGRAM as INSTALL
 from vdisklab.workload.systems import Boot, Install
 
@@ -23,6 +33,7 @@ WORKLOADS: Mapping[str, program.Workload] = {
     BONNIE: bonnie.Bonnie(),
     "sqlite": sqlite.Sqlite(),
     "postgresql": postgresql.Postgresql(),
+    "rocksdb": rocksdb.Rocksdb(),
     INSTALL: Install(),
     BOOT: Boot(),
 }

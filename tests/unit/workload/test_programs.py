@@ -338,6 +338,8 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     "sqlite": {"journal": "wal"},
     "dpkg": {"system": "short"},
     "boot": {},
+    "postgresql": {},
+    "rocksdb": {"benchmark": "fillsync"},
 }
 
 

@@ -415,6 +415,7 @@ SERVERS = (
             "lib/postgresql/*/lib", "lib/postgresql", "lib*/pgsql", "pgsql-*/lib",
         )),
     )),
+    Program("db_bench"),
     # Debian's pgbench and psql on the PATH are scripts, which look for a cluster.
     *(Program(name, beside="postgres") for name in ("pg_ctl", "pgbench", "psql")),
 )  # fmt: skip

@@ -1,62 +1,18 @@
-# sh -s -- VERB DIRECTORY …: the steps around pgbench, in DIRECTORY on the measured disk. The data
-# directory is DIRECTORY/data; the server's socket and log are in it. PostgreSQL refuses root, so
-# root runs it as the user 65534.
+# The steps around pgbench, in DIRECTORY on the measured disk.
 #
 #   make DIRECTORY SCALE                   makes a data directory with pgbench's tables
 #   copy DIRECTORY SOURCE SCALE            copies the data directory in SOURCE, a tar file or the
 #                                          serial number of a virtio disk with one. Without such a
 #                                          disk, or if it is another major version's, makes one
-#   start DIRECTORY RATE NAME=VALUE…       starts the server with these settings
+#   start DIRECTORY NAME=VALUE…            starts the server with these settings
 #   warm DIRECTORY PERCENT PGBENCH…        runs pgbench, then a checkpoint. Writes PERCENT of the
 #                                          transactions per second to data/vdisklab.rate
 #   before DIRECTORY FILE                  writes settings, counters and the disk's fdatasync time
 #   after DIRECTORY FILE LOG               appends counters, and pgbench's log as a histogram
 #   stop DIRECTORY                         ends the server and removes the data
 
-verb=$1 directory=$2
-shift 2
-data=$directory/data
 PATH=$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin 2>/dev/null | sort -rV | tr '\n' ':')$PATH
-export PATH LC_ALL=C PGUSER=postgres PGDATABASE=postgres PGHOST=/proc/self/cwd
-
-fail() {
-    echo "$1: $(tail -n 3 "$data/server.log" 2>/dev/null | tr '\n' '|')" >&2
-    [ "$verb" != make ] || stop
-    exit 1
-}
-
-# Prints where the real program of that name is: busybox's shell prefers its own.
-real() {
-    for place in /usr/bin /bin /usr/local/bin; do
-        [ ! -x "$place/$1" ] || { echo "$place/$1" && return; }
-    done
-    echo "$1"
-}
-
-# Runs a program in the data directory as an unprivileged user. If that user may not reach it, it is
-# bound to /mnt, which only the program and its children see.
-unprivileged() {
-    cd "$data" || exit 1
-    if [ "$(id -u)" != 0 ]; then
-        "$@"
-        return
-    fi
-    nobody="$(real setpriv) --reuid 65534 --regid 65534 --clear-groups --"
-    if $nobody sh -c 'cd "$1"' sh "$data" 2>/dev/null; then
-        $nobody "$@"
-    else
-        # shellcheck disable=SC2086  # several words
-        set -- $nobody "$@"
-        unshare --mount --propagation private \
-            sh -c 'mount --bind . /mnt && cd /mnt && exec "$@"' sh "$@"
-    fi
-}
-
-# A data directory of an earlier run that was killed is in the way, and of no use.
-new_data() {
-    rm -rf "$data" && mkdir -m 700 "$data" || exit 1
-    [ "$(id -u)" != 0 ] || chown 65534:65534 "$data" || exit 1
-}
+export PATH PGUSER=postgres PGDATABASE=postgres PGHOST=/proc/self/cwd
 
 make_data() {
     new_data
@@ -70,24 +26,8 @@ make_data() {
     sync
 }
 
-# Prints where the data is: the file itself, or the disk with that serial number.
-source_of() {
-    [ ! -f "$1" ] || { echo "$1" && return; }
-    for disk in /sys/block/vd*; do
-        # virtio_blk ends the number without a line feed, so `read` fails but has read it.
-        serial=
-        read -r serial <"$disk/serial"
-        [ "$serial" != "$1" ] || echo "/dev/${disk##*/}"
-    done 2>/dev/null
-}
-
 copy_data() {
-    source=$(source_of "$1")
-    if [ -n "$source" ]; then
-        new_data
-        "$(real tar)" -xf "$source" -C "$directory" || exit 1
-        [ "$(id -u)" != 0 ] || chown -R 65534:65534 "$data" || exit 1
-    fi
+    copy_archive "$1"
     own=$(postgres --version) || fail "there is no PostgreSQL"
     own=${own#*) }
     read -r version 2>/dev/null <"$data/PG_VERSION" && [ "$version" = "${own%%.*}" ] || make_data "$2"
@@ -135,15 +75,6 @@ settings() {
         'synchronous_commit', 'wal_sync_method')"
     echo "setting scale $(psql -AtXqc 'SELECT count(*) FROM pgbench_branches')"
     echo "setting data_bytes $(psql -AtXqc "SELECT pg_database_size('postgres')")"
-}
-
-# Writes of 8 KiB that are synced one after the other, into a file that has its blocks.
-probe() {
-    dd if=/dev/zero of="$directory/probe" bs=8k count=64 conv=fsync 2>/dev/null || return
-    line=$("$(real dd)" if=/dev/zero of="$directory/probe" bs=8k count=64 oflag=dsync conv=notrunc 2>&1) ||
-        return
-    line=${line##*copied, }
-    echo "probe 64 ${line%% *}"
 }
 
 # Latencies to three digits, in microseconds; transactions of each second.
