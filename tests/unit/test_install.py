@@ -124,7 +124,9 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert wanted <= pins("requirements-extras.lock").keys()
 
 
-def script_test(directory: Path, failing: dict[str, int], flaky: bool) -> tuple[int, list[str]]:
+def script_test(
+    directory: Path, failing: dict[str, int], flaky: bool, types: int = 0, **environment: str
+) -> tuple[int, list[str]]:
     """The status and last lines of script/test, in whose parts so many tests fail at first."""
     (directory / "script").mkdir()
     shutil.copy(ROOT / "script/test", directory / "script/test")
@@ -140,17 +142,24 @@ mkdir -p ".pytest_cache/$part/v/cache"
 cp "failing-$part" ".pytest_cache/$part/v/cache/lastfailed"
 exit 1
 """
-    for name in ("ruff", "mypy", "pytest"):
+    programs = {
+        "ruff": "#!/bin/sh\n",
+        "mypy": f"#!/bin/sh\nexit {types}\n",
+        "pytest": pytest_here,
+        "python": '#!/bin/sh\necho "$*" >>asked\n[ "$2" != pip ] || exit 1\n',
+    }
+    for name, text in programs.items():
         program = directory / ".venv/bin" / name
         program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(pytest_here if name == "pytest" else "#!/bin/sh\n")
+        program.write_text(text)
         program.chmod(0o755)
     install = directory / "script/install"
     install.write_text("#!/bin/sh\n")
     install.chmod(0o755)
     done = subprocess.run(
         [directory / "script/test"],
-        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False,
+        env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True,
+        check=False,
     )  # fmt: skip
     return done.returncode, [line for line in done.stdout.splitlines() if "flake" in line]
 
@@ -177,6 +186,17 @@ def test_flakes_of_two_parts_fail_the_run(tmp_path: Path) -> None:
 
 def test_what_fails_alone_too_is_a_failure(tmp_path: Path) -> None:
     assert script_test(tmp_path, {"hosts": 1}, flaky=False) == (1, [])
+
+
+def test_types_that_do_not_fit_fail_the_run(tmp_path: Path) -> None:
+    assert script_test(tmp_path, {}, flaky=True, types=1) == (1, [])
+
+
+def test_a_lock_file_that_does_not_install_fails_continuous_integration(tmp_path: Path) -> None:
+    assert script_test(tmp_path, {}, flaky=True, CI="true") == (1, [])
+    (asked,) = [line for line in (tmp_path / "asked").read_text().splitlines() if "pip" in line]
+    assert "--dry-run" in asked
+    assert asked.endswith("--requirement requirements.lock")
 
 
 def required_by(pinned: str, extras: Iterable[str]) -> dict[str, set[str]]:

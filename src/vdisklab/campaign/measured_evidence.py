@@ -157,10 +157,6 @@ class Counters:
             steal=counters.steal_seconds(),
         )
 
-    def _moved(self) -> IoCounters | None:
-        """What the devices moved, or the link."""
-        return counters.read_devices(self.devices) if self.link is None else self.link.counters()
-
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

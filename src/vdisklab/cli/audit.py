@@ -9,6 +9,7 @@ from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
+    NEEDS,
     CampaignOptions,
     GuestsOptions,
     OutputOptions,
@@ -18,9 +19,8 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import like, option
-from vdisklab.plan.value_kinds import several
 from vdisklab.views import audit as view
 
 PANEL = VerbPanel.GUESTS
@@ -31,7 +31,7 @@ class AuditOptions(CampaignOptions):
     """What the disks must meet, and the measurements to judge them by."""
 
     need: tuple[Need, ...] = option(
-        several(parse_need, str),
+        NEEDS,
         needs_help("For each disk, say whether it meets this need"),
         metavar="NEED",
     )
@@ -57,7 +57,7 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
     answer = audit_disks(
         host,
         found.disks,
-        tuple(dict.fromkeys(request.need)),
+        request.need,
         request.campaign,
         request.db,
         host_disk=request.disk or HostDisk.VOLATILE,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vdisklab.answers.export import answer_export, libvirt_version
 from vdisklab.cli.shell.options import (
+    NEEDS,
     DbOptions,
     Format,
     OutputOptions,
@@ -17,9 +18,9 @@ from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import HostDisk
-from vdisklab.path.needs import Need, needs_help, parse_need
+from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import like, option
-from vdisklab.plan.value_kinds import SIZE, TEXT, several
+from vdisklab.plan.value_kinds import SIZE, TEXT
 from vdisklab.platforms.dialect import DOMAIN_TYPES, ExportRequest
 from vdisklab.platforms.registry import forms
 from vdisklab.units import GIB
@@ -56,7 +57,7 @@ class ExportOptions(DbOptions):
         shown="the installed one, else 9.0",
     )
     need: tuple[Need, ...] = option(
-        several(parse_need, str),
+        NEEDS,
         needs_help("Refuse a path that does not meet this need"),
         metavar="NEED",
     )
@@ -86,9 +87,8 @@ def export(request: ExportOptions, output: OutputOptions) -> None:
         request.domain_type,
         libvirt_version(request.libvirt),
     )
-    needs = tuple(dict.fromkeys(request.need))
     volatile = request.disk or HostDisk.VOLATILE
-    answer = answer_export(disk, request.to, needs, volatile, request.db)
+    answer = answer_export(disk, request.to, request.need, volatile, request.db)
     if output.form is not Format.TABLE:
         print_answer(answer, tables(answer), output)
         return

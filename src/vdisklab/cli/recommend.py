@@ -9,13 +9,13 @@ from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.cli.shell.named import Named
-from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
+from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
-from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, parse_need, with_default
+from vdisklab.path.needs import UNSAFE_HELP, Need, needs_help, with_default
 from vdisklab.plan.settings import option
-from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, several
+from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits
 from vdisklab.views import recommend as view
 from vdisklab.views.density import tables as density_tables
 
@@ -27,7 +27,7 @@ class RecommendOptions(AnalysisOptions):
     """What the path must meet, and what decides between those that do."""
 
     need: tuple[Need, ...] = option(
-        several(parse_need, str),
+        NEEDS,
         needs_help("A need that the path must meet, besides durable"),
         metavar="NEED",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.needs import parse_needs
 from vdisklab.path.platforms import PRINTED
 from vdisklab.plan.plan_file import PLAN_FLAG, names_of_keys, read_plan_file
 from vdisklab.plan.settings import (
@@ -33,6 +34,7 @@ from vdisklab.plan.value_kinds import FILES, SWITCH, TEXT, ValueKind, one_of, se
 _Status = TypeVar("_Status")
 
 TEXTS = several(str, str)
+NEEDS = replace(TEXTS, parse=parse_needs)
 
 _PLAN_FILE = "plan_file"
 _SHARED = ("campaign", "hosts", "disk", "db")

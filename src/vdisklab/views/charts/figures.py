@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
 from vdisklab.answers.figures import (
+    BAR_CHARTS,
+    BarChart,
     Point,
     PublishedRatio,
     drawn_trade_offs,
@@ -16,7 +18,6 @@ from vdisklab.answers.figures import (
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.views.charts import vega
-from vdisklab.views.charts.bars import bar_figures
 from vdisklab.views.charts.lines import (
     density_figures,
     latency_figure,
@@ -36,13 +37,74 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     one_host = report.ranked.hosts is None
     of_rounds = (trade_offs_figure, time_series_figure) if one_host else ()
     return (
-        *bar_figures(report, palette),
+        *_bar_figures(report, palette),
         _safety(report, palette),
         *(figure(report, palette) for figure in of_rounds),
         latency_figure(report, palette),
         *sweep_figures(report, palette),
         *((published_figure(report, palette),) if one_host else ()),
     )
+
+
+def _bars(
+    rows: Sequence[Bar], unit: str, palette: Palette, *, caution: str | None, shared: bool = True
+) -> Spec:
+    """Horizontal bars from zero, with intervals as lines; groups are drawn below each other.
+
+    `shared` is False if the groups show different quantities: then each group has its own axis.
+    """
+    values = [
+        {
+            "label": row.label, "value": row.value, "low": row.low, "high": row.high,
+            "group": f"{row.group} ({row.unit})" if row.unit else row.group,
+            "colour": palette.highlight if row.highlight else palette.bar,
+        }
+        for row in rows
+    ]  # fmt: skip
+    names = {"y": vega.labels("label")}
+    value = vega.quantitative("value", title=unit or None, scale={"zero": True})
+    ends = {"thickness": 1.5, "height": 7, "color": palette.ink}
+    chart: Spec = {
+        "layer": [
+            vega.layer("bar", {"height": 13}, names, {"x": value, "color": vega.AS_GIVEN}),
+            vega.layer("rule", {"strokeWidth": 1.5, "color": palette.ink}, names, vega.INTERVAL),
+            vega.layer("tick", ends, names, {"x": vega.quantitative("low")}),
+            vega.layer("tick", ends, names, {"x": vega.quantitative("high")}),
+        ],
+        "width": vega.WIDTH,
+        "height": {"step": 20},
+    }
+    if any(row.group for row in rows):
+        chart = vega.faceted(chart, "group", palette, 12, y=True, x=not shared)
+    return vega.finished(chart, values, palette, caution)
+
+
+def _bar_figure(recipe: BarChart, report: ReportAnswer, palette: Palette) -> Figure:
+    rows, unit = recipe.rows(report)
+    if not rows:
+        return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
+    spec = _bars(rows, unit, palette, caution=report.caveats.warning, shared=recipe.shared)
+    return Figure(
+        recipe.key, recipe.title, _bars_in_words(recipe.title, rows, unit, report), spec,
+        cells=recipe.cells(rows, report), bars=tuple(rows), unit=unit, shared=recipe.shared,
+    )  # fmt: skip
+
+
+def _bars_in_words(title: str, rows: Sequence[Bar], unit: str, report: ReportAnswer) -> str:
+    shown = "; ".join(
+        f"{f'{row.group}, ' if row.group else ''}{row.label}: {numbers.digits(row.value)}"
+        f"{f' {row.unit}' if row.unit else ''}"
+        + (f" ({numbers.digits(row.low)} to {numbers.digits(row.high)})"
+           if row.low is not None and row.high is not None else "")
+        for row in rows
+    )  # fmt: skip
+    place = f", in {unit}" if unit else ""
+    return f"Bar chart, {title}{place}: {shown}.{vega.with_caveat(report)}"
+
+
+def _bar_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
+    """The bar charts in the order of the articles."""
+    return tuple(_bar_figure(recipe, report, palette) for recipe in BAR_CHARTS)
 
 
 def _safety(report: ReportAnswer, palette: Palette) -> Figure:
