@@ -243,6 +243,45 @@ def describe_device(path: Path, root: Path = SYSTEM) -> str | None:
     return None if device is None else device.describe()
 
 
+def device_facts(path: Path, root: Path = SYSTEM) -> dict[str, str]:
+    """How a block device is reached and what it says of its write cache, as sysfs shows it.
+
+    `device.transport`, `device.write_cache` (what the kernel flushes for), `device.cache_type`
+    (what a SCSI disk itself claims), `device.max_sectors_kb` (the largest request).
+    """
+    return _facts_of((root / "sys/dev/block" / _number(path.stat().st_rdev)).resolve())
+
+
+def _facts_of(node: Path) -> dict[str, str]:
+    claims = sorted(node.glob("device/scsi_disk/*/cache_type"))
+    seen = {
+        "transport": _transport(node),
+        "write_cache": read_text(node / "queue/write_cache"),
+        "cache_type": read_text(claims[0]) if claims else None,
+        "max_sectors_kb": read_text(node / "queue/max_sectors_kb"),
+    }
+    return {f"device.{name}": value for name, value in seen.items() if value}
+
+
+_TRANSPORTS = (
+    ("/session", "iscsi"), ("/rport-", "fc"), ("/end_device-", "sas"), ("/ata", "ata"),
+    ("/usb", "usb"), ("/virtio", "virtio"), ("/block/rbd", "rbd"), ("/block/nbd", "nbd"),
+    ("/block/drbd", "drbd"), ("/block/loop", "loop"), ("/block/zram", "memory"),
+)  # fmt: skip
+"""Parts of a device's place in sysfs, by the transport class of the kernel that made them."""
+
+
+def _transport(node: Path) -> str:
+    """How a device is reached; `unknown` rather than a guess."""
+    fabric = read_text(node / "device/transport")  # of an NVMe controller: tcp, rdma, fc, pcie
+    if fabric:
+        return f"nvme-{fabric}"
+    if (read_text(node / "dm/uuid") or "").startswith("mpath-"):
+        below = sorted(_transport(slave.resolve()) for slave in (node / "slaves").glob("*"))
+        return f"multipath over {len(below)} {'/'.join(dict.fromkeys(below))}"
+    return next((name for part, name in _TRANSPORTS if part in str(node)), "unknown")
+
+
 def stacked_device(path: Path, root: Path = SYSTEM) -> StackedDevice | None:
     """A block device with those below it; None if it is unknown."""
     return _device(_number(path.stat().st_rdev), root, 0)

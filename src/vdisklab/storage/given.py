@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
+from vdisklab.host.blockdevice import device_facts
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
 from vdisklab.host.mounts import mount_of
+from vdisklab.host.pagecache import try_o_direct
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import LayerKind
@@ -81,7 +83,8 @@ def given_target(
             yield directory
     else:
         with whole_devices(site, given_device(target, backing), 1, needed) as whole:
-            yield whole
+            seen = site.read_back(lambda: device_facts(whole.path))
+            yield replace(whole, properties={**whole.properties, **seen})
 
 
 def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices:
@@ -95,8 +98,8 @@ def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices
 def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Directory]:
     """A new directory in the target's, which is removed with its contents at the end."""
     place = Path(target.place)
-    own = place / site.directory.name
-    site.check(lambda: _require_alone(target, place))
+    own = place / f"{site.directory.name}.{target.name}"
+    site.check(lambda: _require_alone(target, place, site.directory.name))
     site.check(lambda: require_room(place, needed, f"target {target.name}"))
     with site.tracked(Kind.DIRECTORY, own):
         try:
@@ -110,9 +113,10 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
         yield Directory(own, site.read_back(lambda: mount_properties(place)))
 
 
-def _require_alone(target: NamedTarget, place: Path) -> None:
+def _require_alone(target: NamedTarget, place: Path, own: str) -> None:
     """Raises HostError if another campaign, perhaps on another host, has its images there."""
-    others = sorted(one.name for one in place.glob("vdisklab-" + "[0-9a-f]" * 8))
+    found = (one.name for one in place.glob("vdisklab-" + "[0-9a-f]" * 8 + "*"))
+    others = sorted(name for name in found if not name.startswith(own))
     if others:
         raise HostError(
             f"target {target.name}: another campaign uses {place}: it has {others[0]}",
@@ -130,4 +134,5 @@ def mount_properties(place: Path) -> dict[str, str]:
         "target.filesystem": mount.filesystem,
         "target.source": mount.source,
         "target.options": ",".join(sorted(mount.options)),
+        "target.o_direct": "off" if try_o_direct(place) else "on",
     }

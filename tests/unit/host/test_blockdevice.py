@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.host.files import write
-from vdisklab.host.blockdevice import device_of, medium_of
+from vdisklab.host.blockdevice import _facts_of, device_of, medium_of
 
 
 class FakeDisks:
@@ -110,3 +110,39 @@ def test_blanks_in_mount_points_are_understood(disks: FakeDisks, tmp_path: Path)
     info = f"1 0 0:1 / {str(place).replace(' ', chr(92) + '040')} rw - tmpfs mine rw\n"
     write(disks.root, {"proc/self/mountinfo": info})
     assert medium_of(place, disks.root) == "tmpfs mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "transport"),
+    [
+        ("platform/host3/session1/target3:0:0/3:0:0:1/block/sdb", {}, "iscsi"),
+        ("pci0000:00/0000:00:02.0/rport-1:0-2/target1/block/sdc", {}, "fc"),
+        ("virtual/nvme-fabrics/ctl/nvme1/nvme1n1", {"device/transport": "tcp\n"}, "nvme-tcp"),
+        ("virtual/block/rbd0", {}, "rbd"),
+        ("virtual/block/drbd1", {}, "drbd"),
+        ("pci0000:00/0000:00:1f.2/ata1/host0/block/sda", {}, "ata"),
+        ("elsewhere/sdz", {}, "unknown"),
+    ],
+)
+def test_the_transport_is_read_from_the_place_in_sysfs(
+    disks: FakeDisks, name: str, files: dict[str, str], transport: str
+) -> None:
+    disks.add(name, "8:16", {**files, "queue/write_cache": "write back\n"})
+    node = disks.root / "sys/devices" / name
+    claim = node / "device/scsi_disk/3:0:0:1/cache_type"
+    claim.parent.mkdir(parents=True)
+    claim.write_text("write through\n")
+    assert _facts_of(node) == {
+        "device.transport": transport, "device.write_cache": "write back",
+        "device.cache_type": "write through",
+    }  # fmt: skip
+
+
+def test_a_multipath_device_says_over_how_many_paths_of_which_kind(disks: FakeDisks) -> None:
+    disks.add("virtual/block/dm-0", "253:0", {"dm/uuid": "mpath-3600\n"})
+    for number in (1, 2):
+        lower = f"platform/host{number}/session{number}/block/sd{number}"
+        disks.add(lower, f"8:{number}", {})
+        disks.stack("virtual/block/dm-0", lower)
+    seen = _facts_of(disks.root / "sys/devices/virtual/block/dm-0")
+    assert seen == {"device.transport": "multipath over 2 iscsi"}

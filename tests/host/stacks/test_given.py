@@ -1,0 +1,116 @@
+"""Directories and devices that the user names as targets. On real loop devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vdisklab.errors import HostError
+from vdisklab.host.command import LocalHost
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.named_target import NamedTarget, parse_target
+from vdisklab.path.segments import LayerKind
+from vdisklab.storage.given import given_target, with_kinds
+from vdisklab.storage.site import Site
+from vdisklab.storage.stack import build_stack
+from vdisklab.storage.targets import Device, Directory
+
+from .conftest import MIB, Attach
+
+pytestmark = pytest.mark.host
+
+
+def kinds(host: LocalHost, *texts: str) -> tuple[NamedTarget, ...]:
+    return with_kinds(host, [parse_target(text) for text in texts])
+
+
+def test_the_host_says_what_a_place_is(host: LocalHost, attach: Attach, tmp_path: Path) -> None:
+    device = attach()
+    here, disk = kinds(host, f"here={tmp_path}", f"disk={device}")
+    assert (here.kind, here.place) == (LayerKind.DIR, str(tmp_path))
+    assert (disk.kind, disk.place) == (LayerKind.DEVICE, str(device))
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [("missing", "No such file or directory"), ("file", "neither a directory nor a block device")],
+)
+def test_another_place_is_refused(
+    host: LocalHost, tmp_path: Path, place: str, message: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(HostError, match=message) as caught:
+        kinds(host, f"here={tmp_path / place}")
+    assert caught.value.hint
+
+
+def test_a_directory_keeps_what_was_in_it(host: LocalHost, site: Site, tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    (shelf / "disk.raw").write_text("mine")
+    (target,) = kinds(host, f"here={shelf}")
+    with given_target(site, target, BackingDevices(targets=(target,)), MIB) as made:
+        assert isinstance(made, Directory)
+        assert made.path.parent == shelf
+        assert made.properties["target.filesystem"]
+        (made.path / "image").write_text("ours")
+    assert [one.name for one in shelf.iterdir()] == ["disk.raw"]
+    assert (shelf / "disk.raw").read_text() == "mine"
+
+
+def test_the_work_directory_can_be_a_target(host: LocalHost, site: Site) -> None:
+    (target,) = kinds(host, f"here={site.directory.parent}")
+    with given_target(site, target, BackingDevices(targets=(target,)), MIB) as made:
+        assert made.on_host != site.directory
+        assert site.directory.is_dir()
+    assert site.directory.is_dir()
+
+
+def test_what_another_campaign_uses_is_refused(host: LocalHost, site: Site, tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    (shelf / "vdisklab-0123abcd.nas").mkdir(parents=True)
+    (target,) = kinds(host, f"nas={shelf}")
+    context = given_target(site, target, BackingDevices(targets=(target,)), MIB)
+    with (
+        pytest.raises(HostError, match=r"another campaign uses .*vdisklab-0123abcd") as caught,
+        context,
+    ):
+        pass
+    assert "vdisklab clean" in str(caught.value.hint)
+
+
+def test_no_room_on_the_target_is_said(host: LocalHost, site: Site, tmp_path: Path) -> None:
+    (target,) = kinds(host, f"here={tmp_path}")
+    with (
+        pytest.raises(HostError, match="target here needs"),
+        given_target(site, target, BackingDevices(targets=(target,)), 1 << 60),
+    ):
+        pass
+
+
+def test_a_device_with_data_needs_its_name_in_destroy(
+    host: LocalHost, site: Site, attach: Attach
+) -> None:
+    device = attach()
+    host.run("mkfs.ext4", "-q", device)
+    targets = kinds(host, f"disk={device}")
+    refused = BackingDevices(targets=targets)
+    with (
+        pytest.raises(HostError, match="would destroy"),
+        given_target(site, targets[0], refused, MIB),
+    ):
+        pass
+    allowed = BackingDevices(targets=targets, destroy=(Path("disk"),))
+    with given_target(site, targets[0], allowed, MIB) as made:
+        assert isinstance(made, Device)
+        assert made.properties["device.transport"] == "loop"
+
+
+def test_layers_can_be_on_a_device(host: LocalHost, site: Site, attach: Attach) -> None:
+    backing = BackingDevices(targets=kinds(host, f"disk={attach(128 * MIB)}"))
+    layers = parse_path("device:at=disk/ext4/raw").layers
+    with build_stack(site, layers, 8 * MIB, "s", backing=backing) as top:
+        assert isinstance(top, Directory)
+        assert "ext4.mount" in top.properties
