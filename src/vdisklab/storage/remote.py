@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote
@@ -252,13 +253,24 @@ def remote_target(
 
 
 def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> None:
-    """Raises HostError unless the server answers: a disk tells its size, a directory that it is
-    none that QEMU could open as a disk.
+    """Raises HostError unless the server answers: a disk tells its size, and a directory that a
+    file is not in it.
     """
     with secret_of(site, target, backing) as secret:
         url = url_of(target, secret)
         if target.kind is None or not target.kind.facts.holds_files:
             disk_size(site.host, target.name, url)
+            return
+        try:
+            missing = replace(url.file("vdisklab-looks-here"), text=url.text)
+            disk_size(site.host, target.name, missing)
+        except HostError as error:
+            if not any(word in error.message for word in _NO_SUCH_FILE):
+                raise
+
+
+_NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
+"""What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
 
 
 def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
