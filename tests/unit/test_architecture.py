@@ -52,7 +52,8 @@ ALLOWED = {
     # A store of what was seen; it knows neither host nor campaign.
     "results":  VOCABULARY | {"analysis.observations"},
     # Paths to configuration and back, both pure; the disk in QEMU's own words is the guest's.
-    "platforms": VOCABULARY | {"guest.qemu.block_nodes", "storage.image_commands"},
+    "platforms": VOCABULARY | {"guest.qemu.block_nodes", "storage.image_commands",
+                              "storage.server_url"},
     "analysis": VOCABULARY,  # values of values: no I/O, so no database either
     # Campaigns on many hosts, with an optional dependency: only its verbs import it.
     "fleet":    VOCABULARY | {"host", "results"},

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from vdisklab.answers.loading import open_results, stored_verdicts
 from vdisklab.documents import Answer
 from vdisklab.errors import HostError, NoDatabaseError, PlanError
-from vdisklab.host.command import LocalHost
+from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
+from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import ExportRequest, Gap
 from vdisklab.platforms.registry import configure
 from vdisklab.platforms.writing import require_configurable
 from vdisklab.results.model import Campaign
+from vdisklab.storage.given import with_kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,52 @@ def libvirt_version(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, text.split(".")))
 
 
-def measured_device(path: str, campaign: Campaign) -> str | None:
-    """The device that a path without host layers was measured on, as --on named it.
+@dataclass(frozen=True, slots=True)
+class DiskPlace:
+    """Where a disk is: a device, or the user's storage with the file that has its password or key.
 
-    None for other paths and with several devices: the guest's disk is elsewhere then.
+    `option` is what names it to `export`.
     """
-    devices: list[object] = campaign.plan.get("devices") or []
-    return str(devices[0]) if len(devices) == 1 and not parse_path(path).layers else None
+
+    source: str | None = None
+    storage: str | None = None
+    secret: Path | None = None
+    option: tuple[str, ...] = ()
+
+
+def on_target(
+    host: Host, text: str, targets: Sequence[NamedTarget], secrets: Sequence[tuple[str, Path]] = ()
+) -> tuple[DiskPath, DiskPlace]:
+    """The path, which may begin with the name of a target, and where its disk is.
+
+    Raises PlanError for a wrong path, or targets of which the path uses none.
+    """
+    first = text.partition("/")[0]
+    known = [*with_kinds(host, [one for one in targets if one.name == first])]
+    path = parse_path(with_targets(text, known))
+    name = path.layers[0].option("at") if path.layers else None
+    target = next((one for one in (*known, *targets) if one.name == name), None)
+    if targets and target is None:
+        raise PlanError(
+            f"{text} is on none of these targets: {', '.join(one.name for one in targets)}",
+            hint=f"begin the path with the name of one: {targets[0].name}/raw/none",
+        )
+    storage = None if target is None else target.place
+    return path, DiskPlace(storage=storage, secret=dict(secrets).get(str(name)))
+
+
+def measured_place(path: str, campaign: Campaign) -> DiskPlace:
+    """Where a path was measured: on the user's target, or without host layers on the device that
+    --on named. Unknown for other paths, and with several devices: the guest's disk is elsewhere.
+    """
+    parsed, devices = parse_path(path), list(campaign.plan.get("devices") or [])
+    name = parsed.layers[0].option("at") if parsed.layers else None
+    for target in map(parse_target, campaign.plan.get("target") or ()):
+        if target.name == name:
+            return DiskPlace(storage=target.place, option=("--target", str(target)))
+    if len(devices) != 1 or parsed.layers:
+        return DiskPlace()
+    return DiskPlace(str(devices[0]), option=("--source", str(devices[0])))
 
 
 def answer_export(

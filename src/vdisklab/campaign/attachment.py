@@ -28,8 +28,9 @@ from vdisklab.path.segments import FORMAT_OPTIONS
 from vdisklab.results.model import Check
 from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
+from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Share, Target, Url
+from vdisklab.storage.targets import Device, Directory, Share, Target
 from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20

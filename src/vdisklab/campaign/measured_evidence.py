@@ -19,7 +19,8 @@ from vdisklab.host.network import Link
 from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Check, Direction, Evidence, IoCounters, Sample
 from vdisklab.storage.image import DiskData, ImageFile, mapped_bytes
-from vdisklab.storage.targets import Device, Url
+from vdisklab.storage.server_url import Url
+from vdisklab.storage.targets import Device
 
 # The share of an image that may be in the page cache after it was emptied (opening reads a format's
 # header again), and the share that must be there after it was filled.

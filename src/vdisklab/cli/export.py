@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-from vdisklab.answers.export import answer_export, libvirt_version
+from vdisklab.answers.export import answer_export, libvirt_version, on_target
 from vdisklab.cli.shell.options import (
     NEEDS,
     DbOptions,
@@ -16,8 +17,9 @@ from vdisklab.cli.shell.options import (
 )
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.path.disk_path import parse_path
+from vdisklab.host.command import LocalHost
 from vdisklab.path.durability import HostDisk
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help
 from vdisklab.plan.settings import like, option
 from vdisklab.plan.value_kinds import SIZE, TEXT
@@ -61,6 +63,8 @@ class ExportOptions(DbOptions):
         needs_help("Refuse a path that does not meet this need"),
         metavar="NEED",
     )
+    target: tuple[NamedTarget, ...] = like("target")
+    secret: tuple[tuple[str, Path], ...] = like("secret")
     disk: HostDisk | None = like("disk")
 
 
@@ -78,14 +82,19 @@ def export(request: ExportOptions, output: OutputOptions) -> None:
       vdisklab export qcow2/none --to libvirt-disk --source /srv/images/data.qcow2
 
       vdisklab export raw/writeback/scsi:iothread=on --to proxmox --need durable
+
+      vdisklab export san/raw/none --target san=iscsi://10.0.0.5/iqn.x:disk/1
     """
+    path, place = on_target(LocalHost(), request.path, request.target, request.secret)
     disk = ExportRequest(
-        parse_path(request.path),
+        path,
         request.source,
         request.name,
         request.size,
         request.domain_type,
         libvirt_version(request.libvirt),
+        place.storage,
+        place.secret,
     )
     volatile = request.disk or HostDisk.VOLATILE
     answer = answer_export(disk, request.to, request.need, volatile, request.db)

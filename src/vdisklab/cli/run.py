@@ -15,7 +15,7 @@ from vdisklab.actions.find_best import make_search
 from vdisklab.actions.lab import ONLY_MEASURE
 from vdisklab.actions.measure import Measured, measure, measure_in_turns
 from vdisklab.answers.analysis import DEFAULT_METRIC
-from vdisklab.answers.export import measured_device
+from vdisklab.answers.export import measured_place
 from vdisklab.answers.loading import database_url
 from vdisklab.answers.race import race_outcome
 from vdisklab.answers.rank import RankAnswer
@@ -155,8 +155,8 @@ def _print_answers(
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
         path = None if advised is None else advised.path
-        source = None if path is None else measured_device(path, analysis.campaigns[0])
-        _say(console, [next_step(path, request.db, campaign, source)])
+        where = () if path is None else measured_place(path, analysis.campaigns[0]).option
+        _say(console, [next_step(path, request.db, campaign, where)])
 
 
 def _look(campaign: str, *, console: Console, store: Store, request: RunRequest) -> None:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
+from vdisklab.path.named_target import parse_target
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
+from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.reading import GuestText, Tree
+from vdisklab.storage.server_url import Url, url_of
 from vdisklab.units import GIB
 
 DOMAIN_TYPES = ("kvm", "qemu")
@@ -28,9 +31,11 @@ WHOLE_DEVICE = "/dev/sdX"
 class ExportRequest:
     """A disk path to configure, the file or device that holds the disk, and the guest's name.
 
-    With `source` None the platform's default place is used. `size` (bytes) is for an image that has
-    to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for emulation. `libvirt` is the
-    version of the libvirt that reads the configuration; None is the oldest supported one.
+    With `source` None the platform's default place is used, on the user's `storage` if it is named:
+    a target's directory, device or URL. `secret` is the file with its password or key. `size`
+    (bytes) is for an image that has to be created. `domain_type` is libvirt's: `kvm`, or `qemu` for
+    emulation. `libvirt` is the version of the libvirt that reads the configuration; None is the
+    oldest supported one.
     """
 
     path: DiskPath
@@ -39,10 +44,29 @@ class ExportRequest:
     size: int = 10 * GIB
     domain_type: str = DOMAIN_TYPES[0]
     libvirt: tuple[int, ...] | None = None
+    storage: str | None = None
+    secret: Path | None = None
+
+    @property
+    def url(self) -> Url | None:
+        """The disk as QEMU's own driver opens it; None for one that the host's kernel opens.
+
+        Raises PlanError for a source that is no URL of the path's kind.
+        """
+        if not self.path.opened_by_qemu:
+            return None
+        kind, place = self.path.layers[0].kind, self.place("")
+        target = parse_target(f"{self.path.layers[0].option('at') or f'my{kind}'}={place}")
+        if target.kind is not kind:
+            example = "" if self.path.target is None else self.path.target.example
+            raise PlanError(f"{place} is no {kind} disk", hint=f"write --source {example}")
+        return url_of(target, self.secret)
 
     @property
     def on_device(self) -> bool:
         """True when the guest gets a block device, with or without a format in it."""
+        if self.path.opened_by_qemu:
+            return False
         whole = not self.path.layers and names_device(self.source or "")
         return whole or backing_below(self.path).ends_on_device(self.path.layers)
 
@@ -55,10 +79,15 @@ class ExportRequest:
         """The source, or a default: a file in the directory, or a block device in /dev."""
         if self.source is not None:
             return self.source
+        target, layers = self.path.target, self.path.layers
+        if target is not None and len(layers) == 1 and not layers[0].kind.facts.holds_files:
+            return self.storage or target.example
         if self.on_device:
-            layers = self.path.layers
             return layers[-1].kind.facts.device.format(self.name) if layers else WHOLE_DEVICE
-        return f"{directory}/{self.name}.{self.driver}"
+        if target is not None and target.by_qemu:
+            directory = target.example
+        base, mark, query = (self.storage or directory).partition("?")
+        return f"{base.rstrip('/')}/{self.name}.{self.driver}{mark}{query}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +244,22 @@ def require_supported(
     if image is not None and image.encrypted:
         instead = "encrypt the storage below with LUKS, or use --to qemu"
         raise NotExpressibleError(name, "images that QEMU encrypts", instead)
+
+
+_BY_THE_KERNEL = {
+    LayerKind.RBD: "map it (`rbd map`) and measure krbd/none", LayerKind.LIBNFS: "mount it and "
+    "measure nfs/raw/none", LayerKind.ISCSI: "log in (`iscsiadm`) and measure device/none",
+    LayerKind.NBD: "attach it (`nbd-client`) and measure device/none",
+}  # fmt: skip
+"""How the host's kernel reaches the same storage, by another path."""
+
+
+def require_target(platform: Platform, path: DiskPath, kinds: Collection[LayerKind] = ()) -> None:
+    """Raises NotExpressibleError for a server that QEMU itself opens, except one of `kinds`."""
+    if path.opened_by_qemu and path.layers[0].kind not in kinds:
+        kind = path.layers[0].kind
+        way = _BY_THE_KERNEL.get(kind, "mount it and name the directory: --target NAME=DIR")
+        raise NotExpressibleError(
+            platform.full_name, f"disk that QEMU's own driver opens ({kind})",
+            f"{way}; or use --to libvirt or qemu",
+        )  # fmt: skip

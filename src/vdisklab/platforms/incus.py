@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
@@ -33,6 +34,7 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
     require_supported,
+    require_target,
 )
 from vdisklab.platforms.drive_arguments import properties_of
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
@@ -238,10 +240,17 @@ def export(request: ExportRequest) -> Configuration:
     """The device for `incus config edit INSTANCE`."""
     path = request.path
     require_supported(Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,))
-    source = request.place("/srv/images")
+    require_target(Platform.INCUS, path, (LayerKind.RBD,))
+    url, source = request.url, request.place("/srv/images")
+    librbd: dict[str, str] = {}
+    if url is not None:
+        source = f"ceph:{url.node['pool']}/{url.node['image']}"
+        cluster = Path(url.node.get("conf", "ceph.conf")).stem
+        librbd = {"ceph.user_name": url.node.get("user", "admin"), "ceph.cluster_name": cluster}
     device = {
         "type": "disk",
         "source": source,
+        **librbd,
         "io.cache": path.cache.spelled_out.value,
         "io.bus": _WORDS[path.attachment.bus],
     }

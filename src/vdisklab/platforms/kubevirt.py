@@ -35,6 +35,7 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
     require_supported,
+    require_target,
 )
 from vdisklab.platforms.reading import (
     SCSI_PASSED,
@@ -290,8 +291,12 @@ def export(request: ExportRequest) -> Configuration:
     require_supported(
         Platform.KUBEVIRT, CACHE_MODES, path, buses=_BUSES, formats=(ImageFormat.RAW,)
     )
+    require_target(Platform.KUBEVIRT, path)
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
+    if path.target is not None:
+        mode = "Filesystem" if path.image is not None else "Block"
+        below.append(f"its storage class is one for {path.layers[0].kind}, its volumeMode {mode}")
     if path.image is not None:
         below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
     machine = _machine(path, name_of(request.name, "a virtual machine"), claim)

@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 import shlex
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import format_options
@@ -98,7 +99,7 @@ def export(request: ExportRequest) -> Configuration:
     place = request.place(DIRECTORY)
     foreign = foreign_reason(request) is not None
     gaps = tuple(_foreign_gaps(request))
-    requirements = tuple(_access(request, place)) if foreign else ()
+    requirements = tuple(_access(request, place) if foreign else _of_server(request))
     domain = ET.Element("domain", {"type": request.domain_type, "xmlns:qemu": QEMU_NAMESPACE})
     add_comments(domain, (*writing.preparation(request, place), *map(str, gaps), *requirements))
     ET.SubElement(domain, "name").text = request.name
@@ -146,6 +147,9 @@ def foreign_reason(request: ExportRequest) -> str | None:
         return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
     if request.path.cache not in CACHE_MODES:
         return f"libvirt has no cache mode {request.path.cache}"
+    url = request.url
+    if url is not None and (url.node["driver"] == "ssh" or "tls-creds" in url.node):
+        return "libvirt has no disks over ssh, and no NBD with a pre-shared key"
     return _foreign_attachment(request.path.attachment, version)
 
 
@@ -190,6 +194,10 @@ def _access(request: ExportRequest, place: str) -> Iterator[str]:
     if request.path.attachment.bus.is_served:
         yield daemon_sentence(request, place)
         return
+    if request.url is not None:
+        for secret in request.url.objects:
+            yield f"QEMU must be allowed to read {secret.get('file') or secret.get('dir')}"
+        return
     yield (
         f"QEMU must be allowed to open {place}: chown it to libvirt-qemu (Debian, Ubuntu) or qemu "
         "(Fedora, openSUSE)"
@@ -225,12 +233,13 @@ def add_metadata(domain: ET.Element, path: DiskPath, target: str) -> None:
 def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: str) -> ET.Element:
     """Appends the `<disk>` and returns it."""
     attachment = request.path.attachment
-    kind = "block" if request.on_device else "file"
+    kind = "block" if request.on_device else "file" if request.url is None else "network"
     disk = ET.SubElement(devices, "disk", {"type": kind, "device": "disk"})
     driver = {"name": "qemu", "type": request.driver}
     if request.path.cache is not CacheMode.DEFAULT:
         driver["cache"] = request.path.cache.value
-    driver |= {"io": attachment.aio.value, "discard": str(attachment.option("discard"))}
+    driver |= {} if request.url is not None else {"io": attachment.aio.value}
+    driver["discard"] = str(attachment.option("discard"))
     if attachment.detect_zeroes != "off":
         driver["detect_zeroes"] = attachment.detect_zeroes
     if attachment.bus is Bus.VIRTIO:
@@ -240,13 +249,72 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
         threads = ET.SubElement(element, "iothreads")
         for number in range(1, attachment.iothreads + 1):
             ET.SubElement(threads, "iothread", {"id": str(number)})
-    ET.SubElement(disk, "source", {"dev" if request.on_device else "file": place})
+    if request.url is None:
+        ET.SubElement(disk, "source", {"dev" if request.on_device else "file": place})
+    else:
+        _add_server(disk, request.url.node, request)
     ET.SubElement(disk, "target", {"dev": target, "bus": attachment.bus.value})
     if attachment.block_size is not None:
         size = str(attachment.block_size)
         ET.SubElement(disk, "blockio", {"logical_block_size": size, "physical_block_size": size})
     _add_throttle(disk, attachment)
     return disk
+
+
+def _add_server(disk: ET.Element, node: Mapping[str, Any], request: ExportRequest) -> None:
+    """The <source> of a network disk: the opposite of `libvirt_domain`'s reader."""
+    protocol, server = str(node["driver"]), node.get("server", {})
+    host, port = (server.get("host"), server.get("port")) if server else ("", None)
+    match protocol:
+        case "iscsi":
+            name = f"{node['target']}/{node['lun']}"
+            host, _, port = str(node["portal"]).rpartition(":")
+        case "rbd":
+            name = "/".join(str(node[key]) for key in ("pool", "namespace", "image") if key in node)
+        case _:
+            name = str(node.get("path", node.get("export", "")))
+    named = {"name": name} if name else {}
+    source = ET.SubElement(disk, "source", {"protocol": protocol, **named})
+    if "path" in server:
+        ET.SubElement(source, "host", {"transport": "unix", "socket": server["path"]})
+    elif host:
+        plain = {"name": str(host).strip("[]"), **({"port": str(port)} if port else {})}
+        ET.SubElement(source, "host", plain)
+    if "conf" in node:
+        ET.SubElement(source, "config", {"file": str(node["conf"])})
+    if protocol == "nfs":
+        ET.SubElement(source, "identity", {"user": "+0", "group": "+0"})
+    if protocol in _SECRETS and ("user" in node or request.secret is not None):
+        auth = ET.SubElement(source, "auth", {"username": str(node.get("user", "admin"))})
+        ET.SubElement(auth, "secret", {"type": _SECRETS[protocol], "usage": _usage(request)})
+
+
+_SECRETS = {"iscsi": "iscsi", "rbd": "ceph"}
+"""libvirt's type of secret by protocol."""
+
+
+def _usage(request: ExportRequest) -> str:
+    layer = request.path.layers[0]
+    return str(layer.option("at") or f"my{layer.kind}")
+
+
+def _of_server(request: ExportRequest) -> Iterator[str]:
+    """What libvirt needs for a network disk: the secret, or the user on an NFS server."""
+    url = request.url
+    if url is None:
+        return
+    protocol = str(url.node["driver"])
+    if protocol == "nfs":
+        yield "<identity> is the user on the NFS server; +0 is root, as which vdisklab measured"
+    if protocol in _SECRETS and ("user" in url.node or request.secret is not None):
+        kind, owner = _SECRETS[protocol], "target" if protocol == "iscsi" else "name"
+        usage, file = _usage(request), request.secret or "FILE"
+        plain = " --plain" if kind == "iscsi" else ""  # a cephx key is in base64 as it is
+        yield (
+            f"define the secret: virsh secret-define FILE.xml, with <secret ephemeral='no' "
+            f"private='yes'><usage type='{kind}'><{owner}>{usage}</{owner}></usage></secret>; then "
+            f"virsh secret-set-value UUID --file {file}{plain}"
+        )
 
 
 def _add_throttle(disk: ET.Element, attachment: Attachment) -> None:
@@ -329,7 +397,8 @@ def export_element(request: ExportRequest) -> Configuration:
         )
     bus, place = request.path.attachment.bus, request.place(DIRECTORY)
     target = "nvme0n2" if bus is Bus.NVME else f"{TARGETS[bus][:2]}b"
-    gaps, requirements = tuple(_element_gaps(request)), tuple(_requirements(request, target))
+    gaps = tuple(_element_gaps(request))
+    requirements = (*_of_server(request), *_requirements(request, target))
     container = ET.Element("devices")
     add_comments(container, (*writing.preparation(request, place), *map(str, gaps), *requirements))
     add_disk(container, request, place, target)

@@ -1,6 +1,6 @@
 """Disks on servers: QEMU's node of one as the place that `--target` takes, and back.
 
-The opposite of `storage.remote.url_of`. No password or key is ever read: only that there is one.
+The opposite of `storage.server_url.url_of`. No password or key is read: only that there is one.
 """
 
 from __future__ import annotations
@@ -120,7 +120,11 @@ def _libnfs(node: Mapping[str, Any]) -> ServerDisk:
 def _ssh(node: Mapping[str, Any]) -> ServerDisk:
     user = f"{quote(str(node['user']))}@" if "user" in node else ""
     host = _host(node.get("server", node), LayerKind.SSH)
-    return ServerDisk(LayerKind.SSH, f"ssh://{user}{host}{quote(str(node['path']))}")
+    check = node.get("host-key-check") or {}
+    words = {"none": "no", "hash": f"{check.get('type')}:{check.get('hash')}"}
+    word = words.get(str(check.get("mode")))
+    query = f"?host_key_check={word}" if word else ""
+    return ServerDisk(LayerKind.SSH, f"ssh://{user}{host}{quote(str(node['path']))}{query}")
 
 
 def _rbd_of_name(name: str) -> dict[str, Any]:

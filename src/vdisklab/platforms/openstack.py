@@ -36,6 +36,7 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
     require_supported,
+    require_target,
 )
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
@@ -285,16 +286,27 @@ def export(request: ExportRequest) -> Configuration:
     path = request.path
     formats = (ImageFormat.RAW, ImageFormat.QCOW2)
     require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
-    image = path.image
-    if request.on_device and image is not None:
+    require_target(Platform.OPENSTACK, path, (LayerKind.RBD,))
+    image, url = path.image, request.url
+    if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):
+        instead = "images on Ceph are rbd/none there; a Cinder volume is what its backend gives"
+        raise NotExpressibleError(
+            Platform.OPENSTACK.full_name, f"root disk on {path.stack}", instead
+        )
+    if (request.on_device or url is not None) and image is not None:
         what, instead = f"format {image.format} on a device", "leave the format out: lvm/none"
         raise NotExpressibleError(Platform.OPENSTACK.full_name, what, instead)
     allocated = image is not None and image.option("preallocation") != "off"
-    kind = "lvm" if image is None else image.format.value
+    kind = "rbd" if url is not None else "lvm" if image is None else image.format.value
+    ceph = {} if url is None else {
+        "images_rbd_pool": url.node["pool"],
+        "images_rbd_ceph_conf": url.node.get("conf", "/etc/ceph/ceph.conf"),
+        **({"rbd_user": url.node["user"], "rbd_secret_uuid": "UUID"} if "user" in url.node else {}),
+    }  # fmt: skip
     lines = {
         "images_type": kind,
-        **({"images_volume_group": "VG"} if image is None else {}),
-        "disk_cachemodes": f"{'block' if image is None else 'file'}={path.cache}",
+        **({"images_volume_group": "VG"} if kind == "lvm" else ceph),
+        "disk_cachemodes": f"{_kind_of(path)}={path.cache}",
         "hw_disk_discard": str(path.attachment.option("discard")),
     }
     gaps = tuple(_gaps(request, _aio(path.cache, allocated)))
@@ -306,7 +318,7 @@ def export(request: ExportRequest) -> Configuration:
 
 def _comments(path: DiskPath) -> Iterator[str]:
     yield f"vdisklab {path}"
-    if path.layers:
+    if path.layers and not path.opened_by_qemu:
         yield f"the host's instances_path or volume group is on {path.stack}"
     yield f"in {_HOST_FILE} of the compute hosts, for all their guests; restart nova-compute"
     bus = path.attachment.bus

@@ -38,6 +38,7 @@ from vdisklab.platforms.dialect import (
     Location,
     Reader,
     require_supported,
+    require_target,
 )
 from vdisklab.platforms.drive_arguments import drive_changes, properties_of
 from vdisklab.platforms.libvirt import CACHE_MODES
@@ -426,8 +427,10 @@ def export(request: ExportRequest) -> Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
     require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
+    require_target(Platform.PROXMOX, path, (LayerKind.RBD, LayerKind.ISCSI))
     volume = _volume(request)
-    options = [f"cache={path.cache.spelled_out}", f"aio={attachment.aio}"]
+    options = [f"cache={path.cache.spelled_out}"]
+    options += [] if path.opened_by_qemu else [f"aio={attachment.aio}"]
     if path.image is not None:
         options.append(f"format={path.image.format}")
     options.append(f"discard={'on' if attachment.option('discard') == 'unmap' else 'ignore'}")
@@ -459,16 +462,52 @@ def _comments(
         yield "VMID is the number of the guest"
     if request.path.layers:
         yield f"STORAGE is a storage on {request.path.stack}"
+        yield from _added(request)
     yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
     image = request.path.image
     if image is not None and any(name != "preallocation" for name, _ in image.options):
         yield f"create the image yourself; FILE is what `pvesm path {volume}` prints"
         yield from writing.image_commands(image, Path("FILE"), request.size)
-    elif image is not None and _has_volume_format(request) and not request.on_device:
+    elif (
+        image is not None
+        and _has_volume_format(request)
+        and not (request.on_device or request.path.opened_by_qemu)
+    ):
         yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
-    if request.source is None and volume != WHOLE_DEVICE and _has_volume_format(request):
+    is_new = request.source is None and volume != WHOLE_DEVICE and ":lun" not in volume
+    if is_new and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
+
+
+_ADDED = {
+    LayerKind.NFS: "nfs STORAGE --server SERVER --export EXPORT",
+    LayerKind.SMB: "cifs STORAGE --server SERVER --share SHARE --username USER --password",
+    LayerKind.CEPHFS: "cephfs STORAGE",
+    LayerKind.GLUSTERFS: "dir STORAGE --path DIR --is_mountpoint yes",
+    LayerKind.KRBD: "rbd STORAGE --pool POOL --krbd 1",
+    LayerKind.DEVICE: "iscsi STORAGE --portal HOST --target TARGET",
+}
+"""What `pvesm add` is told for storage that the host's kernel opens. QEMU itself opens the images
+on Proxmox's own storage of glusterfs."""
+
+
+def _added(request: ExportRequest) -> Iterator[str]:
+    """The command that adds the storage, if it is not there yet (pvesm(1))."""
+    url, target = request.url, request.path.target
+    if url is not None and url.node["driver"] == "iscsi":
+        portal = str(url.node["portal"]).removesuffix(":3260")
+        words = f"iscsidirect STORAGE --portal {portal} --target {url.node['target']}"
+    elif url is not None:
+        keys = {"pool": "pool", "namespace": "namespace", "user": "username"}
+        node = url.node
+        given = "".join(f" --{key} {node[name]}" for name, key in keys.items() if name in node)
+        words = f"rbd STORAGE{given} --krbd 0"
+        yield "for another cluster than Proxmox VE's own, add --monhost HOSTS --keyring FILE"
+    else:
+        words = _ADDED.get(request.path.layers[0].kind, "")
+    if target is not None and words:
+        yield f"to add it: pvesm add {words} --content images"
 
 
 def _allocation(image: Image, volume: str) -> Iterator[str]:
@@ -488,7 +527,11 @@ def _command(vmid: str, settings: Mapping[str, str]) -> str:
 
 
 def _volume(request: ExportRequest) -> str:
+    url = request.url
     volume = request.source or _default_volume(request)
+    if url is not None:
+        own = str(url.node.get("image", f"lun{url.node.get('lun')}"))
+        volume = f"STORAGE:{own if own.startswith(('lun', 'vm-')) else 'vm-VMID-disk-0'}"
     if "," in volume or volume != volume.strip():
         raise PlanError(
             f"Proxmox VE cannot take the source {volume!r}: commas separate its options",
@@ -498,6 +541,8 @@ def _volume(request: ExportRequest) -> str:
 
 
 def _default_volume(request: ExportRequest) -> str:
+    if request.path.layers and request.path.layers[-1].kind is LayerKind.DEVICE:
+        return request.place("")
     if request.path.image is None and not request.path.layers:
         return WHOLE_DEVICE
     name = "vm-VMID-disk-0"

@@ -49,7 +49,7 @@ from vdisklab.platforms.qemu_arguments import (
     throttled,
 )
 from vdisklab.platforms.reading import GuestText, Tree, image_of, shared_group
-from vdisklab.storage.image_commands import data_path, key_path
+from vdisklab.storage.image_commands import data_path
 
 _QEMU = re.compile(r"(?:qemu-system-(?P<arch>\w+)|qemu-kvm|kvm)")
 _DAEMON = re.compile(
@@ -245,20 +245,22 @@ DIRECTORY = "/var/lib/libvirt/images"
 
 def disk_of(request: ExportRequest, place: str) -> Disk:
     """The disk in the form that `guest.qemu` uses. QEMU finds the images of a chain by itself."""
-    image, file = request.path.image, Path(place)
+    image, file, url = request.path.image, Path(place), request.url
+    local = {"driver": "host_device" if request.on_device else "file", "filename": place}
     parts = ImageParts(
         data_file=str(data_path(file)) if image and image.has_data_file else None,
-        key_file=str(key_path(file)) if image and image.encrypted else None,
+        key_file=str(writing.key_of(request, place)) if image and image.encrypted else None,
         format_options=format_options(image),
     )
     return Disk(
         SERIAL,
         request.size,
-        {"driver": "host_device" if request.on_device else "file", "filename": place},
+        local if url is None else url.node,
         request.driver,
         request.path.cache,
         request.path.attachment,
         parts,
+        () if url is None else url.objects,
     )
 
 
@@ -326,6 +328,8 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     if disk.limits:
         raise lacks(disk.platform, f"arguments here that keep its limits ({disk.limits[0]}…)")
     place = disk.source or "FILE"
+    if disk.server is not None and disk.server.has_secret:
+        raise lacks(disk.platform, "arguments here that keep the disk's password or key")
     return Change(
         shlex.join(arguments(ExportRequest(wanted, place), place)),
         shlex.join(arguments(ExportRequest(now, place), place)),

@@ -196,13 +196,23 @@ def configure(request: ExportRequest, form: str) -> Configuration:
         request = replace(request, path=without_options(request.path, _NOT_CONFIGURED))
     require_configurable(request.path)
     configuration = (chosen.write_share if shares_directory else chosen.write)(request)
-    whole = request.source is None and WHOLE_DEVICE in configuration.text
-    placeholder = (f"{WHOLE_DEVICE} stands for the whole device: name it with --source",)
+    asked = tuple(_placeholder(request, configuration.text))
     return replace(
         configuration,
         gaps=(*gaps, *configuration.gaps),
-        requirements=(*configuration.requirements, *(placeholder if whole else ())),
+        requirements=(*configuration.requirements, *asked),
     )
+
+
+def _placeholder(request: ExportRequest, text: str) -> Iterator[str]:
+    """What stands in the text for a device or storage that nobody named."""
+    if request.source is not None or request.storage is not None:
+        return
+    target, place = request.path.target, request.place("")
+    if target is None and WHOLE_DEVICE in text:
+        yield f"{WHOLE_DEVICE} stands for the whole device: name it with --source"
+    elif target is not None and target.example in place and place in text:
+        yield f"{place} stands for your storage: name it with --target NAME=PLACE"
 
 
 _NOT_CONFIGURED = {
@@ -227,8 +237,8 @@ def _require_plain_texts(request: ExportRequest) -> None:
 
 
 def _require_disk(request: ExportRequest, *, absolute: bool) -> None:
-    source = request.source
-    if source == "" or (absolute and not (source or "/").startswith("/")):
+    source, url = request.source, request.url
+    if source == "" or (absolute and url is None and not (source or "/").startswith("/")):
         raise PlanError(
             f"{source!r} is not a source of a disk",
             hint="give an absolute path: --source /srv/images/web1.qcow2",

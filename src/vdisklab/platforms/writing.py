@@ -14,10 +14,11 @@ from vdisklab.guest.qemu.block_nodes import format_options, mount_command
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath, Image
 from vdisklab.path.rules import impossible
-from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, WriteCache
+from vdisklab.path.segments import BUS_OPTIONS, Bus, CacheMode, LayerKind, WriteCache
 from vdisklab.platforms.dialect import ExportRequest, Gap, NotExpressibleError
 from vdisklab.storage.image_commands import create_command, key_path
-from vdisklab.units import format_size
+from vdisklab.storage.server_url import Url
+from vdisklab.units import MIB, format_size
 
 
 def require_configurable(path: DiskPath) -> None:
@@ -94,11 +95,37 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
     """Comment lines: the path, the host layers below, and how the image is created."""
     path = request.path
     yield f"vdisklab {path}"
+    url = request.url
+    if url is not None:
+        yield f"QEMU's own driver ({url.node['driver']}) opens {url.text}"
+        yield from _on_server(request, url)
+        return
     if path.layers:
         kind = "the block device" if request.on_device else "the file system"
         yield f"{place} is on {kind} {path.stack}"
     if path.image is not None:
         yield from image_commands(path.image, Path(place), request.size)
+
+
+def _on_server(request: ExportRequest, url: Url) -> Iterator[str]:
+    """How an image on a server is made; a disk is made there."""
+    image, kind = request.path.image, request.path.layers[0].kind
+    secrets = [word for each in url.flags for word in ("--object", each)]
+    if kind is LayerKind.RBD:
+        pool = url.text.removeprefix("rbd:").partition("@")[0].partition("?")[0]
+        create = shlex.join(("rbd", "create", "--size", f"{-(-request.size // MIB)}M", pool))
+        yield f"if it does not exist yet: {create}"
+    if image is not None and image.encrypted:
+        yield f"{key_of(request, url.text)} holds the key: make it, readable by QEMU only"
+    if image is not None and (kind.facts.holds_files or image.driver != "raw"):
+        key = key_of(request, url.text) if image.encrypted else None
+        program, verb, _quiet, *words = create_command(image, url, request.size, key=key)
+        yield shlex.join((program, verb, *secrets, *words))
+
+
+def key_of(request: ExportRequest, place: str) -> Path:
+    """The file with the key of an encrypted image: beside it, or on this host for a server's."""
+    return key_path(Path(place) if request.url is None else Path(f"/etc/{request.name}"))
 
 
 def commented(lines: Iterable[str], gaps: Iterable[Gap | str] = ()) -> str:

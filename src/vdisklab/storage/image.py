@@ -27,8 +27,9 @@ from vdisklab.storage.image_commands import (
     rewrites_of,
     snapshot_command,
 )
+from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Node, Remote, Share, Target, Url
+from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
 
 _CREATE_TIMEOUT = 3600.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vdisklab.path.disk_path import Image
 from vdisklab.path.segments import FORMAT_OPTIONS
-from vdisklab.storage.targets import Url
+from vdisklab.storage.server_url import Url
 
 ImagePlace = Path | Url
 """Where an image is: a file or device of the host, or a server's disk or file."""

@@ -22,164 +22,27 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote
 
-from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError, PlanError
+from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host.command import Host, require_programs
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.path.backing import BackingDevices
-from vdisklab.path.named_target import NamedTarget, secret_variable, urlsplit_of
+from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.path.segments import LayerKind
+from vdisklab.storage.server_url import Url, url_of
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Remote, Url
+from vdisklab.storage.targets import Remote
 from vdisklab.storage.undo import Removable
 from vdisklab.units import format_bytes
 
 _ANSWER_SECONDS = 30.0
 """How long a server may take to answer a question; QEMU's own drivers wait for ever."""
 
-_CONNECT_SECONDS = 10
-"""How long QEMU tries to connect to an NBD server; without it, once."""
-
 _FILL_SECONDS = 3600.0
-_HELD = "secret"
-"""The id of the object that holds a target's password or key."""
-
-
-def _server(parts: SplitResult, port: int) -> dict[str, str]:
-    if not parts.hostname:
-        raise PlanError(
-            f"{parts.geturl()} names no server", hint="write HOST after the two slashes"
-        )
-    return {"host": parts.hostname, "port": str(parts.port or port)}
-
-
-def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
-    if parts.scheme.endswith("+unix"):
-        sockets = parse_qs(parts.query).get("socket")
-        if not sockets:
-            raise PlanError(
-                f"{parts.geturl()} names no socket", hint="write nbd+unix:///EXPORT?socket=FILE"
-            )
-        server = {"type": "unix", "path": sockets[0]}
-    else:
-        server = {"type": "inet", **_server(parts, 10809)}
-    export = unquote(parts.path.removeprefix("/"))
-    tls = {"tls-creds": _HELD} if parts.scheme.startswith("nbds") else {}
-    return {
-        "server": server, "open-timeout": _CONNECT_SECONDS, **tls,
-        **({"export": export} if export else {}),
-    }  # fmt: skip
-
-
-def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
-    name, _, lun = parts.path.removeprefix("/").partition("/")
-    if not name or not lun.isdigit():
-        raise PlanError(
-            f"{parts.geturl()} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
-        )
-    server = _server(parts, 3260)
-    user = {"user": unquote(parts.username)} if parts.username else {}
-    password = {"password-secret": secret} if secret else {}
-    portal = f"{server['host']}:{server['port']}"
-    return {
-        "transport": "tcp", "portal": portal, "target": unquote(name), "lun": int(lun),
-        **user, **password,
-    }  # fmt: skip
-
-
-def _libnfs(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
-    return {"server": {"type": "inet", "host": _server(parts, 2049)["host"]}, "path": parts.path}
-
-
-def _ssh(parts: SplitResult, secret: str | None) -> dict[str, Any]:
-    if secret is not None:
-        raise PlanError(
-            f"{parts.geturl()} takes no file with a key: QEMU asks your ssh agent",
-            hint="leave out --secret, and load the key: ssh-add FILE",
-        )
-    user = {"user": unquote(parts.username)} if parts.username else {}
-    return {
-        "server": _server(parts, 22), "path": unquote(parts.path), **user,
-        **_host_key_check(parts),
-    }  # fmt: skip
-
-
-def _host_key_check(parts: SplitResult) -> dict[str, Any]:
-    """QEMU's own parameter of the URL: `no`, `yes` (known_hosts), or `sha256:HEX`."""
-    (word,) = parse_qs(parts.query).get("host_key_check", ["yes"])
-    if word in ("yes", "no"):
-        modes = {"yes": "known_hosts", "no": "none"}
-        return {"host-key-check": {"mode": modes[word]}}
-    kind, _, digest = word.partition(":")
-    return {"host-key-check": {"mode": "hash", "type": kind, "hash": digest.replace(":", "")}}
-
-
-def _rbd(place: str, secret: str | None) -> dict[str, Any]:
-    """The members for `rbd:POOL[/NAMESPACE]/IMAGE[@CONF]`, with `?id=USER` at the end."""
-    named, _, query = place.removeprefix("rbd:").partition("?")
-    named, _, conf = named.partition("@")
-    words = named.split("/")
-    if not 2 <= len(words) <= 3 or not all(words):
-        raise PlanError(f"{place} names no image", hint="write rbd:POOL/IMAGE, or add @CEPH.CONF")
-    users = parse_qs(query).get("id")
-    return {
-        "pool": words[0], "image": words[-1],
-        **({"namespace": words[1]} if len(words) == 3 else {}),
-        **({"conf": conf} if conf else {}), **({"user": users[0]} if users else {}),
-        **({"key-secret": secret} if secret else {}),
-    }  # fmt: skip
-
-
-_MEMBERS: Mapping[LayerKind, Callable[[SplitResult, str | None], dict[str, Any]]] = {
-    LayerKind.NBD: _nbd, LayerKind.ISCSI: _iscsi, LayerKind.LIBNFS: _libnfs, LayerKind.SSH: _ssh,
-}  # fmt: skip
-
-
-def url_of(target: NamedTarget, secret: Path | None) -> Url:
-    """The URL as QEMU's node, with the object for its secret. Raises PlanError for a wrong one."""
-    if target.kind is None or target.kind.facts.target is None:
-        raise ValueError(f"{target} is no URL")
-    driver = str(target.kind.facts.target.driver)
-    held = None if secret is None else _HELD
-    if target.kind is LayerKind.RBD:
-        members = _rbd(target.place, held)
-    else:
-        members = _MEMBERS[target.kind](urlsplit_of(target.name, target.place), held)
-    return Url(target.place, {"driver": driver, **members}, _objects(target, members, secret))
-
-
-def _objects(
-    target: NamedTarget, members: Mapping[str, Any], secret: Path | None
-) -> tuple[Mapping[str, str], ...]:
-    if "tls-creds" in members:
-        if secret is None:
-            raise PlanError(
-                f"target {target.name} wants TLS, and no key is named",
-                hint=f"write --secret {target.name}=DIR/keys.psk (`psktool` makes one)",
-            )
-        # QEMU takes the directory of keys.psk (qemu-options.hx, tls-creds-psk).
-        # The user name of its first line; QEMU would use `qemu`.
-        user = _first_user(secret)
-        place = {"dir": str(secret.absolute().parent), "endpoint": "client"}
-        return ({"qom-type": "tls-creds-psk", "id": _HELD, **place, **user},)
-    if secret is None:
-        return ()
-    return ({"qom-type": "secret", "id": _HELD, "file": str(secret.absolute())},)
-
-
-def _first_user(keys: Path) -> dict[str, str]:
-    """The user of a file of keys, whose lines are USER:KEY; empty if it cannot be read."""
-    try:
-        name, colon, _ = keys.read_text().partition(":")
-    except OSError:
-        return {}
-    return {"username": name.strip()} if colon else {}
 
 
 @contextmanager

@@ -11,7 +11,6 @@ Code asks the target for everything that differs between them, so a new kind is 
 from __future__ import annotations
 
 import errno
-import json
 import mmap
 import os
 import tempfile
@@ -19,17 +18,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vdisklab.errors import HostError
 from vdisklab.host import blockdevice, ledger, pagecache
 from vdisklab.host.counters import device_below
 from vdisklab.path.backing import BackingDevices, in_memory
 from vdisklab.path.disk_path import Layer
+from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
-
-Node = Mapping[str, Any]
-"""The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
 
 _BLOCK = 4096
 
@@ -201,49 +197,6 @@ class Share(_Place):
     def node(self, _file: Path) -> Node:
         """The directory as QEMU's -fsdev names it."""
         return {"driver": "local", "path": str(self.path)}
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """A disk or a file on a server: `node` is the protocol node with which QEMU opens it.
-
-    `objects` are QEMU's objects that hold its secrets, which read them from files; `text` is the
-    URL, without any.
-    """
-
-    text: str
-    node: Node
-    objects: tuple[Mapping[str, str], ...] = ()
-
-    @property
-    def opened(self) -> str:
-        """The file name with which QEMU's programs open it as a raw image."""
-        return "json:" + json.dumps({"driver": "raw", "file": self.node})
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """The values of --object for QEMU's programs."""
-        return tuple(
-            ",".join([each["qom-type"], *(f"{k}={v}" for k, v in each.items() if k != "qom-type")])
-            for each in self.objects
-        )
-
-    @property
-    def server(self) -> tuple[str, int | None] | None:
-        """The server's name and TCP port; None for a socket of this host, and for Ceph."""
-        if "portal" in self.node:
-            host, _, port = str(self.node["portal"]).rpartition(":")
-            return host.strip("[]"), int(port)
-        server = self.node.get("server", {})
-        port = server.get("port")
-        return (server["host"], None if port is None else int(port)) if "host" in server else None
-
-    def file(self, name: str) -> Url:
-        """A file in this directory."""
-        path = f"{str(self.node['path']).rstrip('/')}/{name}"
-        base, question, query = self.text.partition("?")
-        text = f"{base.rstrip('/')}/{name}{question}{query}"
-        return Url(text, {**self.node, "path": path}, self.objects)
 
 
 @dataclass(frozen=True, slots=True)

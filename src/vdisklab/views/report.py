@@ -17,7 +17,7 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentenc
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claims import JudgedClaim
-from vdisklab.answers.export import measured_device
+from vdisklab.answers.export import measured_place
 from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
@@ -127,11 +127,12 @@ def configurations(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     path = None if report.answer is None else report.answer.path
     texts: list[tuple[str, str]] = []
     if path is not None:
-        source = measured_device(str(path), report.ranked.campaigns[0])
+        place = measured_place(str(path), report.ranked.campaigns[0])
         titled = [form for form in forms().values() if form.title]
         for form in sorted(titled, key=lambda form: not form.leads):
             with suppress(PlanError):
-                text = configure(ExportRequest(path, source), form.name).text
+                request = ExportRequest(path, place.source, storage=place.storage)
+                text = configure(request, form.name).text
                 lines = text.splitlines(keepends=True)
                 plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
                 texts.append((form.title, plain.strip("\n")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranking
@@ -14,17 +14,17 @@ from vdisklab.views.choice import headline
 
 
 def next_step(
-    path: str | None, db: str | None, campaign: str | None, source: str | None = None
+    path: str | None, db: str | None, campaign: str | None, where: Sequence[str] = ()
 ) -> str:
     """The commands that show the results of a run and print the configuration of a path.
 
-    `db` and `campaign` are named unless they are the defaults (None), `source` if the path was
-    measured on a whole device.
+    `db` and `campaign` are named unless they are the defaults (None). `where` are the words that
+    name the device or target on which the path was measured.
     """
     place = "" if db is None else f" --db {shlex.quote(without_password(db))}"
     chosen = "" if campaign is None else f" --campaign {campaign}"
     see = f"see it: vdisklab report{chosen}{place}"
-    disk = "" if source is None else f" --source {shlex.quote(source)}"
+    disk = f" {shlex.join(where)}" if where else ""
     return see if path is None else f"{see}; paste it: vdisklab export {path}{disk}{place}"
 
 

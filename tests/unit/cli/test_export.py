@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.results.test_power_cut import LOST
-from vdisklab.answers.export import measured_device
+from vdisklab.answers.export import measured_place
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.host.command import LocalHost
@@ -174,4 +174,4 @@ def test_the_device_that_was_measured_is_the_source(
     path: str, devices: list[str] | None, device: str | None
 ) -> None:
     campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "devices": devices})
-    assert measured_device(path, campaign) == device
+    assert measured_place(path, campaign).source == device

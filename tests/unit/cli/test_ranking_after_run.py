@@ -66,7 +66,7 @@ def test_a_campaign_ends_with_the_verdict_and_the_next_step(
     assert next_step(path, None, None) == (
         f"see it: vdisklab report; paste it: vdisklab export {path}"
     )
-    assert next_step("none", None, None, "/dev/my disk").endswith(
+    assert next_step("none", None, None, ("--source", "/dev/my disk")).endswith(
         "vdisklab export none --source '/dev/my disk'"
     )
     assert next_step(None, "my db", "c0ffee") == (

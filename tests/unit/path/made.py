@@ -94,3 +94,10 @@ configurable_paths = st.builds(
     st.sampled_from(CacheMode),
     plain_attachments,
 ).filter(is_configurable)
+
+
+def place_for(path: DiskPath, file: str) -> str | None:
+    """The file, for a path that the host's kernel opens; None leaves a server's disk to its
+    example.
+    """
+    return None if path.opened_by_qemu else file

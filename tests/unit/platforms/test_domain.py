@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.path.made import configurable_paths
+from tests.unit.path.made import configurable_paths, place_for
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.segments import Bus, CacheMode
@@ -43,15 +43,17 @@ def domain_of(text: str, source: str = "/srv/x.img") -> str:
 
 @given(configurable_paths, SOURCES)
 def test_an_export_is_audited_to_its_own_path(path: DiskPath, source: str) -> None:
-    (disk,) = read_domain(forms()["libvirt"].write(ExportRequest(path, source)).text, "domain.xml")
+    request = ExportRequest(path, place_for(path, source))
+    (disk,) = read_domain(forms()["libvirt"].write(request).text, "domain.xml")
     assert disk_path(disk) == path
-    assert disk.source == source
+    assert disk.source == request.place("")
     assert disk.stale_note is None
 
 
 @given(configurable_paths)
 def test_without_the_note_all_but_layers_and_image_options_is_read(path: DiskPath) -> None:
-    text = forms()["libvirt"].write(ExportRequest(path, "/srv/x.img")).text
+    request = ExportRequest(path, place_for(path, "/srv/x.img"))
+    text = forms()["libvirt"].write(request).text
     (disk,) = read_domain(text.replace("urn:vdisklab:disk-path:1", "urn:other"), "domain.xml")
     assert disk.noted is None
     layers, image = path.layers, path.image

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from vdisklab.answers.disks import command_to_measure, problem_of
+from vdisklab.cli.shell.main import main
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import LayerKind
@@ -22,10 +27,11 @@ from vdisklab.platforms.configured_disk import (
     risks,
     unknown_layers,
 )
+from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
 from vdisklab.platforms.network import same_server
 from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import read_guests
-from vdisklab.storage.remote import url_of
+from vdisklab.platforms.registry import configure, read_guests
+from vdisklab.storage.server_url import url_of
 
 QEMU = "qemu-system-x86_64 -machine q35 "
 DISK = ",format=raw,if=virtio,cache=none"
@@ -246,6 +252,164 @@ def test_an_image_below_a_mount_of_a_server_lies_on_that() -> None:
     assert str(disk_path(disk, context)) == "nfs/raw/none"
     assert disk_path(disk, UNKNOWN_CONTEXT) == disk.path
     assert OnServer(LayerKind.NFS, cached=False) in risks(disk, context)
+
+
+ON_SERVERS = [
+    ("nbd/raw/none", "nbd://10.0.0.5/v%20w"),
+    ("nbd/qcow2/writeback", "nbd+unix:///v?socket=/run/n.sock"),
+    ("iscsi/raw/none/scsi:discard=unmap", "iscsi://joe@10.0.0.5/iqn.2001-04.com.example:disk/1"),
+    ("libnfs/qcow2/none", "nfs://nas/export/a.qcow2"),
+    ("rbd/none", "rbd:vms/web"),
+    ("rbd/writeback/scsi", "rbd:vms/ns/vm-1-disk-0@/etc/ceph/b.conf?id=joe"),
+    ("ssh/raw/none", "ssh://joe@nas:2222/srv/a%20b.raw"),
+]
+
+
+@pytest.mark.parametrize(("path", "place"), ON_SERVERS)
+@pytest.mark.parametrize("form", ["libvirt", "qemu"])
+def test_what_is_exported_is_read_back(form: str, path: str, place: str, tmp_path: Path) -> None:
+    key = tmp_path / "key" if "joe" in place and not place.startswith("ssh") else None
+    made = configure(ExportRequest(parse_path(path), place, secret=key), form)
+    disk = read(made.text.replace("urn:vdisklab:disk-path:1", "urn:other"), f"g.{form}")
+    assert (str(disk.path), disk.source, disk.limits) == (path, place, ())
+    if form == "libvirt" and "<qemu:arg" not in made.text:
+        assert _validates(made.text)
+        (element,) = configure(ExportRequest(parse_path(path), place), "libvirt-disk").text.split(
+            "<disk ")[1:]  # fmt: skip
+        scsi = "<controller type='scsi' model='virtio-scsi'/>"
+        whole = f"<domain><name>g</name><devices>{scsi}<disk {element}</devices></domain>"
+        assert str(read(whole, "g.xml").path) == path
+
+
+def _validates(text: str) -> bool:
+    if shutil.which("virt-xml-validate") is None:
+        return True
+    words = ("virt-xml-validate", "-", "domain")
+    done = subprocess.run(words, input=text, text=True, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "place", "volume", "added"),
+    [
+        ("rbd/none", "rbd:vms/ns/web@/etc/ceph/b.conf?id=joe", "STORAGE:vm-VMID-disk-0",
+         "rbd STORAGE --pool vms --namespace ns --username joe --krbd 0"),
+        ("krbd/none/virtio:aio=io_uring", "/dev/rbd0", "STORAGE:vm-VMID-disk-0",
+         "rbd STORAGE --pool POOL --krbd 1"),
+        ("iscsi/raw/none", "iscsi://10.0.0.6/iqn.a:b/3", "STORAGE:lun3",
+         "iscsidirect STORAGE --portal 10.0.0.6 --target iqn.a:b"),
+        ("nfs/qcow2/none/virtio:aio=io_uring", "/mnt/nas", "STORAGE:VMID/vm-VMID-disk-0.qcow2",
+         "nfs STORAGE --server SERVER --export EXPORT"),
+        ("cephfs/raw/none/virtio:aio=io_uring", "/mnt/fs", "STORAGE:VMID/vm-VMID-disk-0.raw",
+         "cephfs STORAGE"),
+        ("smb/raw/none", "/mnt/win", "STORAGE:VMID/vm-VMID-disk-0.raw", "cifs STORAGE --server"),
+    ],
+)  # fmt: skip
+def test_proxmox_is_told_the_storage_and_reads_its_line_back(
+    path: str, place: str, volume: str, added: str
+) -> None:
+    text = configure(ExportRequest(parse_path(path), storage=place), "proxmox").text
+    assert f"pvesm add {added}" in text
+    line = text.splitlines()[-1]
+    assert line.startswith(f"virtio0: {volume},")
+    kind, _, options = added.partition(" STORAGE")
+    words = options.split()
+    pairs = (f"\t{key[2:]} {value}\n" for key, value in zip(words[::2], words[1::2], strict=False))
+    storages = GuestText(f"{kind}: STORAGE\n{''.join(pairs)}", "/etc/pve/storage.cfg")
+    disk = read(f"memory: 512\n{line.replace('VMID', '7')}\n", "7.conf", storages)
+    assert str(disk.path) == path
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "place"),
+    [
+        ("incus", "rbd/none/scsi:discard=unmap", "rbd:vms/web@/etc/ceph/b.conf?id=joe"),
+        ("openstack", "rbd/none", "rbd:vms/web@/etc/ceph/b.conf?id=joe"),
+    ],
+)
+def test_librbd_of_managers_is_read_back(form: str, path: str, place: str) -> None:
+    text = configure(ExportRequest(parse_path(path), storage=place), form).text
+    names = {"incus": "i.yaml", "openstack": "nova.conf"}
+    assert str(read(text, names[form]).path) == path
+
+
+@pytest.mark.parametrize("form", ["proxmox", "kubevirt", "incus", "openstack"])
+@pytest.mark.parametrize("path", ["nbd/raw/none", "libnfs/raw/none", "ssh/raw/none"])
+def test_a_manager_without_the_driver_names_the_way_by_the_kernel(form: str, path: str) -> None:
+    with pytest.raises(NotExpressibleError, match="that QEMU's own driver opens") as caught:
+        configure(ExportRequest(parse_path(path)), form)
+    assert "measure" in (caught.value.hint or "") or "--target" in (caught.value.hint or "")
+
+
+def test_kubevirts_claim_is_of_a_storage_class() -> None:
+    files = configure(ExportRequest(parse_path("nfs/raw/none"), storage="/mnt/nas"), "kubevirt")
+    assert "its storage class is one for nfs, its volumeMode Filesystem" in files.text
+    block = configure(ExportRequest(parse_path("krbd/none"), storage="/dev/rbd0"), "kubevirt")
+    assert "its storage class is one for krbd, its volumeMode Block" in block.text
+    assert "claimName: guest" in block.text
+
+
+def test_an_export_names_files_with_secrets_and_never_reads_them(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("hush")
+    place = "iscsi://joe@10.0.0.5/iqn.x:y/1"
+    for form in ("libvirt", "libvirt-disk", "qemu", "proxmox"):
+        made = configure(ExportRequest(parse_path("iscsi/raw/none"), place, secret=key), form)
+        assert "hush" not in made.text
+    domain = configure(ExportRequest(parse_path("iscsi/raw/none"), place, secret=key), "libvirt")
+    assert '<secret type="iscsi" usage="myiscsi" />' in domain.text
+    assert any("virsh secret-set-value" in one for one in domain.requirements)
+
+
+def test_what_nobody_named_is_said_to_be_a_placeholder() -> None:
+    made = configure(ExportRequest(parse_path("nbd/raw/none")), "qemu")
+    assert made.requirements == (
+        "nbd://10.0.0.5/export stands for your storage: name it with --target NAME=PLACE",
+    )
+    for source in ("/srv/a.img", "iscsi://h/iqn.x/1"):
+        with pytest.raises(PlanError, match="is no nbd disk"):
+            configure(ExportRequest(parse_path("nbd/raw/none"), source), "libvirt")
+
+
+def test_export_takes_targets_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = f"fast=nbd+unix:///v?socket={tmp_path}/n.sock"
+    for path in ("fast/raw/none", "nbd:at=fast/raw/none"):
+        assert main(["export", path, "--to", "qemu", "--target", place]) == 0
+        assert str(read(capsys.readouterr().out).path) == "nbd/raw/none"
+    assert main(["export", "mine/qcow2/none", "--to", "qemu", "--target", f"mine={tmp_path}"]) == 0
+    assert f"{tmp_path}/guest.qcow2" in capsys.readouterr().out
+    assert main(["export", "ext4/raw/none", "--target", place]) == 2
+    assert "is on none of these targets: fast" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(shutil.which("nbdkit") is None, reason="nbdkit is not installed")
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="QEMU is not installed")
+@pytest.mark.parametrize("path", ["nbd/raw/none", "nbd/raw/writeback/scsi", "nbd/qcow2/none"])
+def test_qemu_opens_what_is_exported_from_a_real_server(path: str, tmp_path: Path) -> None:
+    sock = tmp_path / "n.sock"
+    server = subprocess.Popen(("nbdkit", "-f", "-U", str(sock), "memory", "16M"))
+    try:
+        while not sock.exists():
+            assert server.poll() is None
+            time.sleep(0.02)
+        place = f"nbd+unix:///?socket={sock}"
+        request = ExportRequest(parse_path(path), place, size=8 << 20, domain_type="qemu")
+        text = configure(request, "qemu").text
+        for line in text.splitlines():
+            if line.startswith("# qemu-img"):
+                subprocess.run(shlex.split(line[2:]), check=True)
+        command = [line for line in text.splitlines() if not line.startswith("#")]
+        words = shlex.split("\n".join(command).replace("\\\n", " "))
+        answer = subprocess.run(
+            (*words, "-S", "-display", "none", "-qmp", "stdio"), text=True, timeout=60,
+            input='{"execute": "qmp_capabilities"}{"execute": "query-block"}{"execute": "quit"}',
+            capture_output=True, check=True,
+        )  # fmt: skip
+        assert "disk0-dev" in answer.stdout
+        assert str(sock) in answer.stdout
+    finally:
+        server.terminate()
+        server.wait(10)
 
 
 def test_public_configurations_with_network_disks_have_paths() -> None:

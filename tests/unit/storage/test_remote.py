@@ -10,7 +10,8 @@ from vdisklab.path.disk_path import Image
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.image_commands import create_command, fill_command, opened
-from vdisklab.storage.remote import unusable, url_of
+from vdisklab.storage.remote import unusable
+from vdisklab.storage.server_url import url_of
 
 KEY = Path("/root/key")
 
@@ -75,7 +76,7 @@ def test_an_incomplete_url_says_what_is_missing(place: str, message: str) -> Non
     ("place", "object_", "member"),
     [
         ("iscsi://joe@h/iqn.x/1", f"secret,id=secret,file={KEY}", "password-secret"),
-        ("rbd:p/i", f"secret,id=secret,file={KEY}", "key-secret"),
+        ("rbd:p/i", f"secret,id=secret,file={KEY},format=base64", "key-secret"),
         ("nbds://h/x", "tls-creds-psk,id=secret,dir=/root,endpoint=client", "tls-creds"),
     ],
 )
