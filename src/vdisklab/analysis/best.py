@@ -204,7 +204,7 @@ def best_set(
             p = _p_of_leading(goodness, noise, first, len(order) - 1)
     apart, pooled = _hardest(noise, order if alone else may_be_best, alpha)
     close = _close(goodness, noise, may_be_best, alpha)
-    use = min(close.tolist(), key=lambda at: _simplicity(cells[at]))
+    use = min(close.tolist(), key=lambda at: simplest_first(cells[at]))
     return BestSet(
         measure=measure,
         alpha=alpha,
@@ -224,7 +224,7 @@ def best_set(
     )
 
 
-def _simplicity(cell: MeasuredCell) -> tuple[bool, Simplicity | None]:
+def simplest_first(cell: MeasuredCell) -> tuple[bool, Simplicity | None]:
     """A key to sort by, the simplest path first, then cells that are no paths."""
     return (True, None) if cell.path is None else (False, simplicity(cell.path))
 

@@ -71,6 +71,8 @@ class Ranking:
     ] = None
     too_slow: Annotated[tuple[tuple[MeasuredCell, Round], ...], HIDDEN] = ()
     """The cells that got their round's worst value, because they did not end in time."""
+    use: Annotated[MeasuredCell | None, HIDDEN] = None
+    """Over hosts, which have no `best`: the simplest path shown to be close to the leader."""
 
     @property
     def inconclusive(self) -> bool:

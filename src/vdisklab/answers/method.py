@@ -1,7 +1,7 @@
 """`method`: how each shown number is computed, with its limits and its source.
 
-docs/method.md lists the same entries, generated from here. Thresholds come from the code that
-uses them.
+docs/method.md and docs/proofs.md list the same entries, generated from here. Thresholds come from
+the code that uses them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _entry(title: str, shown_by: str, keys: str, how: str, source: str) -> Expla
     return Explanation(title, verbs, tuple(keys.split()), how, source)
 
 
-EXPLANATIONS = (
+MAIN = (
     _entry(
         "median",
         "rank, compare, table, recommend",
@@ -133,19 +133,9 @@ EXPLANATIONS = (
         "analysis/best.py",
     ),
     _entry(
-        "beaten in all (rank --pareto)",
-        "rank --pareto, report",
-        "standing by shares measures",
-        "Another path is shown to be better in each measure, each at 5 %, corrected for the "
-        "other paths. `cpu` is the host's CPU seconds per operation; a metric alone is the "
-        "geometric mean of all measurements that have it. Shares of the best hold although the "
-        "data chose it.",
-        "Berger 1982",
-    ),
-    _entry(
         "zero",
         "rank, compare, claims",
-        "",
+        "rounding",
         "A zero is a measured value. Values that can be zero (stalls, flushes, growth) are "
         "compared as value + step; half a step for each value widens intervals and lessens "
         "differences. A percentile of a latency may be 0.8 % off (fio has bins); other numbers "
@@ -164,14 +154,6 @@ EXPLANATIONS = (
         "Holm 1979; Schuirmann 1987; Berger 1982",
     ),
     _entry(
-        "rounds that would decide",
-        "compare, claims",
-        "rounds_needed more_rounds",
-        "Rounds for 80 % power if the observed difference is the true one: a hint, not a promise. "
-        f"None above {MOST_ROUNDS}.",
-        "Cohen 1988",
-    ),
-    _entry(
         "verdict of a claim",
         "claims",
         "status verdict stated_low stated_high rounds void decides",
@@ -180,6 +162,66 @@ EXPLANATIONS = (
         "against host is void under emulation and in a lab; under KVM in an emulated host every "
         "claim is.",
         "analysis/claim_verdicts.py",
+    ),
+    _entry(
+        "n",
+        "rank, claims",
+        "rounds",
+        "Rounds in which the cell has the measure; for a claim, rounds in which all its cells "
+        "were measured.",
+        "analysis/rank_intervals.py",
+    ),
+    _entry(
+        "best (run without --rounds)",
+        "run, recommend, report",
+        "race raced left_out margin confidence behind most_rounds",
+        f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
+        "planned looks, a path is dropped if it cannot be better than the leader by more than the "
+        "margin. The answer is right with 95 % for the paths that race, however often one looks "
+        "and wherever the race is interrupted. With --find best and more than 20 paths, a Gaussian "
+        "process over the segments of paths first leaves out those that are hardly the best.",
+        "Paulson 1964; Kim & Nelson 2001; Rasmussen & Williams 2006; Russo et al. 2018",
+    ),
+    _entry(
+        "tie, and the path to take",
+        "recommend, report, run, run --find, audit",
+        "leader ties path close",
+        "All paths that may be the best tie, and none of them is called the winner. Take the "
+        "leader, by the mean of its logarithms, or the simplest path shown to be at most 10 % "
+        "behind it (an error of 5 % for all paths together). Any other tied path may be far "
+        f"behind. {SIMPLEST}",
+        "path/adjacent.py, analysis/best.py",
+    ),
+    _entry(
+        "price of a need",
+        "recommend",
+        "prices considered excluded compared",
+        "The best path without that need, divided by the recommended one, within rounds. Nothing "
+        "is shown if the recommended path may be the best without the need, too. Durable is a "
+        "need unless you say --unsafe. Only guests' paths with a cold page cache are considered.",
+        "analysis/candidates.py",
+    ),
+)
+"""The numbers that a decision rests on: docs/method.md."""
+
+OTHERS = (
+    _entry(
+        "beaten in all (rank --pareto)",
+        "rank --pareto, report",
+        "standing by shares measures",
+        "Another path is shown to be better in each measure, each at 5 %, corrected for the "
+        "other paths. `cpu` is the host's CPU seconds per operation; a metric alone is the "
+        "geometric mean of all measurements that have it. Shares of the best hold although the "
+        "data chose it.",
+        "Berger 1982",
+    ),
+    _entry(
+        "rounds that would decide",
+        "compare, claims",
+        "rounds_needed more_rounds",
+        "Rounds for 80 % power if the observed difference is the true one: a hint, not a promise. "
+        f"None above {MOST_ROUNDS}.",
+        "Cohen 1988",
     ),
     _entry(
         "shape",
@@ -196,14 +238,6 @@ EXPLANATIONS = (
         f"Less than {recorded.FROM_CACHE_BELOW:.0%} of the bytes that QEMU (on the host: the "
         "program) read or wrote reached the device at the same time, over all rounds.",
         "analysis/diagnostics/recorded.py",
-    ),
-    _entry(
-        "n",
-        "rank, claims",
-        "rounds",
-        "Rounds in which the cell has the measure; for a claim, rounds in which all its cells "
-        "were measured.",
-        "analysis/rank_intervals.py",
     ),
     _entry(
         "drift",
@@ -248,18 +282,6 @@ EXPLANATIONS = (
         f"{recorded.CLOCK_TOLERANCE - 1:.0%} more seconds than passed on the host; an image that "
         "occupies 1 MiB more after a measurement than before.",
         "analysis/diagnostics/recorded.py",
-    ),
-    _entry(
-        "best (run without --rounds)",
-        "run, recommend, report",
-        "race raced left_out margin confidence behind most_rounds",
-        f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
-        "planned looks, a path is dropped if it cannot be better than the leader by more than the "
-        "margin. The answer is right with 95 %, however often one looks and wherever the race is "
-        "interrupted. With --find best and more than 20 paths, a Gaussian process over the "
-        "segments of paths first leaves out those that are hardly the best; the race confirms the "
-        "others without it.",
-        "Paulson 1964; Kim & Nelson 2001; Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(
         "numbers of the programs",
@@ -314,25 +336,6 @@ EXPLANATIONS = (
         "inverse ratio for a latency. The order depends neither on units nor on which path is the "
         "baseline.",
         "Fleming & Wallace 1986",
-    ),
-    _entry(
-        "tie, and the path to take",
-        "recommend, report, run, run --find, audit",
-        "leader ties path close",
-        "All paths that may be the best tie, and none of them is called the winner. Take the "
-        "leader, by the mean of its logarithms, or the simplest path shown to be at most 10 % "
-        "behind it (an error of 5 % for all paths together). Any other tied path may be far "
-        f"behind. {SIMPLEST}",
-        "path/adjacent.py, analysis/best.py",
-    ),
-    _entry(
-        "price of a need",
-        "recommend",
-        "prices considered excluded compared",
-        "The best path without that need, divided by the recommended one, within rounds. Nothing "
-        "is shown if the recommended path may be the best without the need, too. Durable is a "
-        "need unless you say --unsafe. Only guests' paths with a cold page cache are considered.",
-        "analysis/candidates.py",
     ),
     _entry(
         "CPU per operation, flushes per thousand, share at the device",
@@ -392,3 +395,6 @@ EXPLANATIONS = (
         "campaign/schedule.py",
     ),
 )
+"""The other numbers: docs/proofs.md."""
+
+EXPLANATIONS = (*MAIN, *OTHERS)

@@ -20,6 +20,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     age_diagnostics,
     queue_diagnostics,
 )
+from vdisklab.analysis.guest_groups import parse_criterion
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.published import builtin_publications
@@ -300,7 +301,14 @@ def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:
 
 
 def _metric(analysis: Analysis) -> str:
-    """The overall score if any cell has it, else the first measure."""
+    """For a search of capacities what its limit is of; else the overall score if any cell has it,
+    else the first measure.
+    """
+    for campaign in analysis.campaigns:
+        if searched_capacity(campaign.plan):
+            limited = parse_criterion(str(campaign.plan["until"])).metric
+            of = (key for key in analysis.observations.measures if key.metric == limited)
+            return str(next(of, first_measure(analysis.observations)))
     if analysis.scored.overall in analysis.observations.used:
         return DEFAULT_METRIC
     return str(first_measure(analysis.observations))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from vdisklab.answers.method import EXPLANATIONS, Explanation, MethodAnswer
+from vdisklab.answers.method import Explanation, MethodAnswer
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
@@ -23,10 +23,10 @@ def tables(answer: MethodAnswer) -> Iterator[Table[Explanation]]:
     yield Table(title, columns, answer.numbers, (note,), kind=Explanation)
 
 
-def method_page(page: str) -> str:
-    """docs/method.md with the entries between its two marks (`script/method-page` writes it)."""
+def method_page(page: str, entries: Iterable[Explanation]) -> str:
+    """A page with these entries between its two marks (`script/method-page` writes them)."""
     before, start, rest = page.partition("<!-- explanations -->\n")
     _, end, after = rest.partition("<!-- end of explanations -->")
-    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in EXPLANATIONS)
+    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in entries)
     table = f"\n| number | how it is computed | source |\n|---|---|---|\n{''.join(rows)}\n"
     return f"{before}{start}{table}{end}{after}"

@@ -52,9 +52,12 @@ def race_sentences(outcome: RaceOutcome) -> Iterator[str]:
 def not_raced(outcome: RaceOutcome) -> Iterator[str]:
     """Which paths took no part in the race."""
     if outcome.left_out:
+        never = outcome.cells - outcome.measured
+        unseen = f"; {never} were never measured" if never else ""
         yield (
             f"{counted(outcome.left_out, 'other path')} did not race: a model of the segments that "
-            "paths share expects no better of them. --every-path races them all."
+            f"paths share expects no better of them{unseen}. "
+            "--every-path races them all."
         )
     if outcome.failed:
         yield f"{counted(outcome.failed, 'path')} failed and did not compete."

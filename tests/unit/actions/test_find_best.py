@@ -202,7 +202,7 @@ def test_paths_that_did_not_race_are_said(measured: Measured) -> None:
     assert list(race_sentences(outcome)) == [
         "Use raw/none: within 10 % of the best of the 3 that raced (95 %), after 4 rounds.",
         "27 other paths did not race: a model of the segments that paths share expects no better "
-        "of them. --every-path races them all.",
+        "of them; 21 were never measured. --every-path races them all.",
     ]
     best = next(race_sentences(dataclasses.replace(outcome, proven=True)))
     assert best == "Use raw/none: it is the best of 3 paths that raced (95 %), after 4 rounds."

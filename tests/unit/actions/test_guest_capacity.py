@@ -28,6 +28,7 @@ from vdisklab.answers.density import (
     stored_density,
 )
 from vdisklab.answers.recommend import recommend
+from vdisklab.answers.report import report_on
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
@@ -97,6 +98,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 class TestAnswer:
+    def test_the_report_shows_the_latency_that_the_limit_is_of(self, store: Store) -> None:
+        campaign = a_density()
+        store.add_campaign(campaign)
+        for round, guests in ((1, 1), (2, 2), (3, 1)):
+            store.add_run(a_step(campaign, round, guests, 0.002))
+        report = report_on(Analysis.of(store, [campaign.id]))
+        assert report.measure.metric == "latency_p99"
+        assert all(cell in report.of(report.measure) for cell in report.measured)
+        assert not [one for one in report.findings if "overall ratio" in str(one)]
+
     def test_what_a_path_carries(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import PRECISION, round_effects, usable
-from vdisklab.analysis.distributions import t_sf
+from vdisklab.analysis.best import NEGLIGIBLE, simplest_first
+from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import holm
@@ -39,8 +42,13 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
     sign = 1.0 if measure.quantity.better is Better.HIGHER else -1.0
     table = sign * logs[np.ix_(chosen.rows, chosen.columns)]
     effect = level_of_cells(table)
-    better, worse = separated(table, hosts.resolution(measure)[chosen.rows], alpha)
+    resolution = hosts.resolution(measure)[chosen.rows]
+    better, worse = separated(table, resolution, alpha)
     cells = len(chosen.rows)
+    order = np.lexsort((-worse, better, -np.round(effect, 12))).tolist()
+    tied = [row for row in order if not better[row]]
+    close = (row for row in tied if _close(table, resolution, tied[0], row, alpha))
+    use = min(close, key=lambda row: simplest_first(hosts.cells[chosen.rows[row]]), default=None)
     rows = tuple(
         Ranked(
             hosts.cells[chosen.rows[place]],
@@ -49,7 +57,7 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
             cells - int(worse[place]),
             float(sign * effect[place]),
         )
-        for place in np.lexsort((-worse, better, -np.round(effect, 12)))
+        for place in order
     )
     return Ranking(
         measure=measure,
@@ -59,6 +67,7 @@ def rank_over_hosts(hosts: Observations, measure: MeasureKey, alpha: float = 0.0
         comparisons=cells * (cells - 1) // 2,
         separated=int(better.sum()),
         too_slow=hosts.too_slow,
+        use=None if use is None else hosts.cells[chosen.rows[use]],
     )
 
 
@@ -70,9 +79,23 @@ def may_be_best(ranking: Ranking) -> tuple[MeasuredCell, ...]:
 
 
 def to_use(ranking: Ranking) -> MeasuredCell | None:
-    """The leader of those that may be the best. A simpler one may be far behind it, as with rounds
-    (`BestSet.use`); whether it is close is not tested over hosts."""
-    return next(iter(may_be_best(ranking)), None)
+    """The simplest of those that may be the best and are shown to be close to their leader."""
+    return ranking.use
+
+
+def _close(table: Floats, resolution: Floats, leader: int, row: int, alpha: float) -> bool:
+    """True if a cell is shown to be at most `NEGLIGIBLE` behind the leader of the mean host.
+
+    A one-sided paired t-test over hosts, for all other cells at once (Bonferroni).
+    """
+    lead = table[leader] - table[row]
+    lead = lead[np.isfinite(lead)]
+    if row == leader or len(lead) < MIN_HOSTS:
+        return row == leader
+    error = max(float(lead.std(ddof=1)), PRECISION) / math.sqrt(len(lead))
+    limit = float(t_isf(alpha / (len(table) - 1), len(lead) - 1))
+    most = float(lead.mean()) + limit * error + float(resolution[leader] + resolution[row])
+    return most <= math.log1p(NEGLIGIBLE)
 
 
 def level_of_cells(table: Floats) -> Floats:
