@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import promise_of
 
 Levels = npt.NDArray[np.int64]
 """Cells x factors; two cells with the same number in a column have the same level."""
@@ -42,7 +43,8 @@ def _factors(cell: MeasuredCell) -> Iterator[tuple[str, str]]:
         return
     yield "page cache", cell.page_cache
     yield "layers", "/".join(layer.kind for layer in path.layers)
-    yield "cache", path.cache
+    # A cache mode means something else on servers that promise something else.
+    yield "cache", f"{path.cache} {promise_of(path) or ''}".rstrip()
     yield "format", path.image.format if path.image else ""
     yield "bus", path.attachment.bus
     for layer in path.layers:

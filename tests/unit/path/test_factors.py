@@ -36,3 +36,9 @@ def test_factors_that_divide_cells_in_the_same_way_are_one() -> None:
     assert levels("raw/none", "qcow2/unsafe") == [[0], [1]]
     assert levels("raw/none") == [[]]
     assert levels("my VM", "raw/none/nvme", "raw/none") == [[0, 0], [1, 1], [1, 2]]
+
+
+def test_a_cache_mode_on_servers_of_unequal_promises_is_not_one_level() -> None:
+    cells = ["nbd:at=a/raw/none", "nfs:at=a/raw/none", "nbd:at=a/raw/unsafe", "dir:at=a/raw/none"]
+    columns = list(zip(*levels(*cells), strict=True))
+    assert (0, 1, 2, 3) in columns  # no two share the cache mode's level
