@@ -1,6 +1,9 @@
 """Fails the Nth command, write, sync and allocation of a small campaign, for every N.
 
     PYTHONPATH=. python bench/faults.py [--only KIND …] [--stride N] [--dir DIR] [--keep]
+                                        [--import FILE]
+
+With --import no campaign is measured, and only what fails in the import of FILE's is tried.
 
 The campaign measures two paths on the host. One round is stored before; each attempt measures the
 second one, and one thing fails in it, once (`… once`) or from then on:
@@ -104,16 +107,28 @@ class Injector:
         self._stored = {name: directory / f"{name}.sqlite" for name in ("run", "import")}
         self._before: dict[str, dict[str, Run]] = {}
         self._exported = directory / "exported.json.gz"
+        self._added = 0  # what an attempt adds in which nothing fails
         self._library = ctypes.CDLL(str(library))
         self._library.faults_counted.restype = ctypes.c_long
 
-    def prepare(self) -> None:
-        """Stores the first round."""
+    def prepare(self, exported: Path | None) -> None:
+        """Stores the first round, or takes the campaign that was exported elsewhere."""
         self.lab.prepare()
         (self.lab.directory / "one.toml").write_text(_PROFILE)
         self.temporary.mkdir()
         os.environ |= {"TMPDIR": str(self.temporary), "VDISKLAB_STATE": str(self.lab.state)}
         tempfile.tempdir = None
+        if exported is None:
+            self._measure_one_round()
+        else:
+            shutil.copy(exported, self._exported)
+        other = a_campaign()
+        with open_store(str(self.lab.database)) as store:
+            store.add_campaign(other)
+            store.add_run(a_run(other))
+        self._keep("import")
+
+    def _measure_one_round(self) -> None:
         status = self._finish(self._start(lambda: None, "run", rounds=1))
         words = ("export-data", str(self._exported), "--db", str(self.lab.database))
         with redirect_stdout(StringIO()):
@@ -122,11 +137,6 @@ class Injector:
             raise SystemExit(f"the campaign fails by itself: {self._printed.read_text()}")
         self._keep("run")
         self.lab.database.unlink()
-        other = a_campaign()
-        with open_store(str(self.lab.database)) as store:
-            store.add_campaign(other)
-            store.add_run(a_run(other))
-        self._keep("import")
 
     def _keep(self, task: str) -> None:
         shutil.copy(self.lab.database, self._stored[task])
@@ -142,6 +152,7 @@ class Injector:
         """The number of calls of an attempt in which nothing fails."""
         self._renew(kind.task)
         self._finish(self._start(partial(kind.arm, 0), kind.task))
+        self._added = len(self.lab.runs()) - len(self._before[kind.task])
         return int(self._counted.read_text())
 
     def attempt(self, kind: Kind, nth: int, totals: Totals) -> None:
@@ -235,7 +246,7 @@ class Injector:
         lines = self._printed.read_text().splitlines()
         reported = sum(line.lstrip()[:1] in ("✓", "✗") for line in lines)
         added = len(now) - len(before)
-        if added < reported or (status == 0 and added != 2):
+        if added < reported or (status == 0 and added != self._added):
             yield f"lost: {reported} runs were reported with status {status}, {added} are stored"
 
     def _uncleaned(self, totals: Totals) -> Iterator[str]:
@@ -313,15 +324,18 @@ def inject(
     stride: int,
     most: int,
     *,
+    exported: Path | None = None,
     note: Callable[[dict[str, Totals]], object] = lambda _found: None,
 ) -> dict[str, Totals]:
     """The totals of each kind; `note` gets those so far, now and then."""
     injector = Injector(directory, library)
     load_all_modules()
-    injector.prepare()
+    injector.prepare(exported)
     found: dict[str, Totals] = {}
     for kind in kinds(injector):
         if only and not any(kind.name.startswith(word) for word in only):
+            continue
+        if exported is not None and kind.task != "import":
             continue
         count = injector.count(kind)
         steps = range(1, count + 1, max(stride, -(-count // most)))
@@ -364,6 +378,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--most", type=int, default=1 << 30, help="injections of each kind")
+    parser.add_argument("--import", type=Path, dest="exported", metavar="FILE")
     parser.add_argument("--dir", type=Path, default=Path.cwd())
     parser.add_argument("--keep", action="store_true", help=f"write results/{RECORD}")
     options = parser.parse_args()
@@ -380,7 +395,8 @@ def main() -> None:
         library = Path(os.environ["LD_PRELOAD"])
         note = partial(keep, machine_facts(options.dir)) if options.keep else print_totals
         words = (options.only, options.stride, options.most)
-        found = inject(Path(name).absolute(), library, *words, note=note)
+        place = Path(name).absolute()
+        found = inject(place, library, *words, exported=options.exported, note=note)
     raise SystemExit(any(totals.faults for totals in found.values()))
 
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -167,11 +167,17 @@ def measure_in_turns(
 def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
     """Keeps other processes from measuring this plan, which would store each run twice.
 
-    Raises HostError if one does already.
+    Raises HostError if one does already, or if the lock's file cannot be opened.
     """
     file = state_directory() / "measuring" / plan.fingerprint
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+") as lock:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        opened = file.open("a+")
+    except OSError as error:
+        raise HostError(
+            f"{file} cannot be written: {error.strerror}", hint="mend that, or set VDISKLAB_STATE"
+        ) from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -182,9 +188,9 @@ def _alone(store: Store, plan: CampaignPlan) -> Iterator[None]:
                 f"{process}{f' (campaign {first.id})' if first else ''}",
                 hint=f"wait for it, or end it (kill {process}); this command continues either",
             ) from error
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        with suppress(OSError):  # the number is for a message; the lock holds without it
+            os.ftruncate(lock.fileno(), 0)
+            os.write(lock.fileno(), str(os.getpid()).encode())
         yield
 
 
