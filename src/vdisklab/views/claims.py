@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from xml.etree import ElementTree as Xml
 
 from vdisklab import numbers
@@ -16,7 +17,7 @@ from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
 def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
-    """One row per claim, in the order of the files; commands for missing cells follow."""
+    """One row per claim, measured ones first; commands for missing cells follow."""
     if answer.hosts is not None:
         yield _hosts_table(answer, answer.hosts)
         return
@@ -38,9 +39,35 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
         Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
     )
     commands = dict.fromkeys(row.command for row in answer.claims if row.command)
-    yield Table(
-        title, columns, answer.claims, tuple(_notes(answer)), tuple(commands), kind=JudgedClaim
+    notes = tuple(_notes(answer))
+    rows = sorted(answer.claims, key=_is_open)
+    whole = Table(title, columns, rows, notes, tuple(commands), kind=JudgedClaim)
+    ways = "the same command with --run measures them, --why lists them with their commands"
+    yield _with_brief(
+        replace(whole, notes=notes[:-1] if commands else notes, verbatim=()), whole, ways
     )
+
+
+_MOST_OPEN = 10
+"""More claims that are not measured than these are one line."""
+
+
+def _is_open(row: JudgedClaim) -> bool:
+    """True for a claim that no host has measured."""
+    measured_on = set(row.hosts or ()) - {ClaimStatus.NOT_MEASURED}
+    return row.status is ClaimStatus.NOT_MEASURED if row.hosts is None else not measured_on
+
+
+def _with_brief(
+    brief: Table[JudgedClaim], whole: Table[JudgedClaim], ways: str
+) -> Table[JudgedClaim]:
+    """The whole table; a brief one has a line in place of many claims that are not measured."""
+    lacking = sum(map(_is_open, whole.rows))
+    if lacking <= _MOST_OPEN:
+        return whole
+    more = f"{lacking} claims are not measured: {ways}."
+    shown = [row for row in whole.rows if not _is_open(row)]
+    return replace(whole, brief=replace(brief, rows=shown, notes=(more, *brief.notes)))
 
 
 _NAMES: tuple[Column[JudgedClaim], ...] = (
@@ -64,13 +91,14 @@ def _hosts_table(answer: ClaimsAnswer, over: OverHosts) -> Table[JudgedClaim]:
         for row in answer.claims
         if row.hosts and ClaimStatus.FAILS in row.hosts
     )
-    return Table(
+    whole = Table(
         f"Claims on {counted(len(over.hosts), 'host')}, each judged by its own rounds",
         columns,
-        answer.claims,
+        sorted(answer.claims, key=_is_open),
         (*answer.caveats.notes, *fails, *left_out_sentences(over.left_out)),
         kind=JudgedClaim,
     )
+    return _with_brief(whole, whole, "--why lists them")
 
 
 def _count(title: str, status: ClaimStatus, spare: int) -> Column[JudgedClaim]:

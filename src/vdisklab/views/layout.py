@@ -46,7 +46,7 @@ class Table(Generic[Row]):
     CSV has the rows themselves, dataclasses of type `kind`, in SI units and unrounded. A table
     without `kind` has no such form. `intro` stands below the title and `notes` below the
     rows, one sentence each. `verbatim` comes last, line by line and never wrapped, so that it can
-    be pasted.
+    be pasted. `brief` is shown instead to who asks neither why nor for the wide form.
     """
 
     title: str
@@ -56,6 +56,7 @@ class Table(Generic[Row]):
     verbatim: tuple[str, ...] = ()
     intro: tuple[str, ...] = ()
     kind: type[Any] | None = None
+    brief: Table[Row] | None = None
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ def show(
     notes name the options that show the rest: those of `verb`, or of the running command if it is
     empty.
     """
+    table = table if why or wide else table.brief or table
     width = console.width
     shown = _Laid([], [])
     if table.rows and table.columns:

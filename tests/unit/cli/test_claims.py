@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -369,16 +370,36 @@ def test_what_is_measured_is_alike_to_what_it_will_stand_beside() -> None:
             "devices": ["/dev/sdb"], "disks": 4, "arc_bytes": 1 << 30, "scale": 0.1,
             "guest": {**guest, **own}}  # fmt: skip
     like = dataclasses.replace(CAMPAIGN, plan=plan)
-    group = MissingCells("quick", PageCacheChoice.COLD, ("raw/none",))
+    group = MissingCells("quick", PageCacheChoice.COLD, ("ext4/raw/none",))
     command = run_command(request_for(group, Request(), like))
     assert command == (
-        "vdisklab run raw/none --profile quick --page-cache cold --baseline none --runtime 2 "
+        "vdisklab run ext4/raw/none --profile quick --page-cache cold --baseline none --runtime 2 "
         "--ramp 0.5 --scale 0.1 --size 256M --dir /srv/images --on /dev/sdb --disks 4 --arc 1G "
         "--accelerator tcg --guest-cpus 2 --guest-memory 512M --guest /i.qcow2 "
         "--guest-firmware uefi --guest-bus sata"
     )
     asked = Request(directory=Path("/elsewhere"))
     assert request_for(group, asked, like).directory == Path("/elsewhere")
+    # A whole device can hold no raw image: this claim is measured in the directory.
+    impossible = dataclasses.replace(group, paths=("raw/none",))
+    assert request_for(impossible, Request(), like).devices == ()
+    open_load = dataclasses.replace(CAMPAIGN, plan={**plan, "load": 100, "neighbour": "bulk-write"})
+    request = request_for(group, Request(), open_load)
+    assert (request.load, request.neighbour) == (None, None)
+
+
+def test_many_claims_that_are_not_measured_are_one_line(call: Call, database: Database) -> None:
+    database.write()
+    _, said = call()
+    assert said.count("not measured\n") <= 1
+    line = " claims are not measured: the same command with --run measures them, --why "
+    assert line in " ".join(said.split())
+    assert len(said.splitlines()) < 30
+    _, every = call("--why")
+    assert "vdisklab run " in every
+    names = re.findall(r"^ (\S+) +.*not measured", every, re.MULTILINE)
+    assert len(names) > 10
+    assert not any(name in said for name in names)
 
 
 def test_the_answer_file_is_tried_before_anything_is_measured(

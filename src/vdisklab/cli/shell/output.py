@@ -85,6 +85,7 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
         intro=tuple(map(named.in_text, table.intro)),
         notes=tuple(map(named.in_text, table.notes)),
         verbatim=tuple(map(named.in_text, table.verbatim)),
+        brief=None if table.brief is None else _complete(table.brief, named),
     )
 
 
