@@ -17,7 +17,6 @@ from vdisklab.answers.advise import AdviceAnswer, advise_disks
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     GuestsOptions,
     OutputOptions,
@@ -112,7 +111,7 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
                     0, "Interrupted: all runs so far are kept; the same command continues."
                 )
     answer = replace(answer, notes=(*notes, *answer.notes))
-    print_answer(answer, view.tables(answer), output, Named.of(request.db, asked_for.campaign))
+    print_answer(answer, view.tables(answer), output, request, asked_for)
     return status
 
 

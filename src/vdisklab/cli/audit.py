@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     NEEDS,
     CampaignOptions,
@@ -64,4 +63,4 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
     )
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    print_answer(answer, view.tables(answer), output, Named.of(request.db, request.campaign))
+    print_answer(answer, view.tables(answer), output, request)

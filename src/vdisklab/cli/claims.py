@@ -21,7 +21,6 @@ from vdisklab.answers.claims import (
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     TEXTS,
     OutputOptions,
@@ -102,7 +101,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: OutputOptions) 
         with open_results(requested.db) as results:
             analysis = HostsAnalysis.of_hosts(results, asked_for.hosts, campaign)
             answer = claims_over_hosts(analysis, chosen, requested)
-        print_answer(answer, tables(answer), output, Named.of(requested.db, campaign))
+        print_answer(answer, tables(answer), output, requested, asked_for)
         return exit_status(answer)
     if junit is not None:
         # Before measuring: an error shows early, and an old file cannot be mistaken for this
@@ -127,7 +126,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: OutputOptions) 
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
-    print_answer(answer, tables(answer), output, Named.of(requested.db, campaign))
+    print_answer(answer, tables(answer), output, requested, asked_for)
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
 
 

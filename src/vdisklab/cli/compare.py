@@ -8,7 +8,6 @@ from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.answers.compare import compare_pairs, compare_published
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     Format,
     HostsOptions,
@@ -64,7 +63,6 @@ def compare(request: CompareOptions, output: OutputOptions) -> None:
 
       vdisklab compare raw/none qcow2/none --hosts all
     """
-    named = Named.of(request.db, request.campaign)
     if request.published is not None:
         if request.hosts:
             raise PlanError("--published compares one host", hint="leave out --hosts")
@@ -74,7 +72,7 @@ def compare(request: CompareOptions, output: OutputOptions) -> None:
         find_series(request.published, publications)  # before a database is looked for
         with open_results(request.db) as results:
             found = compare_published(results, request.published, publications, request.campaign)
-        print_answer(found, view.published_tables(found), output, named)
+        print_answer(found, view.published_tables(found), output, request)
         return
     if request.a is None or request.b is None:
         raise PlanError(
@@ -85,4 +83,4 @@ def compare(request: CompareOptions, output: OutputOptions) -> None:
     with open_results(request.db) as results:
         analysis = analysis_of(results, request.campaign, request.hosts)
         answer = compare_pairs(analysis, request.a, request.b)
-    print_answer(answer, view.tables(answer, everything=whole), output, named)
+    print_answer(answer, view.tables(answer, everything=whole), output, request)

@@ -11,7 +11,6 @@ from rich.console import Console
 from vdisklab.actions.cut_power import JudgingSetup, judge_power_cuts, replay_case
 from vdisklab.answers.loading import database_url
 from vdisklab.cli.shell.live import TerminalProgress, print_dropped
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -69,7 +68,7 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
         answer = judge_power_cuts(planned.questions, setup, progress, new=request.new)
     if answer.interrupted:
         console.print("interrupted: all verdicts so far are stored; the same command continues")
-    print_answer(answer, view.tables(answer), output, Named.of(request.db))
+    print_answer(answer, view.tables(answer), output, request)
     if answer.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if answer.any_failed else 0

@@ -9,7 +9,6 @@ from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.pareto import front
 from vdisklab.answers.rank import rank_cells, the_best
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -73,7 +72,6 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
 
       vdisklab rank --hosts all --db postgresql://db/vdisklab
     """
-    named = Named.of(request.db, request.campaign)
     if request.hosts and request.pareto is not None:
         raise PlanError("--hosts ranks by one measure", hint="leave out --pareto")
     with open_results(request.db) as results:
@@ -82,7 +80,7 @@ def rank(request: RankOptions, output: OutputOptions) -> None:
         )
         if request.pareto is not None:
             found = front(analysis, request.pareto)
-            print_answer(found, pareto_view.tables(found), output, named)
+            print_answer(found, pareto_view.tables(found), output, request)
             return
         answer = the_best(rank_cells(analysis, request.metric), request.top)
-    print_answer(answer, (view.bars if request.bars else view.tables)(answer), output, named)
+    print_answer(answer, (view.bars if request.bars else view.tables)(answer), output, request)

@@ -8,7 +8,6 @@ from vdisklab.answers import recommend as answers
 from vdisklab.answers.density import carrying, stored_density
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import NEEDS, AnalysisOptions, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -76,7 +75,7 @@ def recommend(request: RecommendOptions, output: OutputOptions) -> None:
     with open_results(request.db) as results:
         analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
         answer = answers.recommend(analysis, needs, request.weights)
-    print_answer(answer, view.tables(answer), output, Named.of(request.db, request.campaign))
+    print_answer(answer, view.tables(answer), output, request)
 
 
 def _only_search(request: RecommendOptions) -> str | None:

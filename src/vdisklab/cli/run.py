@@ -113,7 +113,7 @@ def _print_answers(
     output: OutputOptions,
 ) -> None:
     """Prints the numbers of several places side by side, or what a campaign has shown."""
-    named = Named.of(request.db)
+    named = Named.by(request)
     campaigns = [place.campaign for place in measured if place.campaign is not None]
     if len(measured) > 1:
         if campaigns and ONLY_MEASURE not in os.environ:
@@ -161,7 +161,7 @@ def _print_answers(
 
 def _look(campaign: str, *, console: Console, store: Store, request: RunRequest) -> None:
     """Shows what a race knows so far."""
-    analysis = analysed(store, campaign, console, disk=request.disk, named=Named.of(request.db))
+    analysis = analysed(store, campaign, console, disk=request.disk, named=Named.by(request))
     if analysis is not None:
         print_provisional(analysis, console, request.metric or DEFAULT_METRIC)
 

@@ -16,7 +16,6 @@ from vdisklab.actions.corrections import (
 )
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.runs import answer_campaigns, answer_runs
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -89,11 +88,11 @@ def runs(request: RunsOptions, output: OutputOptions) -> None:
         elif listed is None:
             known = results.campaigns()
             campaigns = answer_campaigns(known, results.outlines([one.id for one in known]))
-            print_answer(campaigns, view.campaign_tables(campaigns), output, Named.of(request.db))
+            print_answer(campaigns, view.campaign_tables(campaigns), output, request)
         else:
             chosen = results.campaign(listed)
             answer = answer_runs(chosen, results.outlines([chosen.id]))
-            print_answer(answer, view.tables(answer), output, Named.of(request.db))
+            print_answer(answer, view.tables(answer), output, request)
 
 
 def _agrees(stored: StoredResult) -> bool:

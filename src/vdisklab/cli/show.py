@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.repeat import repeat_script
 from vdisklab.answers.show import answer_run
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import (
     DbOptions,
     Format,
@@ -55,7 +54,7 @@ def show(request: ShowOptions, output: OutputOptions) -> None:
             sys.stdout.write(repeat_script(stored, results.campaign(stored.campaign)))
             return
         answer = answer_run(stored, raw=request.raw)
-    print_answer(answer, tables(answer), replace(output, why=True, wide=True), Named.of(request.db))
+    print_answer(answer, tables(answer), replace(output, why=True, wide=True), request)
     if output.form is Format.TABLE:
         for one in answer.measurements if request.raw else ():
             sys.stdout.write(f"\n# {sanitise(one.name)}\n{sanitise(one.raw or '')}\n")

@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.table import answer_table
-from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import CampaignOptions, Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
@@ -65,7 +64,7 @@ def table(request: TableOptions, output: OutputOptions) -> None:
     if output.form is not Format.TABLE or layout in {Layout.MEASUREMENTS, Layout.GRID}:
         is_grid = output.form is Format.TABLE and layout is Layout.GRID
         tables = (view.grid if is_grid else view.tables)(answer)
-        print_answer(answer, tables, output, Named.of(request.db, request.campaign))
+        print_answer(answer, tables, output, request)
         return
     texts = {
         Layout.BONNIE: view.bonnie,

@@ -11,13 +11,16 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typer.core import TyperCommand
 
 from vdisklab.cli.shell.verbs import naming_options
 from vdisklab.errors import VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
+
+if TYPE_CHECKING:
+    from vdisklab.plan.settings import OptionRows
 
 # A command is marked as code (Markdown's text has \\` for `), or is a line of its own.
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
@@ -29,7 +32,14 @@ class Named:
     """The names that the user gave; None or empty for the default."""
 
     db: str | None = None
-    campaigns: tuple[str, ...] = ()
+    campaign: tuple[str, ...] = ()
+
+    @classmethod
+    def by(cls, *requests: OptionRows | Named) -> Self:
+        """What a verb's requests name, in their rows `db` and `campaign`."""
+        found = [(getattr(one, "db", None), getattr(one, "campaign", ())) for one in requests]
+        db = next((db for db, _ in found if db), None)
+        return cls.of(db, [name for _, campaigns in found for name in campaigns])
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -61,7 +71,7 @@ class Named:
         words: list[str] = []
         takes = naming_options(verb)
         if "--campaign" in takes and "--campaign" not in command:
-            words += [f"--campaign {shlex.quote(name)}" for name in self.campaigns]
+            words += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
         if self.db is not None and "--db" in takes and "--db" not in command:
             # Imports SQLAlchemy, which a verb without a database does without.
             from vdisklab.results.database import without_password  # noqa: PLC0415

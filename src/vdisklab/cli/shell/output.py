@@ -24,6 +24,7 @@ from vdisklab.documents import as_csv as rows_as_csv
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import DURABLE, Need
+from vdisklab.plan.settings import OptionRows
 from vdisklab.results.store import Store
 from vdisklab.views import rank, table
 from vdisklab.views.layout import Table
@@ -38,16 +39,15 @@ def print_answer(
     answer: Answer,
     tables: Iterable[Table[Any]],
     output: OutputOptions,
-    named: Named = NOTHING_NAMED,
-    *,
+    *requests: OptionRows | Named,
     verb: str = "",
 ) -> None:
-    """Prints an answer as tables, as JSON or as CSV; its commands repeat what the user named.
+    """Prints an answer as tables, as JSON or as CSV; its commands repeat what the requests name.
 
     `verb` is the command that shows the same with --why and --wide; empty for the present one. In
     CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
-    form = output.form
+    form, named = output.form, Named.by(*requests)
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
         print(as_json(document(answer, tuple(said)), named))
@@ -89,7 +89,7 @@ def _complete(table: Table[Any], named: Named) -> Table[Any]:
     )
 
 
-def print_tables(answer: TableAnswer, output: OutputOptions, named: Named = NOTHING_NAMED) -> None:
+def print_tables(answer: TableAnswer, output: OutputOptions, named: Named) -> None:
     """Prints all medians of one place, or of several places side by side."""
     print_answer(answer, table.tables(answer), output, named, verb="vdisklab table")
 
