@@ -75,7 +75,8 @@ def report(request: ReportOptions) -> None:
         files = build(answer, form, draw)
     if not files:
         raise PlanError("no measurement can be drawn as a chart", hint="`vdisklab run PATHS… host`")
-    files = _complete(files, form, Named.by(request))
+    named = Named.by(request).on_targets_of(analysis.campaigns)
+    files = _complete(files, form, named)
     place = output or Path(f"report-{form}" if form.is_directory else f"report.{form}")
     _write(files, place, directory=form.is_directory)
 

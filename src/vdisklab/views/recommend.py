@@ -20,8 +20,10 @@ from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.hosts import OverHosts
 from vdisklab.answers.recommend import Alternative, RecommendAnswer
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.disk_path import Attachment
 from vdisklab.path.needs import DURABLE
 from vdisklab.path.platforms import NEW_GUEST_DISKS
+from vdisklab.path.segments import CacheMode
 from vdisklab.units import counted
 from vdisklab.views.choice import headline as choice_headline
 from vdisklab.views.choice import verdict_lines
@@ -255,7 +257,11 @@ def price_sentence(price: Price, chosen: MeasuredCell) -> str:
 
 def _over_default(recommendation: Recommendation) -> Iterator[str]:
     if recommendation.default is None:
-        yield "QEMU's default was not measured: `vdisklab run raw/writeback`."
+        path = recommendation.cell.path
+        usual = "raw/writeback"
+        if path is not None and path.target is not None:
+            usual = str(replace(path, cache=CacheMode.WRITEBACK, attachment=Attachment()))
+        yield f"QEMU's default was not measured: `vdisklab run {usual}`."
     elif recommendation.default == recommendation.cell:
         yield f"{recommendation.cell.name} is QEMU's default."
         return

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from vdisklab.answers.disks import command_to_measure, problem_of
+from vdisklab.answers.disks import MeasuredPaths, command_to_measure, is_alike, problem_of
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
@@ -244,6 +246,28 @@ def test_the_command_measures_a_disk_on_its_own_server_beside_a_local_one(
     assert target.place != disk.source
     problem = problem_of(disk, disk.path, (), "x86_64") or ""
     assert command in problem
+
+
+@pytest.mark.parametrize(
+    ("disk", "target", "same"),
+    [
+        (PLACES[0][0], "fast=nbd://10.0.0.5:1/other", True),
+        (PLACES[0][0], "fast=nbd://10.0.0.6:1/other", False),
+        (PLACES[1][0], "fast=rbd:p/other@CEPH.CONF?id=joe", True),
+        (PLACES[1][0], "fast=rbd:q/other", False),
+        (PLACES[2][0], "fast=nfs://10.0.0.5/other", True),
+    ],
+)
+def test_a_speed_counts_on_the_disks_own_server_only(
+    disk: ConfiguredDisk, target: str, same: bool
+) -> None:
+    analysis = SimpleNamespace(campaigns=[SimpleNamespace(plan={"target": [target]})])
+    measured = cast(MeasuredPaths, SimpleNamespace(analysis=analysis))
+    assert disk.path is not None
+    named = MeasuredPaths.on_target(measured, disk, disk.path)
+    assert (named.layers[0].option("at") == "fast") is same
+    assert not is_alike(disk.path, parse_path("raw/none"))
+    assert is_alike(named, parse_path(str(named)))
 
 
 def test_an_image_below_a_mount_of_a_server_lies_on_that() -> None:

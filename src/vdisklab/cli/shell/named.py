@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,13 +26,19 @@ if TYPE_CHECKING:
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
+_WITH_TARGETS = ("run", "plan", "export")
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The names that the user gave; None or empty for the default."""
+    """The names that the user gave; None or empty for the default.
+
+    `targets` are those of the measured campaigns, as `--target` spells them.
+    """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     @classmethod
     def by(cls, *requests: OptionRows | Named) -> Self:
@@ -49,6 +55,12 @@ class Named:
         if not isinstance(db, str) or db == os.environ.get("VDISKLAB_DB"):
             db = None
         return cls(db, tuple(campaigns or ()))
+
+    def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
+        """The same, for commands with paths on the targets of these campaigns."""
+        plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
+        targets = (str(one) for plan in plans for one in plan.get("target") or ())
+        return replace(self, targets=tuple(dict.fromkeys(targets)))
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
@@ -68,7 +80,11 @@ class Named:
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, verb = match[0], match[1]
-        words: list[str] = []
+        words = [
+            f"--target {shlex.quote(target)}"
+            for target in self.targets
+            if verb in _WITH_TARGETS and _lacks_target(command, target.partition("=")[0])
+        ]
         takes = naming_options(verb)
         if "--campaign" in takes and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
@@ -78,6 +94,12 @@ class Named:
 
             words.append(f"--db {shlex.quote(without_password(self.db))}")
         return " ".join([command, *map(quoted, words)])
+
+
+def _lacks_target(command: str, name: str) -> bool:
+    """True for a command with a path on the target of that name, which it does not say."""
+    said = re.search(rf"--target(</span>)? (['\"]|&#(x27|39);)?{re.escape(name)}=", command)
+    return said is None and re.search(rf":at={re.escape(name)}(?![\w.+-])", command) is not None
 
 
 def _in_span(word: str) -> str:

@@ -47,7 +47,8 @@ def print_answer(
     `verb` is the command that shows the same with --why and --wide; empty for the present one. In
     CSV, tables with equal columns share one heading; an empty line separates other tables.
     """
-    form, named = output.form, Named.by(*requests)
+    named = Named.by(*requests).on_targets_of(getattr(answer, "campaigns", ()))
+    form = output.form
     if form is Format.JSON:
         said = (sentence for table in tables for sentence in table.sentences)
         print(as_json(document(answer, tuple(said)), named))

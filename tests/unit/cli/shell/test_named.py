@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
 import typer
 
+from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import Named
@@ -29,6 +32,34 @@ def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     assert naming_options("run") == {"--db"}
     assert not naming_options("lab"), "a group"
     assert not naming_options("joy"), "no verb"
+
+
+TARGETS = ("fast=nbd+unix:///?socket=/run/n", "far=/mnt/nas")
+FAST = "--target 'fast=nbd+unix:///?socket=/run/n'"
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("`vdisklab export nbd:at=fast/none`", f"`vdisklab export nbd:at=fast/none {FAST}`"),
+        ("`vdisklab run nbd:at=fast/raw/none nfs:at=far/raw/none`",
+         f"`vdisklab run nbd:at=fast/raw/none nfs:at=far/raw/none {FAST} --target far=/mnt/nas`"),
+        (f"`vdisklab run nbd:at=fast/raw/none {FAST}`", None),
+        ("`vdisklab run nbd:at=faster/raw/none`", None),
+        ("`vdisklab compare nbd:at=fast/raw/none raw/none`", None),
+    ],
+)  # fmt: skip
+def test_a_command_with_a_path_on_a_target_names_the_target(
+    text: str, complete: str | None
+) -> None:
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "target": list(TARGETS)})
+    named = Named().on_targets_of((campaign, campaign))
+    assert named.in_text(text) == (complete or text)
+    if complete is not None:
+        page = named.in_html(f"<code>{text.strip('`')}</code>")
+        assert named.in_html(page) == page, "named once"
+        plain = re.sub("<[^>]+>", "", page)
+        assert unescape(plain) == complete.strip("`")
 
 
 @pytest.mark.parametrize(
