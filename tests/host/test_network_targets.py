@@ -5,6 +5,7 @@ What the server serves is looked at from its own side, not through QEMU.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.given import given_target
 from vdisklab.storage.image import ImageFile, image_file
+from vdisklab.storage.remote import require_answer
 from vdisklab.storage.site import open_site
 from vdisklab.units import MIB
 
@@ -228,6 +230,7 @@ def test_what_a_server_promises_is_stored(tmp_path: Path, disk: Path) -> None:
         assert said["iscsi.dpofua"] == "on"
 
 
+@pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
 def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path) -> None:
     with (
         pytest.raises(DirtyHostError) as dirty,
@@ -239,3 +242,67 @@ def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path
     place.server.restart()
     assert list(remove_leftovers(LocalHost())) != []
     assert b"vdisklab" not in place.stored()
+
+
+REFUSED: dict[str, tuple[Callable[..., AbstractContextManager[Server]], tuple[str, str], str]] = {
+    "nbd read-only": (lambda a, _d, _f: nbdkit(a, read_only=True), ("", ""), "read-write"),
+    "nbd with TLS": (lambda a, _d, _f: nbdkit(a, psk=True), ("", ""), "nbds://"),
+    "iscsi read-only": (lambda a, d, _f: tgt(a, d, read_only=True), ("", ""), "read-write"),
+    "iscsi password": (lambda a, d, _f: tgt(a, d, chap=True), ("", ""), "--secret NAME=FILE"),
+    "iscsi target": (lambda a, d, _f: tgt(a, d), (":disk", ":none"), "iscsi-ls"),
+    "iscsi LUN": (lambda a, d, _f: tgt(a, d), (":disk/1", ":disk/7"), "LUN that the target has"),
+    "nfs read-only": (lambda a, _d, f: ganesha(a, f, read_only=True), ("", ""), "read-write"),
+    "nfs export": (lambda a, _d, f: ganesha(a, f), ("/files", "/none"), "showmount"),
+    "ssh read-only": (lambda a, _d, f: sshd(a, f, read_only=True), ("", ""), "write access"),
+    "ssh host key": (lambda a, _d, f: sshd(a, f), ("?host_key_check", "?x"), "ssh-keyscan"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_has_a_way_out(
+    case: str, tmp_path: Path, disk: Path, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve, (word, other), way_out = REFUSED[case]
+    with serve(tmp_path, disk, files) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        place = Place(
+            server, server.url.replace(word, other) if word else server.url, disk.read_bytes
+        )
+        with pytest.raises(HostError) as refused:
+            try_out(place, tmp_path)
+    assert way_out in str(refused.value.hint), refused.value
+    assert list(files.iterdir()) == []
+    assert list_leftovers() == []
+
+
+def try_out(place: Place, work: Path) -> None:
+    """What `run` asks a server before a campaign begins."""
+    backing = backing_of(place)
+    with open_ledger() as ledger, open_site(LocalHost(), ledger, work) as site:
+        require_answer(site, backing.targets[0], backing)
+
+
+@pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
+def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
+    try_out(place, tmp_path)
+    place.server.kill()
+    with pytest.raises(HostError) as gone:
+        try_out(place, tmp_path)
+    assert re.search(r"start the server|that it runs", str(gone.value.hint)), gone.value
+    assert list_leftovers() == []
+    place.server.restart()
+    try_out(place, tmp_path)
+
+
+def test_a_full_export(tmp_path: Path, files: Path) -> None:
+    run("mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", files)
+    try:
+        with ganesha(tmp_path, files) as server:
+            place = Place(server, server.url, _in(files))
+            with pytest.raises(HostError, match="NOSPC") as full:
+                image_on(place, tmp_path / "work", ImageFormat.RAW).__enter__()
+            assert "free some space" in str(full.value.hint)
+            assert list(files.iterdir()) == []
+    finally:
+        run("umount", files)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.daemon import ADDRESS, Daemon, Server, free_port, run, running
+from tests.servers.daemon import ADDRESS, Daemon, Server, accepts, free_port, run, running
 
 POOL = "disks"
 CLIENT = "lab"
@@ -80,7 +80,7 @@ def ceph(directory: Path, *, keys: bool = False, size: int = 1 << 30) -> Iterato
     def daemon(name: str, id_: str) -> Daemon:
         socket = directory / f"{name.removeprefix('ceph-')}.{id_}.asok"
         argv = (name, "--id", id_, "-f", "-c", str(config))
-        return Daemon(argv, directory / f"{name}.log", socket.is_socket, sockets=[socket])
+        return Daemon(argv, directory / f"{name}.log", lambda: accepts(socket), sockets=[socket])
 
     admin, mon_keys = directory / "client.admin.keyring", directory / "mon.keyring"
     allow = [word for part in ("mon", "osd", "mgr", "mds") for word in ("--cap", part, "allow *")]

@@ -43,6 +43,13 @@ def listens(port: int) -> bool:
         return client.connect_ex((ADDRESS, port)) == 0
 
 
+def accepts(path: Path) -> bool:
+    """True if somebody listens on the unix socket: a file of its name is there before that."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        return client.connect_ex(str(path)) == 0
+
+
 def run(*argv: str | Path, environment: Mapping[str, str] | None = None) -> str:
     """What a program prints; a failure shows what it said."""
     done = subprocess.run(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers.daemon import ADDRESS, Daemon, Server, free_port, listens, run, running
+from tests.servers.daemon import ADDRESS, Daemon, Server, accepts, free_port, listens, run, running
 
 TARGET = "iqn.2026-01.net.example:disk"
 USER = "alice"
@@ -64,7 +64,7 @@ def tgt(
     daemon = Daemon(
         ("tgtd", "-f", "--iscsi", f"portal={ADDRESS}:{port}", "-C", "1"),
         directory / "tgtd.log",
-        lambda: Path(f"{ipc}.1").is_socket() and listens(port),
+        lambda: accepts(Path(f"{ipc}.1")) and listens(port),
         environment,
         sockets=[Path(f"{ipc}.1")],
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.daemon import ADDRESS, Daemon, Server, free_port, listens, running
+from tests.servers.daemon import ADDRESS, Daemon, Server, accepts, free_port, listens, running
 
 # A server of a disk in memory that has no flush and no FUA (T1): the client is told so.
 NO_FLUSH = (
@@ -90,7 +90,7 @@ def _served(
         socket = directory / "nbd.sock"
         word = "--unix" if nbdkit else "--socket"
         argv = (*options, f"{word}={socket}", *rest)
-        daemon = Daemon(argv, log, socket.is_socket, sockets=[socket])
+        daemon = Daemon(argv, log, lambda: accepts(socket), sockets=[socket])
         url = f"nbd+unix:///?socket={socket}"
     with running(daemon):
         yield url, daemon

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.servers.daemon import ADDRESS, Daemon, Server, free_port, listens, run, running
+from tests.servers.daemon import ADDRESS, Daemon, Server, accepts, free_port, listens, run, running
 
 _CONFIG = """\
 Port {port}
@@ -50,7 +50,7 @@ def sshd(directory: Path, files: Path, *, read_only: bool = False) -> Iterator[S
     )
     agent = Daemon(
         ("ssh-agent", "-D", "-a", str(agent_socket)), directory / "agent.log",
-        agent_socket.is_socket, sockets=[agent_socket],
+        lambda: accepts(agent_socket), sockets=[agent_socket],
     )  # fmt: skip
     with ExitStack() as stack:
         if not _PRIVILEGE_SEPARATION.exists():  # systemd makes it for the service

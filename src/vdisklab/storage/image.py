@@ -147,12 +147,14 @@ def image_file(
                 key = key_path(path)
             files.enter_context(site.secret(key))
         whole = image is None or image.driver == "raw"
-        if whole and not isinstance(target, Directory) and not target.holds_files:
-            yield _whole_device(site, target, size, source)
-        elif image is None:
-            raise AssertionError("a directory has no image of its own")
-        else:
-            yield _make(site, target, image, path, size=size, source=source, key=key)
+        with remote.reasons(path):
+            if whole and not isinstance(target, Directory) and not target.holds_files:
+                made = _whole_device(site, target, size, source)
+            elif image is None:
+                raise AssertionError("a directory has no image of its own")
+            else:
+                made = _make(site, target, image, path, size=size, source=source, key=key)
+        yield made
 
 
 @contextmanager

@@ -24,7 +24,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
@@ -98,6 +97,7 @@ def remote_target(
         properties = {"target.url": url.text, "target.driver": str(url.node["driver"])}
         remote = Remote(url, holds_files, properties, prefix=site.directory.name)
         if holds_files:
+            site.check(lambda: _require_files(site, target, url))
             yield remote
             return
         size = site.observe(lambda: disk_size(site.host, target.name, url), planned=needed)
@@ -116,24 +116,25 @@ def remote_target(
 
 
 def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> None:
-    """Raises HostError unless the server answers: a disk tells its size, and a directory that a
-    file is not in it.
-    """
+    """Raises HostError unless a disk can be written, or a file made and removed in a directory."""
     with secret_of(site, target, backing) as secret:
         url = url_of(target, secret)
         if target.kind is None or not target.kind.facts.holds_files:
             disk_size(site.host, target.name, url)
-            return
-        try:
-            missing = replace(url.file("vdisklab-looks-here"), text=url.text)
-            disk_size(site.host, target.name, missing)
-        except HostError as error:
-            if not any(word in error.message for word in _NO_SUCH_FILE):
-                raise
+            _require_writable(target, promises(site.host, target, url))
+        else:
+            _require_files(site, target, url)
 
 
-_NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
-"""What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
+def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
+    """Raises HostError unless a file can be made and removed in a directory on a server.
+
+    The note for `clean` comes after the file: what a server refused to make need not be removed.
+    """
+    file = url.file(f"{site.directory.name}-trial.raw")
+    ask(site.host, target.name, url, "qemu-img", "create", "-q", "-f", "raw", file.text, "4096")
+    with site.tracked(FILE, file.text, node=json.dumps(file.node)):
+        pass
 
 
 def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
@@ -148,31 +149,53 @@ def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER
             hint="check that it runs and that this host reaches it",
         ) from error
     except CommandError as error:
-        raise unusable(name, url, error) from error
+        raise unusable(f"target {name} ({url.text})", url, error) from error
 
 
-def unusable(name: str, url: Url, error: CommandError) -> HostError:
-    """The error for a target that QEMU cannot open, with what helps."""
-    said = error.stderr.strip().splitlines()[-1:] or ["it gives no reason"]
+@contextmanager
+def reasons(place: Path | Url) -> Iterator[None]:
+    """What a program of QEMU says of a server in its body becomes an error with the way out."""
+    try:
+        yield
+    except CommandError as error:
+        if isinstance(place, Url):
+            raise unusable(place.text, place, error) from error
+        raise
+
+
+def unusable(shown: str, url: Url, error: CommandError) -> HostError:
+    """The error for a target that QEMU cannot open or write, with what helps."""
+    said = error.stderr.strip().splitlines() or ["it gives no reason"]
     reason = said[0].removeprefix("qemu-img: ").removeprefix("qemu-io: ")
     reason = reason.replace(f"Could not open '{url.opened}': ", "").replace(url.opened, url.text)
+    if reason.startswith(f"{url.node['driver']}://"):  # the URL of a file, before what it says
+        reason = reason.partition(": ")[2]
     hint = next(
         (way for word, way in _WAYS_OUT if word in reason.lower()),
         "check the URL and that this host reaches the server",
     )
-    return HostError(f"target {name} ({url.text}) cannot be used: {reason}", hint=hint)
+    return HostError(f"{shown} cannot be used: {reason}", hint=hint)
 
 
 _WAYS_OUT = (
     ("unknown driver", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("unknown protocol", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),
+    ("can not reconnect", "start the server, or correct host and port"),
+    ("nfs_service", "start the server and its rpcbind, which libnfs asks for NFS version 3"),
+    ("mnt3err_acces", "name a directory that is exported to this host: showmount -e HOST"),
+    ("target not found", "name a target that the server has: iscsi-ls iscsi://HOST"),
+    ("logical_unit_not", "name a LUN that the target has: iscsi-ls --show-luns iscsi://HOST"),
+    ("publickey", "load your key into your ssh agent: ssh-add FILE"),
+    ("reading header", "make the image: rbd create POOL/IMAGE --size SIZE"),
+    ("opening pool", "name a pool that the cluster has: ceph osd pool ls"),
     ("read-only", "let the server export it read-write"),
     ("rofs", "let the server export it read-write"),
     ("permission", "let the server grant this host's user read and write access"),
     ("acces", "let the server grant this host's user read and write access"),
     ("stale", "mount or export it again: the server no longer knows this file handle"),
     ("refused", "start the server, or correct host and port"),
+    ("nospc", "free some space on the server, or choose a smaller --size"),
     ("no space", "free some space on the server, or choose a smaller --size"),
     ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
     ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
@@ -262,7 +285,7 @@ def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None
     try:
         ended = host.run(*command, allowed=(0, 1), timeout=_FILL_SECONDS)
     except CommandError as error:
-        raise unusable(target.name, url, error) from error
+        raise unusable(f"target {target.name} ({url.text})", url, error) from error
     if ended.status == 1:
         raise HostError(
             f"target {target.name} ({url.text}) holds data, which measuring would destroy",
@@ -272,17 +295,18 @@ def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None
 
 
 def empty_disk(host: Host, entry: Entry) -> None:
-    """Writes zeros over the part of a disk that vdisklab has written."""
+    """Writes zeros over the part of a disk that vdisklab has written, if its server answers."""
     part = json.loads(entry.detail["node"].removeprefix("json:"))["file"]
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
+    _undone(host, "qemu-img", "info", *_secrets(url), url.opened)
     zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
-    _undone(host, "qemu-io", *_secrets(url), *zero)
+    _undone(host, "qemu-io", *_secrets(url), *zero, timeout=_FILL_SECONDS)
 
 
-def _undone(host: Host, *command: str) -> None:
+def _undone(host: Host, *command: str, timeout: float = _ANSWER_SECONDS) -> None:
     try:
-        host.run(*command, timeout=_FILL_SECONDS)
+        host.run(*command, timeout=timeout)
     except (CommandError, CommandTimeoutError) as error:
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(

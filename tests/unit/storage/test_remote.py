@@ -118,7 +118,7 @@ def test_images_on_a_server_are_made_by_url_and_opened_as_nodes() -> None:
 def test_what_qemu_says_of_a_target_comes_with_a_way_out(said: str, hint: str) -> None:
     url = url_of(parse_target("t=nbd://h/x"), None)
     text = f"qemu-img: Could not open '{url.opened}': {said}"
-    error = unusable("t", url, CommandError(("qemu-img",), 1, text))
+    error = unusable(f"target t ({url.text})", url, CommandError(("qemu-img",), 1, text))
     assert isinstance(error, HostError)
     assert str(error) == f"target t (nbd://h/x) cannot be used: {said}"
     assert hint in str(error.hint)

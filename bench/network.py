@@ -1,0 +1,195 @@
+"""A server that is a known time slower: is that measured, and is an unsteady one known?
+
+    PYTHONPATH=. bench/network.py [--rounds 4] [--dir DIR] [--keep]
+
+nbdkit serves four disks from memory and waits 0, 1, 5 and 20 ms before each read and write (its
+filter `delay`; it cannot delay a flush). One campaign measures all, one request at a time. The
+latency measured must be the delay plus what the disk without one takes. nbdkit's log is the witness
+of what arrived. A fifth disk waits 5 ms as well, and now and then its server stands still in each
+tenth of a second, in phases that have nothing to do with rounds: its interval must be wide, and it
+must not rank above the steady one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from tests.servers.daemon import Server
+from tests.servers.nbd import nbdkit, requests
+
+from machine import machine_facts, print_result
+from pages import keep_record, record_of
+from vdisklab.cli.shell.main import main as vdisklab
+from vdisklab.results.model import Run
+from vdisklab.results.store import open_store
+
+RECORD = "network.json.gz"
+DELAYS = {"none": 0, "short": 1, "middle": 5, "long": 20}
+"""The milliseconds that each disk's server waits."""
+
+UNSTEADY, STEADY = "unsteady", "middle"
+_PROFILE = """
+name = "one-request"
+title = "One request at a time"
+[[measurement]]
+name = "read"
+program = "fio"
+rw = "randread"
+bs = "4k"
+[[measurement]]
+name = "write"
+program = "fio"
+rw = "randwrite"
+bs = "4k"
+"""
+_SIZE = "64M"
+_PHASE = (20.0, 60.0)  # seconds; a run takes about as long
+_STANDS, _RUNS = 0.06, 0.04
+
+
+@contextmanager
+def disks(directory: Path) -> Iterator[dict[str, Server]]:
+    """The servers by name, among them the unsteady one."""
+    with ExitStack() as stack:
+        served = {}
+        for name, delay in (DELAYS | {UNSTEADY: DELAYS[STEADY]}).items():
+            place = directory / name
+            place.mkdir()
+            waits = (f"rdelay={delay}ms", f"wdelay={delay}ms", f"logfile={place / 'requests'}")
+            server = nbdkit(place, "memory", _SIZE, *waits, filters=["log", "delay"])
+            served[name] = stack.enter_context(server)
+        stack.enter_context(_unsteady(served[UNSTEADY]))
+        yield served
+
+
+@contextmanager
+def _unsteady(server: Server) -> Iterator[None]:
+    """Lets a server stand still most of each tenth of a second, in phases of random length."""
+    ended, chance = threading.Event(), random.Random(44)  # noqa: S311 - reproducible, not secret
+
+    def trouble() -> None:
+        while not ended.wait(chance.uniform(*_PHASE)):
+            for _ in range(int(chance.uniform(*_PHASE) / (_STANDS + _RUNS))):
+                server.pause()
+                stopped = ended.wait(_STANDS)
+                server.resume()
+                if stopped or ended.wait(_RUNS):
+                    return
+
+    thread = threading.Thread(target=trouble)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def campaign(directory: Path, served: Mapping[str, Server], rounds: int) -> Path:
+    """The database of a campaign over all disks."""
+    profile, database = directory / "profile.toml", directory / "network.sqlite"
+    profile.write_text(_PROFILE)
+    targets = [w for name, one in served.items() for w in ("--target", f"{name}={one.url}")]
+    status = vdisklab(
+        ["run", f"{{{','.join(served)}}}/raw/none", *targets, "--profile", str(profile),
+         "--rounds", str(rounds), "--runtime", "3s", "--ramp", "1s", "--size", "32M",
+         "--baseline", "none", "--dir", str(directory / "work"), "--db", str(database)]
+    )  # fmt: skip
+    if status != 0:
+        raise SystemExit(f"the campaign ended with {status}")
+    return database
+
+
+def latencies(runs: Sequence[Run]) -> dict[str, dict[str, list[float]]]:
+    """The mean latencies in milliseconds, by target and measurement, one for each round."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        target = run.path.partition("at=")[2].partition("/")[0]
+        for measurement in run.measurements:
+            (mean,) = (s.value for s in measurement.samples if s.metric == "latency_mean")
+            by_name = found.setdefault(target, {})
+            by_name.setdefault(measurement.name, []).append(1000 * mean)
+    return found
+
+
+def ratios(found: Mapping[str, Mapping[str, Sequence[float]]]) -> list[dict[str, Any]]:
+    """By delay and measurement: what was measured, what was expected, and their ratio."""
+    rows = []
+    for name, delay in DELAYS.items():
+        for measurement, values in found[name].items():
+            expected = delay + statistics.median(found["none"][measurement])
+            measured = statistics.median(values)
+            rows.append(
+                {
+                    "delay": delay, "measurement": measurement, "rounds": len(values),
+                    "measured": round(measured, 3), "expected": round(expected, 3),
+                    "lowest": round(min(values), 3), "highest": round(max(values), 3),
+                    "ratio": round(measured / expected, 4),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def ranked(database: Path) -> list[dict[str, Any]]:
+    """The cells as `vdisklab rank` orders them."""
+    with redirect_stdout(printed := StringIO()):
+        vdisklab(["rank", "--db", str(database), "--format", "json"])
+    cells: list[dict[str, Any]] = json.loads(printed.getvalue())["ranking"]["cells"]
+    return cells
+
+
+def shown(words: Sequence[str]) -> str:
+    """The table of docs/targets.md."""
+    del words
+    lines = [
+        "| server waits | measured, ms | delay + local cost, ms | ratio |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['delay']} ms, {row['measurement']} | {row['measured']:.2f} "
+        f"({row['lowest']:.2f}–{row['highest']:.2f}) | {row['expected']:.2f} | {row['ratio']:.3f} |"
+        for row in record_of(RECORD)["ratios"]
+        if row["delay"]
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measures, prints, and says by its exit status whether the ratios are right."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--dir", type=Path, default=Path())
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.dir) as name:
+        directory = Path(name).absolute()
+        (directory / "work").mkdir()
+        with disks(directory) as served:
+            database = campaign(directory, served, options.rounds)
+            arrived = {one: requests(server.directory) for one, server in served.items()}
+        with open_store(str(database)) as store:
+            found = latencies(list(store.runs()))
+        record = {
+            "machine": machine_facts(directory), "ratios": ratios(found), "arrived": arrived,
+            "unsteady": {one: found[one] for one in (STEADY, UNSTEADY)},
+            "ranked": ranked(database),
+        }  # fmt: skip
+    if options.keep:
+        keep_record(RECORD, record)
+    print_result({key: value for key, value in record.items() if key != "ranked"})
+    wrong = [row for row in ratios(found) if row["delay"] >= 5 and not 0.95 <= row["ratio"] <= 1.1]
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Guests with disks on real servers: all in one campaign, and a server that goes away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab
+from tests.servers.ceph import POOL, ceph
+from tests.servers.daemon import Server, run
+from tests.servers.iscsi import tgt
+from tests.servers.nbd import NO_FLUSH, nbdkit, requests
+from tests.servers.nfs import ganesha
+from tests.servers.ssh import sshd
+from vdisklab.results.model import Run
+
+pytestmark = pytest.mark.guest
+
+SIZE = 64 << 20
+
+
+def own(lab: Lab, name: str) -> Path:
+    """A directory of a server, with a file for a disk and a directory for files."""
+    directory = lab.directory / name
+    (directory / "files").mkdir(parents=True)
+    with (directory / "disk").open("wb") as disk:
+        disk.truncate(SIZE)
+    return directory
+
+
+@contextmanager
+def nbd_server(directory: Path) -> Iterator[Server]:
+    log = f"logfile={directory / 'requests'}"
+    with nbdkit(directory, "memory", str(SIZE), log, filters=["log"], tcp=True) as server:
+        yield server
+
+
+@contextmanager
+def nfs_server(directory: Path) -> Iterator[Server]:
+    with ganesha(directory, directory / "files") as server:
+        yield server
+
+
+@contextmanager
+def iscsi_server(directory: Path) -> Iterator[Server]:
+    with tgt(directory, directory / "disk") as server:
+        yield server
+
+
+@contextmanager
+def ssh_server(directory: Path) -> Iterator[Server]:
+    with sshd(directory, directory / "files") as server:
+        yield server
+
+
+def measure(lab: Lab, paths: str, *options: str) -> tuple[int, str, dict[str, Run]]:
+    """Exit status, what was printed, and the runs by the name of their target."""
+    with lab.start(*lab.arguments(paths), *options) as process:
+        printed, _ = process.communicate(timeout=300)
+    return process.returncode, printed, by_target(lab)
+
+
+def by_target(lab: Lab) -> dict[str, Run]:
+    """The runs by the name of their target, the newest of each."""
+    return {run.path.partition("at=")[2].partition("/")[0]: run for run in lab.runs()}
+
+
+def test_every_driver_in_one_campaign(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        nbd = stack.enter_context(nbd_server(own(lab, "nbd")))
+        unix = own(lab, "unix")
+        no_flush = stack.enter_context(
+            nbdkit(unix, *NO_FLUSH, f"logfile={unix / 'requests'}", filters=["log"])
+        )
+        iscsi = stack.enter_context(tgt(own(lab, "iscsi"), lab.directory / "iscsi/disk", chap=True))
+        nfs = stack.enter_context(nfs_server(own(lab, "nfs")))
+        ssh = stack.enter_context(ssh_server(own(lab, "ssh")))
+        rados = stack.enter_context(ceph(own(lab, "ceph"), keys=True))
+        run("rbd", "create", f"{POOL}/mine", "--size", "64M", environment=rados.environment)
+        for name, value in ssh.environment.items():
+            monkeypatch.setenv(name, value)
+        password = iscsi.directory / "password"
+        password.chmod(0o600)
+        targets = {
+            "a": nbd.url, "b": no_flush.url, "c": iscsi.url.replace("//", "//alice@"),
+            "d": nfs.url, "e": ssh.url, "f": f"rbd:{POOL}/mine@{rados.directory}/ceph.conf?id=lab",
+        }  # fmt: skip
+        options = [word for name, url in targets.items() for word in ("--target", f"{name}={url}")]
+        options += ["--secret", f"c={password}"]
+        status, printed, runs = measure(lab, "{a,b,c,d,e,f}/raw/none", *options)
+        assert status == 0, printed
+        assert [run.failure.message for run in runs.values() if run.failure] == [], printed
+        assert sorted(runs) == list(targets)
+        for each in runs.values():
+            assert [check for check in each.checks if not check.confirmed] == []
+        assert requests(nbd.directory)["Flush"] > 0
+        assert "Flush" not in requests(no_flush.directory)
+        assert list((nfs.directory / "files").iterdir()) == []
+        assert list((ssh.directory / "files").iterdir()) == []
+        assert not any((iscsi.directory / "disk").read_bytes())
+    secrets = [password.read_bytes()]
+    secrets += [
+        line.rpartition(b" ")[2]
+        for file in rados.directory.glob("*.keyring")
+        for line in file.read_bytes().splitlines()
+        if b"key = " in line
+    ]
+    assert len(secrets) >= 3
+    told = [printed.encode(), *(file.read_bytes() for file in _written_by_us(lab))]
+    assert [secret for secret in secrets if any(secret in text for text in told)] == []
+
+
+def _written_by_us(lab: Lab) -> list[Path]:
+    kept = [lab.database, *lab.work.rglob("*"), *(lab.state / "ledger").rglob("*")]
+    kept += (lab.state / "logs").rglob("*")
+    return [file for file in kept if file.is_file()]
+
+
+GONE = {"nbd": nbd_server, "iscsi": iscsi_server, "nfs": nfs_server, "ssh": ssh_server}
+
+
+@pytest.mark.parametrize("kind", GONE)
+def test_a_server_that_goes_away(lab: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cell fails with a sentence, the other is measured, and the same command continues."""
+    with GONE[kind](own(lab, kind)) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        arguments = (*lab.arguments("t/raw/none", "raw/none"), "--target", f"t={server.url}")
+        with lab.start(*arguments) as process:
+            wait_for(lambda: connected(lab) or process.poll() is not None)
+            server.kill()
+            printed, _ = process.communicate(timeout=400)
+        runs = by_target(lab)
+        failure = runs["t"].failure
+        assert failure is not None, printed
+        assert runs[""].failure is None, printed
+        assert "t" in failure.message
+        server.restart()
+        with lab.start("clean") as cleaning:
+            said, _ = cleaning.communicate(timeout=60)
+        assert cleaning.returncode == 0, said
+        assert lab.leftovers() == []
+        with lab.start(*arguments) as process:
+            printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, printed
+        assert by_target(lab)["t"].failure is None
+
+
+def connected(lab: Lab) -> bool:
+    """True while a guest of ours has a connection to a server."""
+    lines = run("ss", "-tnpH", "state", "established").splitlines()
+    return any(f"pid={pid}," in line for pid in lab.guests() for line in lines)
+
+
+def wait_for(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
