@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -99,7 +99,10 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         claims=claims_table(report),
         claims_title=claims_title(report),
         unmeasured=unmeasured_claims(report),
-        published=[(answer, next(published_tables(answer))) for answer in report.published],
+        published=[
+            (answer, replace(next(published_tables(answer)), rows=answer.comparison.compared))
+            for answer in report.published
+        ],
         hosts=hosts_part(report),
         rows=_first_rows(report),
         measures=[_measure(key) for key in report.summaries],

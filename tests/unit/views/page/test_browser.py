@@ -232,6 +232,9 @@ def test_the_first_screen_has_verdict_safety_and_configuration(watched: Watched)
     assert page.locator(".copied").first.inner_text().startswith("<disk ")
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") == 390
+    caption = page.locator("caption > span").first.bounding_box()
+    assert caption is not None
+    assert caption["x"] + caption["width"] <= 390
     size = page.locator(".rows .label").first.evaluate("one => getComputedStyle(one).fontSize")
     assert float(size.removesuffix("px")) >= 14
 

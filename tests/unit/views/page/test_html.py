@@ -135,6 +135,17 @@ def test_claims_and_published_numbers_stand_in_the_page(contents: ReportAnswer) 
     assert 'id="figure-published"' in page
 
 
+def test_published_numbers_without_a_counterpart_are_counted() -> None:
+    with stored([run for run in shapely_runs() if run.path != "raw/none"]) as store:
+        found = report_on(Analysis.of(store))
+    page = html.unescape(render_page(found))
+    for answer in found.published:
+        missing = len(answer.comparison.rows) - len(answer.comparison.compared)
+        assert missing > 0
+        assert f"{missing} of its numbers were not measured here" in page
+    assert "not measured</td>" not in page
+
+
 def test_diagnostics_are_shown_with_their_numbers() -> None:
     runs = [
         replace(run, measurements=run.measurements[:2]) if run.path == "qcow2/unsafe" else run
