@@ -129,11 +129,22 @@ _AT: Schema = {"at": Name()}
 _AT_ONCE = "at once, if the server exports it with `sync`"
 
 
-def _target(*target: Any, holds_files: bool = False, **more: Any) -> LayerFacts:  # noqa: ANN401
+def _target(
+    *target: Any,  # noqa: ANN401
+    holds_files: bool = False,
+    makes_snapshots: bool = False,
+    **more: Any,  # noqa: ANN401
+) -> LayerFacts:
     """The facts of a kind of target: `target` and `more` are its `TargetFacts`."""
     facts = TargetFacts(*target, **more)
-    hidden = facts.promise is not None
-    return LayerFacts(options=_AT, holds_files=holds_files, room=0, hides_disk=hidden, target=facts)
+    return LayerFacts(
+        options=_AT,
+        holds_files=holds_files,
+        makes_snapshots=makes_snapshots,
+        room=0,
+        hides_disk=facts.promise is not None,
+        target=facts,
+    )
 
 
 class LayerKind(StrEnum):
@@ -302,11 +313,14 @@ class LayerKind(StrEnum):
 
     DIR = "dir", _target("/srv/images", holds_files=True)
     NFS = "nfs", _target("/mnt/nas/images", _AT_ONCE, holds_files=True)
-    CEPHFS = "cephfs", _target("/mnt/cephfs", "after a flush", holds_files=True)
+    CEPHFS = (
+        "cephfs",
+        _target("/mnt/cephfs", "after a flush", holds_files=True, makes_snapshots=True),
+    )
     SMB = "smb", _target("/mnt/share", "when the server says so after a flush", holds_files=True)
     GLUSTERFS = "glusterfs", _target("/mnt/gluster", "after a flush", holds_files=True)
     DEVICE = "device", _target("/dev/sdb")
-    KRBD = "krbd", _target("/dev/rbd0", "when the OSDs have it")
+    KRBD = "krbd", _target("/dev/rbd0", "when the OSDs have it", makes_snapshots=True)
     NBD = (
         "nbd",
         _target(
@@ -329,7 +343,13 @@ class LayerKind(StrEnum):
             "qemu-block-extra", holds_files=True,
         ),
     )  # fmt: skip
-    RBD = "rbd", _target("rbd:POOL/IMAGE", "when the OSDs have it", "rbd", "qemu-block-extra")
+    RBD = (
+        "rbd",
+        _target(
+            "rbd:POOL/IMAGE", "when the OSDs have it", "rbd", "qemu-block-extra",
+            makes_snapshots=True,
+        ),
+    )  # fmt: skip
     SSH = (
         "ssh",
         _target(

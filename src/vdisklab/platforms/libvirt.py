@@ -490,7 +490,8 @@ def _export_share_element(request: ExportRequest) -> Configuration:
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """virt-xml(1) edits the definition; the saved one restores it exactly."""
-    settings = {"driver.cache": wanted.cache.value, "driver.io": wanted.attachment.aio.value}
+    settings = {"driver.cache": wanted.cache.value}
+    settings |= {} if wanted.opened_by_qemu else {"driver.io": wanted.attachment.aio.value}
     guest, before = shlex.quote(disk.guest), shlex.quote(f"{disk.guest}.{disk.target}.before.xml")
     threads = ""
     if wanted.attachment.iothread != now.attachment.iothread:

@@ -585,7 +585,8 @@ def _export_share(request: ExportRequest) -> Configuration:
 
 def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
-    settings = {"cache": wanted.cache.spelled_out.value, "aio": wanted.attachment.aio.value}
+    settings = {"cache": wanted.cache.spelled_out.value}
+    settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
     if wanted.attachment.iothread != now.attachment.iothread:
         settings["iothread"] = "1" if wanted.attachment.iothread else "0"
     parts = [part for part in disk.text.split(",") if part.partition("=")[0] not in settings]

@@ -297,6 +297,8 @@ def can_change(disk: ConfiguredDisk, wanted: DiskPath) -> bool:
 
 def cannot_have(disk: ConfiguredDisk, path: DiskPath) -> Impossible | None:
     """Why a disk's platform cannot give the guest this path on its storage; None if it can."""
+    if disk.path is not None and disk.path.target is not None and path.target != disk.path.target:
+        return Impossible(f"is not on the disk's own {disk.path.layers[0].kind}", "move the disk")
     in_file = path.image is not None and path.image.driver == "raw"
     holds_files = path.layers[-1].kind.facts.holds_files if path.layers else in_file
     if holds_files and disk.source is not None and names_device(disk.source):

@@ -6,6 +6,8 @@ import shlex
 import shutil
 import subprocess
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,8 +18,10 @@ from vdisklab.answers.disks import MeasuredPaths, command_to_measure, is_alike, 
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target
-from vdisklab.path.segments import LayerKind
+from vdisklab.path.needs import meets, nearest, parse_need
+from vdisklab.path.segments import CacheMode, LayerKind
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
     ConfiguredDisk,
@@ -32,7 +36,7 @@ from vdisklab.platforms.configured_disk import (
 from vdisklab.platforms.dialect import ExportRequest, NotExpressibleError
 from vdisklab.platforms.network import same_server
 from vdisklab.platforms.reading import GuestText
-from vdisklab.platforms.registry import configure, read_guests
+from vdisklab.platforms.registry import cannot_have, change_of, configure, read_guests
 from vdisklab.storage.server_url import url_of
 
 QEMU = "qemu-system-x86_64 -machine q35 "
@@ -246,6 +250,22 @@ def test_the_command_measures_a_disk_on_its_own_server_beside_a_local_one(
     assert target.place != disk.source
     problem = problem_of(disk, disk.path, (), "x86_64") or ""
     assert command in problem
+
+
+@pytest.mark.parametrize("disk", [disk for disk, _ in PLACES])
+def test_a_disk_is_offered_paths_on_its_own_server(disk: ConfiguredDisk) -> None:
+    assert disk.path is not None
+    needs = (parse_need("durable"), parse_need("discard"))
+    offered = nearest(disk.path, needs, CrashVerdicts(), partial(cannot_have, disk))
+    assert offered is not None
+    assert offered.layers == disk.path.layers
+    change = change_of(disk, replace(disk.path, cache=CacheMode.WRITEBACK))
+    assert ("aio=" in change.paste or "driver.io" in change.paste) is not disk.path.opened_by_qemu
+
+
+def test_ceph_makes_snapshots_itself() -> None:
+    for path in ("rbd/none", "krbd/none", "cephfs/raw/none"):
+        assert meets(parse_path(path), parse_need("snapshots"), CrashVerdicts())
 
 
 @pytest.mark.parametrize(
