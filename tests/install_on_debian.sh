@@ -57,9 +57,7 @@ say "the Containerfile's commands: $((SECONDS - begin)) s"
 # pip and pipx take the wheel, with nothing compiled.
 inside sh -ec 'apt-get --quiet --quiet update
     DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --yes install --no-install-recommends pipx man-db
-    cd /srv/vdisklab && mkdir -p build/man && .venv/bin/python script/man-page >build/man/vdisklab.1
-    cd /tmp && /srv/vdisklab/.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation \
-        --wheel-dir /tmp/wheel /srv/vdisklab
+    /srv/vdisklab/script/build /tmp/wheel
     python3 -m venv /tmp/pip
     /tmp/pip/bin/pip install --quiet --only-binary :all: /tmp/wheel/*.whl
     PIPX_HOME=/tmp/pipx PIPX_BIN_DIR=/tmp/bin pipx install --quiet /tmp/wheel/*.whl' >/dev/null

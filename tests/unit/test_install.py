@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from vdisklab.errors import extra_hint
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("script/install", "script/quickstart", "script/test", ".ci/run")
+SCRIPTS = ("script/build", "script/install", "script/quickstart", "script/test", ".ci/run")
 LOCKS = ("requirements.lock", "requirements-extras.lock", "requirements-dev.lock")
 
 
@@ -125,7 +125,12 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
 
 
 def script_test(
-    directory: Path, failing: dict[str, int], flaky: bool, types: int = 0, **environment: str
+    directory: Path,
+    failing: dict[str, int],
+    flaky: bool,
+    types: int = 0,
+    words: int = 0,
+    **environment: str,
 ) -> tuple[int, list[str]]:
     """The status and last lines of script/test, in whose parts so many tests fail at first."""
     (directory / "script").mkdir()
@@ -144,6 +149,7 @@ exit 1
 """
     programs = {
         "ruff": "#!/bin/sh\n",
+        "codespell": f"#!/bin/sh\nexit {words}\n",
         "mypy": f"#!/bin/sh\nexit {types}\n",
         "pytest": pytest_here,
         "python": '#!/bin/sh\necho "$*" >>asked\n[ "$2" != pip ] || exit 1\n',
@@ -190,6 +196,19 @@ def test_what_fails_alone_too_is_a_failure(tmp_path: Path) -> None:
 
 def test_types_that_do_not_fit_fail_the_run(tmp_path: Path) -> None:
     assert script_test(tmp_path, {}, flaky=True, types=1) == (1, [])
+
+
+def test_a_misspelt_word_fails_the_run(tmp_path: Path) -> None:
+    assert script_test(tmp_path, {}, flaky=True, words=65) == (65, [])
+
+
+@pytest.mark.parametrize(
+    ("parts", "status"),
+    [("lint locks types", 0), ("units", 0), ("types hosts units", 1), ("unit", 2)],
+)
+def test_parts_that_were_not_asked_for_do_not_run(tmp_path: Path, parts: str, status: int) -> None:
+    failing = {"hosts": 3, "guests": 3}
+    assert script_test(tmp_path, failing, flaky=False, VDISKLAB_PARTS=parts) == (status, [])
 
 
 def test_a_lock_file_that_does_not_install_fails_continuous_integration(tmp_path: Path) -> None:

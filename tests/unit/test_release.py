@@ -1,0 +1,136 @@
+"""What a stranger relies on: packages, workflows, forms, notes of changes, the threat model."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vdisklab import __version__
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+FORMS = sorted(set((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) - {
+    ROOT / ".github/ISSUE_TEMPLATE/config.yml"
+})  # fmt: skip
+MADE = {".venv", ".git", "build", "dist", "man", "site", "__pycache__", ".hypothesis"}
+LARGEST = 500_000
+
+
+def read(file: Path) -> dict[str, Any]:
+    document = yaml.safe_load(file.read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def ours(directory: Path) -> Iterator[Path]:
+    """The files that are not made."""
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            if path.name not in MADE and not path.name.endswith(("_cache", ".egg-info")):
+                yield from ours(path)
+        elif path.name not in (".git", ".install.lock"):
+            yield path
+
+
+def test_no_file_is_larger_than_the_limit_of_the_commit_hook() -> None:
+    assert str(LARGEST) in (ROOT / ".pre-commit-config.yaml").read_text()
+    assert [path for path in ours(ROOT) if path.stat().st_size > LARGEST] == []
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "vdisklab.__version__"}
+    holders = [
+        path
+        for path in ours(ROOT / "src")
+        if path.suffix == ".py" and f'"{__version__}"' in path.read_text()
+    ]
+    assert holders == [ROOT / "src/vdisklab/__init__.py"]
+
+
+@pytest.mark.slow
+def test_the_archive_holds_the_tree_and_the_wheel_made_of_it_the_program(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    files = {str(path.relative_to(ROOT)) for path in ours(ROOT)}
+    for name in files:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    done = subprocess.run(
+        [tree / "script/build", tmp_path / "dist"],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}, check=True, timeout=300,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    archive, wheel = map(Path, done.stdout.split())
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    of_the_repository = {name for name in files if name.startswith((".git", ".pre-commit"))}
+    assert files - of_the_repository - {".containerignore"} - held == set()
+    with zipfile.ZipFile(wheel) as opened_wheel:
+        installed = set(opened_wheel.namelist())
+    about = f"vdisklab-{__version__}"
+    assert {name.removeprefix("src/") for name in files if name.startswith("src/")} < installed
+    assert f"{about}.data/data/share/man/man1/vdisklab.1" in installed
+    assert f"{about}.dist-info/licenses/LICENSE" in installed
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_a_workflow_reads_only_and_pins_each_action_by_its_commit(file: Path) -> None:
+    assert read(file)["permissions"] == {"contents": "read"}
+    used = re.findall(r"uses: (.*)", file.read_text())
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+def test_the_workflow_runs_every_part_of_the_tests_under_every_python() -> None:
+    jobs = read(ROOT / ".github/workflows/ci.yml")["jobs"]
+    called = {
+        part
+        for job in jobs.values()
+        for step in job["steps"]
+        if step.get("run") == "script/test"
+        for part in step["env"]["VDISKLAB_PARTS"].split()
+    }
+    all_parts = re.search(r"VDISKLAB_PARTS:-([\w ]+)", (ROOT / "script/test").read_text())
+    assert all_parts
+    assert called == set(all_parts[1].split())
+    named = "Programming Language :: Python :: 3."
+    pythons = [
+        line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"]
+        if line.startswith(named)
+    ]  # fmt: skip
+    matrix = jobs["unit"]["strategy"]["matrix"]
+    assert matrix["python"] == pythons
+    assert PROJECT["project"]["requires-python"] == f">={pythons[0]}"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
+def test_each_form_asks_for_what_doctor_says(form: Path) -> None:
+    labels = [part["attributes"].get("label") for part in read(form)["body"]]
+    asked = [label for label in labels if label and label.startswith("vdisklab doctor ")]
+    assert asked == ["vdisklab doctor --format json"]
+
+
+@pytest.mark.parametrize("note", sorted((ROOT / "changes").glob("*")), ids=lambda note: note.name)
+def test_a_note_of_a_change_is_one_that_towncrier_takes(note: Path) -> None:
+    kinds = "|".join(kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"])
+    assert re.fullmatch(rf"(\+[a-z0-9-]+|\d+)\.({kinds})(\.\d+)?\.md", note.name)
+    assert note.read_text().strip()
+    assert not note.read_text().startswith(("*", "-", "#", " ")) or note.read_text()[:2] == "**"
+
+
+def test_the_change_log_has_the_mark_that_towncrier_looks_for() -> None:
+    mark = PROJECT["tool"]["towncrier"]["start_string"]
+    assert (ROOT / "CHANGELOG.md").read_text().count(mark) == 1
