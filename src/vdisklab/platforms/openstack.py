@@ -62,6 +62,7 @@ LIMITS = limit_words(
     joined(("quota:disk_",), ("read", "write", "total"), ("_bytes", "_iops"), ("_sec",)),
 )
 _HOST_FILE = "nova.conf"
+_VOLUME_FILE = "cinder.conf"
 _OPTION = re.compile(r"^(images_type|disk_cachemodes)\s*=", re.MULTILINE)
 _COMMAND = re.compile(r"^# (openstack (?:image|flavor) set .*)$", re.MULTILINE)
 _BUSES = (Bus.VIRTIO, Bus.SCSI, Bus.SATA, Bus.IDE, Bus.USB)
@@ -95,12 +96,24 @@ def _is_host_file(text: GuestText) -> bool:
     return text.file_name == _HOST_FILE or _OPTION.search(text.text) is not None
 
 
-def _host_of(text: str) -> _ComputeHost:
+def _is_volume_file(text: GuestText) -> bool:
+    return (
+        text.file_name == _VOLUME_FILE
+        or re.search(r"^volume_driver\s*=", text.text, re.MULTILINE) is not None
+    )
+
+
+def _parsed(text: str, file: str) -> configparser.RawConfigParser:
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
     try:
         parser.read_string(text)
     except configparser.Error as error:
-        raise ValueError(f"its {_HOST_FILE} is broken: {error.message.splitlines()[0]}") from error
+        raise ValueError(f"its {file} is broken: {error.message.splitlines()[0]}") from error
+    return parser
+
+
+def _host_of(text: str) -> _ComputeHost:
+    parser = _parsed(text, _HOST_FILE)
     own = dict(parser["libvirt"]) if "libvirt" in parser else dict(parser.defaults())
     return _ComputeHost({key: value or "" for key, value in own.items()})
 
@@ -112,7 +125,12 @@ def _is_server(document: Tree) -> bool:
 def _is_ours(document: Tree) -> bool:
     """True for a server, an image and a flavour as the client prints them."""
     is_image = "disk_format" in document and "container_format" in document
-    return _is_server(document) or is_image or ("vcpus" in document and "ram" in document)
+    is_flavor = "vcpus" in document and "ram" in document
+    return _is_server(document) or is_image or is_flavor or _BACKEND in document
+
+
+_BACKEND = "os-vol-host-attr:host"
+"""A volume's `HOST@BACKEND#POOL`, where BACKEND is a section of cinder.conf."""
 
 
 def _properties(owner: Tree, key: str = "properties") -> Mapping[str, object]:
@@ -131,12 +149,14 @@ def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
         if name
     }
 
+    cinder = next((text.text for text in texts if _is_volume_file(text)), "")
+
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
         if _is_host_file(text):
             yield _new_guests_disk(text)
-            return
-        for document in filter(_is_server, text.documents):
-            yield from _disks(document, named, hosts[0].text if hosts else "")
+        elif not _is_volume_file(text):
+            for document in filter(_is_server, text.documents):
+                yield from _disks(document, named, hosts[0].text if hosts else "", cinder)
 
     return read
 
@@ -148,7 +168,9 @@ def _new_guests_disk(text: GuestText) -> ConfiguredDisk:
     return _disk(text.name, "", properties, text.text)
 
 
-def _disks(server: Tree, named: Mapping[str, Tree], host: str) -> Iterator[ConfiguredDisk]:
+def _disks(
+    server: Tree, named: Mapping[str, Tree], host: str, cinder: str
+) -> Iterator[ConfiguredDisk]:
     image, flavor = _referred(server, "image", named), _referred(server, "flavor", named)
     name, uuid = word(server, "name") or "unnamed", word(server, "id") or ""
     specs = _properties(flavor, "extra_specs") or _properties(flavor)
@@ -165,16 +187,51 @@ def _disks(server: Tree, named: Mapping[str, Tree], host: str) -> Iterator[Confi
     unsafe = _compute(host).is_unsafe("block", "network")  # the backend decides which it is
     volumes = [word(volume, "id") or "?" for volume in branches(server, "volumes_attached")]
     for volume in volumes or re.findall(r"id='([^']+)'", word(server, "volumes_attached") or ""):
+        path, problem, found = None, None, None
+        try:
+            properties = {**_properties(image), **specs}
+            document = named.get(volume, {})
+            path, found = _volume(document, volume, _host_of(host), cinder, properties)
+        except ValueError as error:
+            problem = str(error)
         yield ConfiguredDisk(
             name,
             volume,
-            None,
-            None,
-            problem=f"it is a volume of Cinder, whose backend decides where it lies: {MAP_IT}",
+            None if found is None else found.place,
+            path,
+            problem=problem,
+            server=found,
             platform=Platform.OPENSTACK,
             guest=name,
-            drops_flushes=unsafe,
+            drops_flushes=unsafe if path is None else path.cache.no_flush,
         )
+
+
+def _volume(
+    volume: Tree, uuid: str, host: _ComputeHost, cinder: str, properties: Mapping[str, object]
+) -> tuple[DiskPath, ServerDisk | None]:
+    """The path of a volume of Cinder, and where librbd finds it (nova/virt/libvirt/volume).
+
+    Raises ValueError for a backend that is not known.
+    """
+    backend = (word(volume, _BACKEND) or "").partition("@")[2].partition("#")[0]
+    parser = _parsed(cinder, _VOLUME_FILE)
+    options = dict(parser[backend]) if backend in parser else {}
+    driver = (options.get("volume_driver") or "").rpartition(".")[2]
+    if driver == "RBDDriver":
+        node = {"pool": options.get("rbd_pool"), "image": f"volume-{uuid}",
+                "conf": options.get("rbd_ceph_conf"), "user": options.get("rbd_user")}  # fmt: skip
+        secret = {"key-secret": ""} if options.get("rbd_user") else {}
+        server = server_disk({"driver": "rbd", **node, **secret})
+        return _path(host, (Layer(LayerKind.RBD),), None, properties), server
+    if driver == "NfsDriver":
+        form = ImageFormat.QCOW2 if options.get("nfs_qcow2_volumes") == "True" else ImageFormat.RAW
+        path = _path(host, (Layer(LayerKind.NFS),), Image(form), properties)
+        threads = {**dict(path.attachment.options), "aio": Aio.THREADS.value}
+        return replace(path, attachment=attachment_of(path.attachment.bus, threads)), None
+    what = f"whose backend is {driver}" if driver else "whose backend decides where it lies"
+    way = MAP_IT if driver else f"give `openstack volume show -f json` and {_VOLUME_FILE}, too"
+    raise ValueError(f"it is a volume of Cinder, {what}: {way}")
 
 
 def _compute(host: str) -> _ComputeHost:
@@ -371,8 +428,8 @@ DIALECT = Dialect(
     change=_change,
     forms=(Form("openstack", export, _export_share),),
     reader=_reader,
-    recognises=_is_host_file,
+    recognises=lambda text: _is_host_file(text) or _is_volume_file(text),
     recognises_document=_is_ours,
-    beside=(_HOST_FILE,),
+    beside=(_HOST_FILE, _VOLUME_FILE),
     left_out={HOST_DEVICES: r"pci_passthrough:alias\W+(?P<device>[\w:-]+)"},
 )

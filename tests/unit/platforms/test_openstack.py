@@ -69,6 +69,44 @@ def test_the_hosts_nova_conf_decides(host: str, path: str, source: str) -> None:
     assert root.source == source
 
 
+CINDER = """[DEFAULT]
+enabled_backends = ceph,nas,san
+[ceph]
+volume_driver = cinder.volume.drivers.rbd.RBDDriver
+rbd_pool = volumes
+rbd_ceph_conf = /etc/ceph/ceph.conf
+rbd_user = cinder
+[nas]
+volume_driver = cinder.volume.drivers.nfs.NfsDriver
+nfs_qcow2_volumes = True
+[san]
+volume_driver = cinder.volume.drivers.lvm.LVMVolumeDriver
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "path", "source"),
+    [
+        ("ceph", "rbd/writeback", "rbd:volumes/volume-vol-7@/etc/ceph/ceph.conf?id=cinder"),
+        ("nas", "nfs/qcow2/none", None),
+        ("san", "None", None),
+        ("", "None", None),
+    ],
+)
+def test_a_volume_lies_where_its_backend_has_it(
+    backend: str, path: str, source: str | None
+) -> None:
+    volume = {"id": "vol-7", "os-vol-host-attr:host": f"node1@{backend}#pool"}
+    server = {**SERVER, "image": "N/A (booted from volume)"}
+    texts = [GuestText(json.dumps(one), f"{n}.json") for n, one in enumerate((server, volume))]
+    host = GuestText("[libvirt]\ndisk_cachemodes = network=writeback\n", "nova.conf")
+    disks = read_guests([*texts, host, GuestText(CINDER, "cinder.conf")])
+    (disk,) = (disk for disk in disks if disk.guest == "web")
+    assert (str(disk.path), disk.source) == (path, source)
+    if disk.path is None:
+        assert ("LVMVolumeDriver" if backend else "cinder.conf") in (disk.problem or "")
+
+
 def test_what_has_no_path_says_why() -> None:
     lonely = {**SERVER, "volumes_attached": ""}
     (far,) = read(lonely, host="[libvirt]\nimages_type = ploop\n")
