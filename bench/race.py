@@ -43,8 +43,9 @@ WATCHED = (5, 10, 20)
 TODAY = 44
 """The rounds that were asked for to show a lead of 10 % among 13 paths."""
 
-World = Callable[[np.random.Generator, int], tuple[Floats, Floats]]
-"""The true logarithms of the paths, and the noise of each."""
+World = Callable[[np.random.Generator, int], tuple[Floats, ...]]
+"""The true logarithms of the paths, the noise of each, and, for paths that have two speeds and get
+one of them at random in each round, how far these are apart."""
 
 
 def _noise(cells: int, noisy: int = 0) -> Floats:
@@ -78,6 +79,16 @@ WORLDS: Mapping[str, World] = {
         _ahead(0.11, cells),
         _noise(cells, cells // 3),
     ),
+    **{
+        f"11 % ahead, the best has two speeds, ×{apart:g} apart": (
+            lambda _, cells, apart=apart: (
+                _ahead(0.11, cells),
+                _noise(cells),
+                math.log(apart) * (np.arange(cells) == 0),
+            )
+        )
+        for apart in (1.3, 2.0)
+    },
 }
 
 
@@ -85,7 +96,8 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
     """The end of one race, its runs, how much worse its leader is than the best (a share), and
     whether `rank` leaves the best out then."""
     rng = np.random.default_rng(seed)
-    truth, noise = world(rng, cells)
+    truth, noise, *speeds = world(rng, cells)
+    apart = speeds[0] if speeds else np.zeros(cells)
     logs = np.full((cells, 0), np.nan)
     left, runs = list(range(cells)), 0
     while True:
@@ -93,6 +105,8 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
         column[left] = (
             truth[left] + rng.normal(0, DRIFT) + rng.normal(0, 1, len(left)) * noise[left]
         )
+        if speeds:
+            column[left] += apart[left] * (rng.integers(0, 2, len(left)) - 0.5)
         logs, runs = np.column_stack([logs, column]), runs + len(left)
         if logs.shape[1] in LOOKS:
             state = race_state(logs, MARGIN)
