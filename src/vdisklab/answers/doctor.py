@@ -260,7 +260,7 @@ def _programs(host: Host) -> Iterator[HostFinding]:
     guest, measuring = ("busybox", "qemu-ga", "mke2fs"), ("bonnie++", "sysbench", "sqlite3")
     yield _has_programs(host, "guest programs", guest, essential=True)
     yield _has_programs(host, "other measuring programs", measuring)
-    yield _has_programs(host, "databases", ("postgres", "db_bench"))
+    yield _has_programs(host, "databases", ("postgres", "mariadbd", "db_bench"))
 
 
 def _has_programs(

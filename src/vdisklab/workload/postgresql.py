@@ -203,11 +203,8 @@ class Postgresql(program.Workload):
         if alone and around.guest_flushes and flushes is not None:
             yield program.Gate.at_least("flushes ÷ commits", flushes / done, 0.9)
         if alone and "fdatasync" in facts:
-            fastest = 1 / float(facts["fdatasync"])
-            yield program.Gate.at_most(
-                "transactions ÷ fdatasync calls that the disk can do",
-                rate / fastest, 1.1,
-            )  # fmt: skip
+            most = rate * float(facts["fdatasync"])
+            yield program.Gate.at_most(program.FASTER_THAN_DISK, most, 1.1)
         yield from _checkpoint_gates(facts, around.runtime)
         if "cpu" in facts:
             yield program.Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
@@ -363,7 +360,7 @@ def _count_line(counts: _ServerCounts, match: re.Match[str]) -> None:
     if match["what"] == "setting":
         counts.settings[match["name"]] = match["value"]
     elif match["name"] == "cpu":
-        counts.cpu[match["what"]] = tuple(map(int, match["value"].split()))[:8]
+        counts.cpu[match["what"]] = tuple(map(int, match["value"].split()))
     elif match["what"]:
         row = json.loads(match["value"])
         if not isinstance(row, dict):
@@ -373,7 +370,7 @@ def _count_line(counts: _ServerCounts, match: re.Match[str]) -> None:
         first, second, *rest = map(float, match["numbers"].split())
         match match["kind"]:
             case "probe":
-                counts.fdatasync = second / first
+                counts.fdatasync = min(second / first, counts.fdatasync or math.inf)
             case "log":
                 counts.count, counts.failed = int(first), int(second)
                 counts.total, counts.most = rest[0], rest[1]
@@ -419,8 +416,8 @@ def _facts(counts: _ServerCounts, seconds: tuple[int, ...]) -> Iterator[tuple[st
     cpu = [counts.cpu.get(when) for when in ("before", "after")]
     if cpu[0] and cpu[1]:
         spent = [after - before for before, after in zip(cpu[0], cpu[1], strict=True)]
-        if sum(spent) > 0:
-            yield "cpu", f"{1 - (spent[3] + spent[4]) / sum(spent):.3f}"  # idle, iowait
+        if busy := program.busy_share(spent):
+            yield "cpu", busy
     length = int(CYCLE)
     if len(seconds) >= 2 * length - 2:
         for cycle in range(_CYCLES):

@@ -300,6 +300,18 @@ def step(script: str, verb: str, *words: str, timeout: float) -> SideCommand:
     return SideCommand(("sh", "-s", "--", verb, *words), timeout, script)
 
 
+FASTER_THAN_DISK = "transactions ÷ fdatasync calls that the disk can do"
+"""The gate that one client's commits miss if they are faster than the disk."""
+
+
+def busy_share(spent: Sequence[int]) -> str | None:
+    """The busy share of all processors, from the growth of the first line of /proc/stat; None if no
+    time passed."""
+    # Without guest time, which is in user time, too; idle and iowait are the fourth and fifth.
+    total = sum(spent[:8])
+    return f"{1 - sum(spent[3:5]) / total:.3f}" if total > 0 else None
+
+
 def default_data(subject: Subject) -> int:
     """Bytes of data: four guest memories, or what fits on most of the disk."""
     room = subject.nominal * 6 // 10

@@ -56,6 +56,8 @@ def test_the_lab_has_the_packages_of_all_layers_and_programs_that_measure() -> N
         "virtiofsd",
         "postgresql",  # databases: an emulated CPU would be measured
         "rocksdb-tools",
+        "mariadb-server-core",
+        "mariadb-client-core",
     )
     essential = ("apt", "dpkg", "tar", "perl-base", "coreutils", "libzstd1")
     wanted = {program.packages[0] for program in PROGRAMS.values()}

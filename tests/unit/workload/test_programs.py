@@ -339,6 +339,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     "dpkg": {"system": "short"},
     "boot": {},
     "postgresql": {},
+    "mariadb": {"test": "oltp_write_only"},
     "rocksdb": {"benchmark": "fillsync"},
 }
 

@@ -388,7 +388,7 @@ PROGRAMS = (
     # Debian's fio loads 60 libraries: too large to be in memory.
     Program("fio", required=True),
     Program("bonnie++", version=("-?",)),
-    Program("sysbench"),
+    Program("sysbench", data=("usr/share/sysbench/*.lua",)),
     Program("dd"),
     Program("dpkg-deb"),
     Program("tar"),
@@ -416,6 +416,8 @@ SERVERS = (
         )),
     )),
     Program("db_bench"),
+    Program("mariadbd", data=("usr/share/m*/english/errmsg.sys", "usr/share/m*/charsets/*")),
+    Program("mariadb"),
     # Debian's pgbench and psql on the PATH are scripts, which look for a cluster.
     *(Program(name, beside="postgres") for name in ("pg_ctl", "pgbench", "psql")),
 )  # fmt: skip
