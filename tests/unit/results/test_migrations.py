@@ -160,6 +160,9 @@ def older_database(url: str, version: str) -> None:
         "wall_seconds, accelerator, emulated, commands) VALUES ("
     )
     runs = runs.replace("emulated, ", "") if version < "0005" else runs.replace("block", "round")
+    verdict = VERDICT.format(started=noon)
+    for old, new in RENAMED.items() if version >= "0006" else ():
+        verdict = verdict.replace(f" {old}", f" {new}")
     with engine.begin() as connection:
         migrations.upgrade(connection, latest=version)
         for statement in (
@@ -175,7 +178,7 @@ def older_database(url: str, version: str) -> None:
             "INSERT INTO measurement (run, ordinal, name, program, command, started, "
             f"wall_seconds, raw) VALUES (1, 0, 'm', 'fio', 'fio', {noon}, 7, {EMPTY[url[:3]]})",
             "INSERT INTO sample VALUES (1, 0, 'iops', 'read', 12.5)",
-            *(VERDICT.format(started=noon),) * (version > "0001"),
+            *(verdict,) * (version > "0001"),
         ):
             connection.exec_driver_sql(statement)
     engine.dispose()
@@ -195,6 +198,10 @@ VERDICT = (
     '\'{{"zfs.pool": "p"}}\')'
 )
 """A power cut's verdict, with the names of its columns before 0006."""
+
+RENAMED = {
+    "promises": "acknowledged", "afterlives": "post_recovery_states", "seen": "observed",
+}  # fmt: skip
 
 EMPTY = {"sql": "x'789c030000000001'", "pos": r"'\x789c030000000001'"}
 """What zlib makes of no output, as each kind of database writes it."""
