@@ -173,7 +173,9 @@ def disagreement(
         return PlanError(
             f"campaigns {first.id} and {other.id} were measured on two machines "
             f"({first.host.hostname}, {other.host.hostname})",
-            hint="for one answer from several machines: --hosts all",
+            hint="their numbers side by side: `vdisklab table --campaign "
+            f"{first.id} --campaign {other.id}`; one answer from all hosts that have results: "
+            "the same command with --hosts all instead of --campaign",
         )
     same = [key for key in _SAME_PLAN if not ((places or machines) and key in _PLACES)]
     different = [key for key in same if first.plan.get(key) != other.plan.get(key)]

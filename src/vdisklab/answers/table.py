@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -225,20 +225,21 @@ class TableAnswer(Answer):
 def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     """The medians of the named campaigns, or of the newest; those of one place are joined.
 
-    Raises PlanError for campaigns that differ in more than their directory or devices.
+    Raises PlanError for campaigns that differ in more than their host, directory or devices.
     """
     campaigns = tuple({item.id: item for item in map(results.campaign, names or ())}.values())
-    if len(set(map(_place_of, campaigns))) < 2:
+    places = _places(campaigns)
+    if len(set(places.values())) < 2:
         loaded = load_chosen(results, choose_campaigns(results, names))
         return table_of(results, {"": loaded})
-    joined = Joining(results, campaigns[0], places=True)
+    joined = Joining(results, campaigns[0], places=True, machines=True)
     for other in campaigns[1:]:
         error = joined.add(other)
         if error is not None:
             raise error
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
-        grouped.setdefault(_place_of(campaign), []).append(campaign.id)
+        grouped.setdefault(places[campaign.id], []).append(campaign.id)
     return table_of(results, {place: load(results, ids) for place, ids in grouped.items()})
 
 
@@ -303,6 +304,19 @@ _IN_ROWS = {
     "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
     "allocated", "mapped", "flushes", "boot_time", "shutdown_time",
 }  # fmt: skip
+
+
+def _places(campaigns: Collection[Campaign]) -> dict[str, str]:
+    """The place of each campaign by its id; with its host, if there are several."""
+    own = {campaign.id: _place_of(campaign) for campaign in campaigns}
+    hosts = {one.host.machine_id: one.host.hostname for one in campaigns}
+    if len(hosts) < 2:
+        return own
+    unique = len(set(hosts.values())) == len(hosts)
+    names = {one.id: one.host.hostname if unique else one.host.machine_id for one in campaigns}
+    if len(set(own.values())) < 2:
+        return names
+    return {name: f"{names[name]}: {place}" for name, place in own.items()}
 
 
 def _place_of(campaign: Campaign) -> str:

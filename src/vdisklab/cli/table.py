@@ -45,8 +45,8 @@ class TableOptions(CampaignOptions):
 def table(request: TableOptions, output: OutputOptions) -> None:
     """Print the medians of a campaign as the articles and their programs lay them out.
 
-    Campaigns in several directories, such as a cloud server's local and block storage, are shown
-    side by side; `rank` and `compare` refuse them.
+    Campaigns in several directories, such as a cloud server's local and block storage, or of
+    several hosts are shown side by side; `rank` and `compare` refuse them.
 
     Examples:
 

@@ -63,6 +63,20 @@ class TestSideBySide:
         for row in alone["measurements"]:
             assert values[row["measurement"], f"{row['cell']} in {BLOCK}"] == row["bandwidth"]
 
+    @pytest.mark.parametrize("directory", [LOCAL, BLOCK])
+    def test_hosts_stand_side_by_side_by_name(self, database: Database, directory: str) -> None:
+        other = dataclasses.replace(CAMPAIGN.host, hostname="bench2", machine_id="2" * 16)
+        there = dataclasses.replace(in_directory(directory, "bbbb"), host=other)
+        database.write(RUNS, campaigns=(in_directory(LOCAL, "aaaa"), there))
+        campaigns = ("--campaign", "aaaa", "--campaign", "bbbb")
+        with pytest.raises(PlanError, match=r"two machines \(bench1, bench2\)") as caught:
+            call("compare", "raw/none", "host", *campaigns)
+        assert f"`vdisklab table {' '.join(campaigns)}`" in (caught.value.hint or "")
+        text = call("table", *campaigns)
+        for name, place in (("bench1", LOCAL), ("bench2", BLOCK)):
+            label = name if directory == LOCAL else f"{name}: {place}"
+            assert text.count(f"host in {label}") == 4
+
     @pytest.mark.parametrize("verb", [("rank",), ("compare", "host", "raw/none")])
     @pytest.mark.usefixtures("two")
     def test_they_are_never_joined(self, verb: tuple[str, ...]) -> None:
