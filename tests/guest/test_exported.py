@@ -102,6 +102,33 @@ def test_libvirt_takes_every_setting_over(images: Mapping[str, Path], tmp_path: 
         assert disk.source == wish.source
 
 
+@needs_libvirt
+@pytest.mark.skipif(shutil.which("nbdkit") is None, reason="nbdkit is not installed")
+def test_libvirt_opens_a_disk_of_a_real_server(tmp_path: Path) -> None:
+    sock = tmp_path / "n.sock"
+    server = subprocess.Popen(("nbdkit", "-f", "-U", str(sock), "-e", "v", "memory", "16M"))
+    try:
+        place = f"nbd+unix:///v?socket={sock}"
+        paths = ("nbd/raw/none", "nbd/raw/writeback/scsi:discard=unmap", "nbd/raw/directsync")
+        files = []
+        for number, path in enumerate(paths):
+            wish = ExportRequest(parse_path(path), place, f"vdisklab-test-{number}", 0, "qemu")
+            files.append(tmp_path / f"{number}.xml")
+            files[-1].write_text(forms()["libvirt"].write(wish).text)
+        argv = (*UNSHARE, sys.executable, str(SESSION), *map(str, files))
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        for path, line in zip(paths, done.stdout.splitlines(), strict=True):
+            seen = json.loads(line)
+            caches = [node["cache"]["direct"] for node in seen["nodes"] if node["drv"] == "nbd"]
+            assert caches == [parse_path(path).cache.direct]
+            (disk,) = read_domain(seen["xml"].replace("urn:vdisklab", "urn:other"), "dumpxml")
+            assert (str(disk.path), disk.source) == (path, place)
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
 RUNNING = """<domain type='qemu'><name>running</name><memory unit='MiB'>64</memory>
 <iothreads>1</iothreads><os><type arch='x86_64' machine='pc'>hvm</type></os>
 <features><acpi/></features><devices>

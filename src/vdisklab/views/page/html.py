@@ -93,6 +93,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
         lines=first_lines(report),
         explanation=explanation(report),
         path=str(answer.path) if answer else "",
+        on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
         configurations=configurations(report),
         choice=_choice(report),
         diagnostics=diagnostic_sentences(report),
