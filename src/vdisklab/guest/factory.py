@@ -1,6 +1,7 @@
 """Starts guests: prepares kernel and image, chooses the accelerator, and keeps guests running.
 
-Each guest is booted once per round, and frozen while another guest is measured.
+Each guest is booted once per round (small rounds of a race share it), and frozen while another
+guest is measured.
 """
 
 from __future__ import annotations
