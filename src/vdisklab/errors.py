@@ -18,7 +18,8 @@
     └── PowercutError       11   a power cut cannot be judged
 
 A campaign that finished with failed cells ends with 8, an interrupted one with 130. `claims` ends
-with 9 if a claim fails, with 10 if none fails but some could not be shown to hold.
+with 9 if a claim fails, with 10 if none fails but some could not be shown to hold. `trend` ends
+with 9 if the newest campaign is worse than allowed.
 """
 
 from __future__ import annotations

@@ -99,11 +99,11 @@ def request_for(cells: MissingCells, requested: Request, like: Campaign | None) 
         baseline=NO_BASELINE,
         load=None,  # of the other campaign's profile
         neighbour=None,
-        keep_equal=_has_equal(cells.paths),
+        keep_equal=has_equal(cells.paths),
     )
 
 
-def _has_equal(paths: Sequence[str]) -> bool:
+def has_equal(paths: Sequence[str]) -> bool:
     """True if two paths are one configuration: a claim that they are equal measures both."""
     return len({parse_path(path).spelled_out for path in paths}) < len(paths)
 

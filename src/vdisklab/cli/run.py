@@ -10,6 +10,7 @@ from functools import partial
 from rich.console import Console
 from rich.text import Text
 
+from vdisklab.actions.again import repeated
 from vdisklab.actions.export_data import stream_of_runs
 from vdisklab.actions.find_best import make_search
 from vdisklab.actions.lab import ONLY_MEASURE
@@ -67,11 +68,16 @@ def run(request: RunRequest, output: OutputOptions) -> int:
         vdisklab run raw/none --guest debian.qcow2
 
         vdisklab run {none,ext4/raw/none,zvol/none} --on /dev/sdb
+
+        vdisklab run --again 3f2a
     """
     campaigns = request.campaigns()
     console = Console(stderr=True)
     is_slow = patience() > 1 or ONLY_MEASURE in os.environ
-    with open_store(database_url(request.db, create=True)) as store:
+    with open_store(database_url(request.db, create=request.again is None)) as store:
+        if request.again is not None:
+            request = repeated(store, request)
+            campaigns = request.campaigns()
         with (
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
             TerminalProgress(console, each=is_slow) as progress,

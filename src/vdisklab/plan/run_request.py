@@ -140,6 +140,15 @@ class RunRequest(MeasureRequest):
         metavar="FILE",
         shown="none",
     )
+    again: str | None = setting(
+        TEXT,
+        "Measure the plan of this campaign anew, as a new campaign: for `vdisklab trend`. Takes no "
+        "PATHS.",
+        Panel.WHAT,
+        key="",
+        metavar="CAMPAIGN",
+        shown="none",
+    )
     find: SearchFor | None = _search_setting(
         one_of(SearchFor),
         "Measure only paths that may still be the best: none that lacks a need, and of more than "

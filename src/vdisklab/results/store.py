@@ -133,10 +133,13 @@ class Store:
                 renamed = sa.update(table).where(table.c.id == run_id)
                 connection.execute(renamed.values(round=round, **values))
 
-    def campaigns(self, *, with_runs: bool = False) -> tuple[Campaign, ...]:
-        """All campaigns, or only those with stored runs, the newest first."""
+    def campaigns(
+        self, *, with_runs: bool = False, as_stored: bool = False
+    ) -> tuple[Campaign, ...]:
+        """All campaigns, or only those with stored runs, the newest first; or the last stored."""
         table = schema.campaign
-        query = sa.select(table).order_by(table.c.started.desc(), table.c.key.desc())
+        order = () if as_stored else (table.c.started.desc(),)
+        query = sa.select(table).order_by(*order, table.c.key.desc())
         if with_runs:
             query = query.where(_HAS_RUNS)
         with self._reading() as connection:

@@ -177,7 +177,7 @@ def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
         f"{row.verdict}: {numbers.ratio(row.ratio)} ({shown}) "
         f"in {counted(row.rounds, 'round')}; stated is {row.stated}"
     )
-    text = _xml_text(f"{row.sentence} {explained}")
+    text = xml_text(f"{row.sentence} {explained}")
     match row.status:
         case ClaimStatus.HOLDS:
             Xml.SubElement(case, "system-out").text = text
@@ -187,9 +187,9 @@ def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
         case _:
             reason = "; ".join((explained if row.rounds else row.verdict, *row.failures))
             reason += f": {row.command}" if row.command else ""
-            Xml.SubElement(case, "skipped", message=_xml_text(reason))
+            Xml.SubElement(case, "skipped", message=xml_text(reason))
 
 
-def _xml_text(outside: str) -> str:
+def xml_text(outside: str) -> str:
     """One line that any XML parser accepts: XML cannot represent the two noncharacters."""
     return sanitise_line(outside).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

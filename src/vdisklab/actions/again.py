@@ -1,0 +1,130 @@
+"""Finds out how a stored campaign's plan is measured anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vdisklab.actions.missing_claims import has_equal
+from vdisklab.actions.planning import load_profile, possible_plan
+from vdisklab.errors import PlanError
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import collect_facts
+from vdisklab.path.cell import MeasuredCell, PageCacheChoice
+from vdisklab.path.needs import DURABLE
+from vdisklab.path.segments import PageCache
+from vdisklab.plan.age import parse_age
+from vdisklab.plan.campaign import what_is_measured
+from vdisklab.plan.guest import parse_qemu
+from vdisklab.plan.plan_file import request_alike
+from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
+from vdisklab.plan.settings import given, merge
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+
+
+def repeated(store: Store, request: RunRequest) -> RunRequest:
+    """The request that measures the plan of its campaign `again`, with its other options.
+
+    It continues a later campaign of that plan that is not finished. Raises PlanError for a campaign
+    of another host or command, and for options or a profile that make it another plan.
+    """
+    campaign = store.campaign(request.again or "")
+    if request.patterns:
+        raise PlanError(
+            "--again measures the paths of its campaign and takes no PATHS",
+            hint="leave out the paths, or --again",
+        )
+    if campaign.host.machine_id != collect_facts(LocalHost()).machine_id:
+        raise PlanError(
+            f"campaign {campaign.id} was measured on another host ({campaign.host.hostname})",
+            hint=f"run the same command on {campaign.host.hostname or 'that host'}",
+        )
+    anew = merge(_alike(campaign), replace(request, again=None))
+    if anew.profile is None:
+        raise PlanError(
+            f"campaign {campaign.id} ran the profile {campaign.plan['profile']!r} from a file, "
+            "which is not stored",
+            hint="name the file: --profile FILE",
+        )
+    (one,) = anew.campaigns()
+    planned = what_is_measured(possible_plan(LocalHost(), one).stored_json())
+    wanted = what_is_measured(campaign.plan)
+    different = sorted(
+        key
+        for key in {*planned, *wanted} - {"cells", "baseline"}
+        if planned.get(key) != wanted.get(key)
+    )
+    if different:
+        options = ", ".join(row.flag for row, _ in given(request) if row.name != "again")
+        raise PlanError(
+            f"this would not be the plan of campaign {campaign.id}: it differs in "
+            f"{', '.join(key.replace('_', ' ') for key in different)}",
+            hint=f"leave out {options}" if options else "write a plan of your own: `vdisklab run`",
+        )
+    return replace(anew, new=request.new or not _unfinished_since(store, campaign))
+
+
+def _alike(campaign: Campaign) -> RunRequest:
+    """The request of a stored campaign. Raises PlanError if `vdisklab run` did not measure it."""
+    plan, terms = campaign.plan, RaceTerms.of(campaign.plan)
+    cells = [MeasuredCell.parse(text) for text in what_is_measured(plan)["cells"]]
+    paths = tuple(dict.fromkeys(cell.path.canonical for cell in cells if cell.path is not None))
+    if not paths or "until" in plan or not campaign.host.machine_id:
+        raise PlanError(
+            f"campaign {campaign.id} was not measured by `vdisklab run`",
+            hint="`vdisklab runs` lists the campaigns",
+        )
+    states = {cell.page_cache for cell in cells} - {PageCache.BYPASSED}
+    (state,) = states if len(states) == 1 else (PageCacheChoice.BOTH.value,)
+    request = replace(
+        request_alike(plan, RunRequest),
+        paths=paths,
+        profile=_profile(plan["profile"]),
+        page_cache=PageCacheChoice(state),
+        baseline=plan["baseline"],
+        keep_equal=has_equal(paths),
+        age=parse_age(plan["age"]) if "age" in plan else None,
+        qemu=tuple(
+            parse_qemu(f"{name}={one['binary']}") for name, one in plan.get("qemu", {}).items()
+        ),
+        label=campaign.label,
+        rounds=plan.get("rounds"),
+    )
+    if terms is None:
+        return request
+    return replace(
+        request,
+        find=SearchFor.BEST if terms.shortlist else None,
+        rounds=terms.rounds if terms.shortlist else None,
+        within=terms.margin,
+        confidence=terms.confidence,
+        need=tuple(need for need in terms.needs if need != DURABLE),
+        unsafe=DURABLE not in terms.needs,
+        metric=terms.metric,
+    )
+
+
+def _profile(name: str) -> str | None:
+    """The profile, None for one from a file: the stored plan has no file's name."""
+    try:
+        load_profile(name)
+    except PlanError:
+        return None
+    return name
+
+
+def _unfinished_since(store: Store, campaign: Campaign) -> bool:
+    """True if the newest campaign of this plan came after this one and lacks runs."""
+    wanted = what_is_measured(campaign.plan)
+    same = (
+        one
+        for one in store.campaigns()
+        if one.host.machine_id == campaign.host.machine_id and what_is_measured(one.plan) == wanted
+    )
+    newest = next(same, campaign)
+    rounds = newest.plan.get("rounds")  # a race ends when it is decided
+    return (
+        newest.id != campaign.id
+        and isinstance(rounds, int)
+        and len(store.finished(newest.id)) < rounds * len(newest.cells)
+    )

@@ -1,0 +1,370 @@
+"""`trend`: campaigns of one plan on one host over time, and what the newest shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+
+from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, narrowed
+from vdisklab.analysis.paired_ratios import main_measures
+from vdisklab.analysis.trend import (
+    CampaignLevels,
+    LevelChange,
+    LevelShift,
+    Newest,
+    TrendVerdict,
+    dated,
+    level_shifts,
+    levels,
+    newest_changes,
+)
+from vdisklab.answers.loading import find_cells, find_measure, load_chosen, require_numbers
+from vdisklab.documents import Answer
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.plan.campaign import what_is_measured
+from vdisklab.results.model import Campaign
+from vdisklab.results.store import Store
+from vdisklab.units import counted, format_size, named
+
+DEFAULT_WORSE = 0.05
+TOGETHER = "all paths"
+
+_STATES = ("host.", "guest.mount", "packages.", "virtiofsd.version")
+"""How the names of recorded states begin that an upgrade or an administrator can change."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockWentBack(Diagnostic):
+    """A campaign that was stored after another one, but says that it began before."""
+
+    campaign: str
+    other: str
+
+    def __str__(self) -> str:
+        return (
+            f"Campaign {self.campaign} was stored after {self.other}, but began before it by its "
+            "date: this host's clock went back, or it was imported later. Dates decide the order; "
+            "if they are wrong, name the right campaigns with --campaign."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FromTheFuture(Diagnostic):
+    """A campaign with a date that is still to come."""
+
+    campaign: str
+    started: datetime
+
+    def __str__(self) -> str:
+        return (
+            f"Campaign {self.campaign} is of {self.started:%Y-%m-%d %H:%M}, which is still to "
+            "come: a clock was wrong. Name the right campaigns with --campaign."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OtherHosts(Diagnostic):
+    """Hosts that measured the same plan, whose campaigns are not compared with these."""
+
+    hosts: tuple[str, ...]
+    newest: str
+
+    def __str__(self) -> str:
+        return (
+            f"The same plan was measured on {counted(len(self.hosts), 'other host')}: "
+            f"{named(self.hosts)}; each has a trend of its own: "
+            f"`vdisklab trend --campaign {self.newest}`."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotDated(Diagnostic):
+    """Paths in which no shift was looked for."""
+
+    cells: tuple[MeasuredCell, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"No shift was looked for in {named(self.cells)}: not every campaign has "
+            f"{'its' if len(self.cells) == 1 else 'their'} numbers."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostChange:
+    """A fact of the host, or a state that was read back, that changed between two campaigns."""
+
+    fact: str
+    before: Annotated[str | None, "null if it was unknown"]
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrendRow:
+    """One path, or all together, in the newest campaign."""
+
+    path: Annotated[str, f"a cell, or `{TOGETHER}`"]
+    newest: Newest
+    exceeds: Annotated[bool, "shown to be worse, and by more than --worse"]
+    levels: Annotated[
+        tuple[float | None, ...], "of each campaign, relative to the first that is known"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class DatedShift:
+    """A level shift of one path, or of all together."""
+
+    path: str
+    before: Annotated[str, "the last campaign before the shift"]
+    after: Annotated[str, "the first campaign after it"]
+    earliest: Annotated[datetime, "when the campaign before it began"]
+    latest: Annotated[datetime, "when the campaign after it began"]
+    change: LevelChange
+    p: Annotated[float, "for all paths"]
+    changed: Annotated[tuple[HostChange, ...], "between these two campaigns"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrendAnswer(Answer):
+    """`vdisklab trend`: how a host's numbers change from campaign to campaign."""
+
+    FORMAT = "vdisklab.trend/1"
+
+    campaigns: Annotated[tuple[Campaign, ...], "the compared ones, oldest first"]
+    measures: Annotated[tuple[MeasureKey, ...], "a path's level is their geometric mean"]
+    verdict: Annotated[TrendVerdict, "worse if any path is, else better if any is"]
+    allowed: Annotated[float, "how much worse the newest may be: 0.05 is 5 %"]
+    exceeded: Annotated[bool, "true if any path is shown to be worse by more; exit status 9"]
+    repeats: Annotated[
+        str | None,
+        "with --confirm: the campaign that looked worse, which the newest repeats; not compared",
+    ]
+    confirmed: Annotated[bool | None, "with --confirm: whether both were worse by more"]
+    together: Annotated[
+        int, f"paths that every campaign measured, whose mean is `{TOGETHER}` if they are several"
+    ]
+    paths: Annotated[tuple[TrendRow, ...], "all together first, then the worst first"]
+    dated: Annotated[bool, "false with fewer than ten campaigns: no shift was looked for"]
+    shifts: tuple[DatedShift, ...]
+    changed: Annotated[
+        tuple[HostChange, ...], "on the host since the last campaign that is compared with"
+    ]
+    findings: tuple[Diagnostic, ...]
+
+
+def answer_trend(
+    results: Store,
+    paths: Sequence[str] = (),
+    *,
+    campaigns: Sequence[str] = (),
+    measure: str | None = None,
+    worse: float = DEFAULT_WORSE,
+    suspect: TrendAnswer | None = None,
+) -> TrendAnswer:
+    """Compares the newest campaign with earlier ones of its plan on its host.
+
+    One of `campaigns` names the newest, several name all that are compared. With the answer that
+    was `suspect`, the newest repeats that one's newest, and only paths that exceed the limit in
+    both do so in the answer. Raises PlanError.
+    """
+    chosen, findings = _chosen(results, campaigns)
+    loaded = load_chosen(results, chosen)
+    require_numbers(loaded)
+    observations = loaded.observations
+    if paths:
+        wanted = [cell for path in paths for cell in find_cells(observations, path)]
+        observations = narrowed(observations, wanted)
+    measures = _measures(observations, measure)
+    found = levels(observations, [campaign.id for campaign in chosen], measures)
+    shifts = level_shifts(found)
+    names = [TOGETHER if cell is None else str(cell) for cell in found.cells]
+    repeats = None if suspect is None else suspect.campaigns[-1].id
+    without = frozenset(at for at, campaign in enumerate(chosen) if campaign.id == repeats)
+    changes = newest_changes(found, shifts, without=without)
+    before = None if suspect is None else {row.path for row in suspect.paths if row.exceeds}
+    rows = tuple(_rows(found, names, changes, worse, before))
+    exceeded = any(row.exceeds for row in rows)
+    last = max((at for change in changes for at in change.earlier), default=None)
+    search = bool(dated(found).any())
+    undated = tuple(
+        cell
+        for cell, known in zip(found.cells, dated(found).tolist(), strict=True)
+        if search and not known and cell is not None
+    )
+    return TrendAnswer(
+        campaigns=chosen,
+        measures=measures,
+        verdict=_verdict(rows),
+        allowed=worse,
+        exceeded=exceeded,
+        repeats=repeats,
+        confirmed=None if suspect is None else exceeded,
+        together=found.whole,
+        paths=rows,
+        dated=search,
+        shifts=tuple(_dated(results, chosen, names, shifts)),
+        changed=() if last is None else _changed(results, chosen[last], chosen[-1]),
+        findings=(*findings, *((NotDated(undated),) if undated else ())),
+    )
+
+
+def _chosen(
+    results: Store, names: Sequence[str]
+) -> tuple[tuple[Campaign, ...], tuple[Diagnostic, ...]]:
+    """The campaigns to compare, oldest first, and what is to know of them. Raises PlanError."""
+    given = {one.id: one for one in map(results.campaign, names)}
+    every = results.campaigns(with_runs=True)
+    newest = max(given.values() or every[:1], key=lambda one: one.started, default=None)
+    if newest is not None and len(given) < 2:
+        every = tuple(one for one in every if one.started <= newest.started)
+        given = {}
+    if newest is None or not newest.host.machine_id:
+        raise PlanError(
+            "there is no measured campaign" if newest is None
+            else f"campaign {newest.id} is an import, whose host is not known",
+            hint="name a measured one: `vdisklab runs` lists them; `vdisklab run` measures",
+        )  # fmt: skip
+    plan = what_is_measured(newest.plan)
+    same = [one for one in given.values() or every if what_is_measured(one.plan) == plan]
+    own = [one for one in same if one.host.machine_id == newest.host.machine_id]
+    for one in given.values():
+        if one not in own:
+            what = "another host" if one in same else "another plan"
+            raise PlanError(
+                f"campaigns {newest.id} and {one.id} cannot be compared over time: {one.id} is of "
+                f"{what}",
+                hint=f"leave out --campaign {one.id}",
+            )
+    if len(own) < 2:
+        raise PlanError(
+            f"campaign {newest.id} is the only one of its plan on {newest.host.hostname}, and a "
+            "trend needs two",
+            hint=f"measure it anew: `vdisklab run --again {newest.id}`",
+        )
+    chosen = tuple(sorted(own, key=lambda one: one.started))
+    stored = {one.id: at for at, one in enumerate(results.campaigns(as_stored=True))}
+    return chosen, (*_clock(chosen, stored), *_others(newest, same))
+
+
+def _clock(chosen: Sequence[Campaign], stored: dict[str, int]) -> Iterator[Diagnostic]:
+    for earlier, later in pairwise(chosen):
+        if stored[earlier.id] < stored[later.id]:  # the last stored is first
+            yield ClockWentBack(earlier.id, later.id)
+    if chosen[-1].started > datetime.now(UTC):
+        yield FromTheFuture(chosen[-1].id, chosen[-1].started)
+
+
+def _others(newest: Campaign, same: Sequence[Campaign]) -> Iterator[Diagnostic]:
+    others = [one for one in same if one.host.machine_id != newest.host.machine_id]
+    if others:
+        hosts = tuple(dict.fromkeys(one.host.hostname for one in others))
+        yield OtherHosts(hosts, others[0].id)
+
+
+def _measures(observations: Observations, name: str | None) -> tuple[MeasureKey, ...]:
+    """The named measure, or the main rate of each measurement. Raises PlanError if there is none.
+
+    Scores are left out: some relate to a path that may have changed, too.
+    """
+    if name is not None:
+        return (find_measure(observations, name),)
+    if measures := tuple(sorted(main_measures(observations.used))):
+        return measures
+    raise PlanError(
+        "these campaigns have no rate", hint="name a measure: --metric, as in `vdisklab rank`"
+    )
+
+
+def _rows(
+    found: CampaignLevels,
+    names: Sequence[str],
+    changes: Sequence[Newest],
+    worse: float,
+    before: set[str] | None,
+) -> Iterator[TrendRow]:
+    """The rows in their order; with `before`, only its paths can exceed the limit."""
+    together = [at for at, cell in enumerate(found.cells) if cell is None]
+    others = [at for at in range(len(names)) if at not in together]
+    ratios = [change.change.ratio for change in changes]
+    others.sort(key=lambda at: (ratios[at] is None, ratios[at] or 0.0))
+    relative = found.level - _first(found)
+    for at in (*together, *others):
+        ratio = ratios[at]
+        exceeds = (
+            changes[at].verdict is TrendVerdict.WORSE
+            and ratio is not None
+            and ratio < 1 - worse
+            and (before is None or names[at] in before)
+        )
+        shown = np.exp(relative[at])
+        points = tuple(float(value) if math.isfinite(value) else None for value in shown)
+        yield TrendRow(names[at], changes[at], exceeds, points)
+
+
+def _first(found: CampaignLevels) -> Floats:
+    """Each series' first known level; NaN without any."""
+    known = np.isfinite(found.level)
+    return np.asarray(found.level[np.arange(len(known)), known.argmax(axis=1)][:, None])
+
+
+def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
+    seen = {row.newest.verdict for row in rows}
+    order = (
+        TrendVerdict.WORSE, TrendVerdict.BETTER, TrendVerdict.NONE_SHOWN, TrendVerdict.TOO_FEW
+    )  # fmt: skip
+    return next((one for one in order if one in seen), TrendVerdict.NOT_MEASURED)
+
+
+def _dated(
+    results: Store,
+    chosen: Sequence[Campaign],
+    names: Sequence[str],
+    shifts: Sequence[LevelShift],
+) -> Iterator[DatedShift]:
+    for shift in sorted(shifts, key=lambda one: (one.at, one.series)):
+        before, after = chosen[shift.at - 1], chosen[shift.at]
+        yield DatedShift(
+            names[shift.series], before.id, after.id, before.started, after.started,
+            shift.change, shift.p, _changed(results, before, after),
+        )  # fmt: skip
+
+
+def _changed(results: Store, before: Campaign, after: Campaign) -> tuple[HostChange, ...]:
+    """What differs between two campaigns, as far as both know it."""
+    old, new = _facts(results, before), _facts(results, after)
+    return tuple(
+        HostChange(name, old.get(name), new.get(name))
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    )
+
+
+def _facts(results: Store, campaign: Campaign) -> dict[str, str]:
+    """The facts of the host, the disk, and the states that runs recorded without asking for one."""
+    host = campaign.host
+    known = {
+        "kernel": host.kernel,
+        "QEMU": host.qemu,
+        "fio": host.fio,
+        "CPU": host.cpu,
+        "CPUs": None if host.cpus is None else str(host.cpus),
+        "memory": None if host.memory_bytes is None else format_size(host.memory_bytes),
+        **{name.replace("_", " "): value for name, value in host.more.items()},
+        "disk": results.media().get(campaign.id),
+    }
+    states: dict[str, set[str]] = {}
+    for example in results.examples([campaign.id]):
+        for name, requested, observed in example.checks:
+            if requested is None and name.startswith(_STATES):
+                states.setdefault(name, set()).add(observed)
+    known |= {name: ", ".join(sorted(values)) for name, values in states.items()}
+    return {name: value for name, value in known.items() if value}

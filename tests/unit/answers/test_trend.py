@@ -1,0 +1,332 @@
+"""`trend` over real databases: campaigns of one plan, month by month."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import numpy as np
+import pytest
+import typer
+
+from tests.unit.analysis.made import CAMPAIGN, HOST, START, campaign_runs
+from tests.unit.stored import Database
+from vdisklab.actions.measure import Measured
+from vdisklab.analysis.trend import TrendVerdict
+from vdisklab.answers.trend import TOGETHER, ClockWentBack, FromTheFuture, OtherHosts, answer_trend
+from vdisklab.cli import trend as verb
+from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
+from vdisklab.plan.run_request import RunRequest
+from vdisklab.results.model import Campaign, Run
+from vdisklab.views.trend import headline, junit_xml
+
+MONTH = timedelta(days=30)
+
+
+def month(at: int, host: str = "6.1.0-30") -> Campaign:
+    facts = replace(HOST, kernel=host, more={"microcode": "0x1"})
+    return replace(CAMPAIGN, id=f"ca{at:06x}", started=START + at * MONTH, host=facts, label="")
+
+
+def runs(at: int, level: float, path: str | None = None) -> Iterator[Run]:
+    """The made-up runs of a campaign, with the level of all paths, or of one."""
+    for run in campaign_runs(campaign=f"ca{at:06x}", seed=at):
+        factor = level if path in (None, run.path) else 1.0
+        measured = tuple(
+            replace(
+                one,
+                samples=tuple(
+                    replace(
+                        s, value=s.value / factor if "latency" in s.metric else s.value * factor
+                    )
+                    for s in one.samples
+                ),
+            )
+            for one in run.measurements
+        )
+        # The first half byte of an id is its round; no campaign has sixteen.
+        yield replace(run, id=f"{at:02x}{run.id}", measurements=measured)
+
+
+def levels(count: int, spread: float = 0.02, seed: int = 3) -> list[float]:
+    return list(map(float, np.exp(np.random.default_rng(seed).normal(0, spread, count))))
+
+
+def fill(
+    database: Database,
+    values: Sequence[float],
+    *,
+    path: str | None = None,
+    host: Callable[[int], str] = lambda _: "6.1.0-30",
+) -> None:
+    database.write(
+        (run for at, value in enumerate(values) for run in runs(at, value, path)),
+        campaigns=[month(at, host(at)) for at in reversed(range(len(values)))],
+    )
+
+
+def test_a_change_of_ten_per_cent_against_quiet_campaigns_is_shown(database: Database) -> None:
+    fill(database, [*levels(6, 0.01), 0.8], host=lambda at: "6.12.0" if at == 6 else "6.1.0-30")
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.verdict is TrendVerdict.WORSE
+    assert answer.exceeded
+    first = answer.paths[0]
+    assert first.path == TOGETHER
+    assert first.newest.change.low is not None
+    assert first.newest.change.high is not None
+    assert first.newest.change.low < 0.8 / np.mean(levels(6, 0.01)) < first.newest.change.high
+    assert [(one.fact, one.after) for one in answer.changed] == [("kernel", "6.12.0")]
+    assert headline(answer).startswith("Worse: campaign ca000006 of ")
+    assert not answer.dated
+    assert answer.shifts == ()
+
+
+def test_the_spread_between_campaigns_is_the_noise(database: Database) -> None:
+    """Rounds agree to 1 %, campaigns differ by 15 %: one at 0.9 is nothing new."""
+    fill(database, [*levels(6, 0.15), 0.9])
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.verdict is TrendVerdict.NONE_SHOWN
+    assert not answer.exceeded
+    assert headline(answer).startswith("No change shown")
+
+
+def test_one_path_alone_is_named(database: Database) -> None:
+    fill(database, [*[1.0] * 6, 0.7], path="raw/none")
+    with database.open() as results:
+        answer = answer_trend(results)
+        alone = answer_trend(results, ["raw/none"])
+    assert [row.path for row in answer.paths if row.exceeds][-1] == "raw/none"
+    assert [row.path for row in alone.paths] == ["raw/none"]
+    assert "raw/none" in headline(answer)
+
+
+def test_better_is_no_alarm(database: Database) -> None:
+    fill(database, [*levels(6, 0.01), 1.3])
+    with database.open() as results:
+        answer = answer_trend(results, measure="randread-4k-q1/read/latency_p99")
+    assert answer.verdict is TrendVerdict.BETTER
+    assert not answer.exceeded
+
+
+def test_two_campaigns_say_how_many_are_missing(database: Database) -> None:
+    fill(database, [1.0, 0.5])
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.verdict is TrendVerdict.TOO_FEW
+    assert not answer.exceeded
+    assert "vdisklab run --again ca000001" in headline(answer)
+
+
+def test_a_shift_is_dated_and_the_newest_is_judged_by_what_came_after_it(
+    database: Database,
+) -> None:
+    values = [value * (0.85 if at >= 7 else 1) for at, value in enumerate(levels(13, 0.01))]
+    fill(database, values, host=lambda at: "6.12.0" if at >= 7 else "6.1.0-30")
+    with database.open() as results:
+        answer = answer_trend(results)
+    shift = answer.shifts[0]
+    assert (shift.path, shift.before, shift.after) == (TOGETHER, "ca000006", "ca000007")
+    assert shift.change.ratio == pytest.approx(0.85, abs=0.03)
+    assert [one.fact for one in shift.changed] == ["kernel"]
+    assert answer.paths[0].newest.earlier == (7, 8, 9, 10, 11)
+    assert answer.verdict is TrendVerdict.NONE_SHOWN
+
+
+def refused(database: Database, names: Sequence[str] = ()) -> PlanError:
+    with database.open() as results, pytest.raises(PlanError) as caught:
+        answer_trend(results, campaigns=names)
+    return caught.value
+
+
+def test_one_campaign_is_refused_with_the_command_that_measures_another(
+    database: Database,
+) -> None:
+    fill(database, [1.0])
+    error = refused(database)
+    assert "needs two" in str(error)
+    assert error.hint == "measure it anew: `vdisklab run --again ca000000`"
+
+
+def test_campaigns_of_two_hosts_or_plans_are_not_compared(database: Database) -> None:
+    elsewhere = replace(HOST, machine_id="f" * 16, hostname="bench2")
+    other_plan = {**CAMPAIGN.plan, "size_bytes": 1 << 30}
+    campaigns = [
+        replace(month(2), host=elsewhere), replace(month(3), plan=other_plan), month(1), month(0),
+    ]  # fmt: skip
+    database.write([run for at in range(4) for run in runs(at, 1.0)], campaigns=campaigns)
+    for name, what in (("ca000002", "another host"), ("ca000003", "another plan")):
+        error = refused(database, ["ca000000", name])
+        assert what in str(error)
+        assert "leave out --campaign" in (error.hint or "")
+    with database.open() as results:
+        answer = answer_trend(results, campaigns=["ca000001"])
+    assert [one.id for one in answer.campaigns] == ["ca000000", "ca000001"]
+
+
+def test_another_seed_and_more_rounds_are_the_same_plan(database: Database) -> None:
+    campaigns = [
+        replace(month(at), plan={**CAMPAIGN.plan, "seed": at, "rounds": 3 + at})
+        for at in reversed(range(3))
+    ]
+    database.write([run for at in range(3) for run in runs(at, 1.0)], campaigns=campaigns)
+    with database.open() as results:
+        assert len(answer_trend(results).campaigns) == 3
+
+
+def test_another_host_of_the_same_plan_is_named(database: Database) -> None:
+    elsewhere = replace(month(2), host=replace(HOST, machine_id="f" * 16, hostname="bench2"))
+    campaigns = [month(4), month(3), elsewhere, month(1)]
+    database.write([run for at in (1, 2, 3, 4) for run in runs(at, 1.0)], campaigns=campaigns)
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.findings == (OtherHosts(("bench2",), "ca000002"),)
+
+
+def test_a_clock_that_went_back_is_said(database: Database) -> None:
+    campaigns = [month(2), month(0), month(1)]  # month 0 was stored after month 1
+    database.write([run for at in range(3) for run in runs(at, 1.0)], campaigns=campaigns)
+    with database.open() as results:
+        answer = answer_trend(results)
+    assert answer.findings == (ClockWentBack("ca000000", "ca000001"),)
+    assert "clock went back" in str(answer.findings[0])
+    late = replace(month(2), started=datetime(2999, 1, 1, tzinfo=START.tzinfo))
+    database.write(
+        [run for at in range(3) for run in runs(at, 1.0)], campaigns=[late, month(1), month(0)]
+    )
+    with database.open() as results:
+        (found,) = answer_trend(results).findings
+    assert isinstance(found, FromTheFuture)
+
+
+def test_a_path_without_numbers_in_the_newest_campaign_is_not_judged(database: Database) -> None:
+    values = [1.0, 1.01, 0.99, 1.0]
+    kept = (
+        run
+        for at, value in enumerate(values)
+        for run in runs(at, value)
+        if at < 3 or run.path != "raw/none"
+    )
+    database.write(kept, campaigns=[month(at) for at in reversed(range(4))])
+    with database.open() as results:
+        rows = {row.path: row for row in answer_trend(results).paths}
+    assert rows["raw/none"].newest.verdict is TrendVerdict.NOT_MEASURED
+    assert rows["raw/none"].levels[-1] is None
+    assert rows[TOGETHER].newest.verdict is TrendVerdict.NONE_SHOWN
+
+
+@pytest.fixture
+def call(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Runs the verb: exit status and what is printed."""
+    monkeypatch.setenv("COLUMNS", "80")
+    app = typer.Typer()
+    app.command()(verb.trend)
+
+    def run(*words: str) -> tuple[int, str]:
+        status = typer.main.get_command(app).main(
+            [*words, "--db", database.url], standalone_mode=False
+        )
+        return int(status or 0), capsys.readouterr().out
+
+    return run
+
+
+def test_the_exit_status_and_all_formats(
+    database: Database, call: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    fill(database, [*levels(6, 0.01), 0.8])
+    junit = tmp_path / "trend.xml"
+    status, shown = call("--junit", str(junit))
+    assert status == EXIT_CLAIM_FAILS
+    assert "Worse: campaign ca000006" in shown
+    assert call("--worse", "40%")[0] == 0
+    status, text = call("--format", "json")
+    assert status == EXIT_CLAIM_FAILS
+    document = json.loads(text)
+    assert document["format"] == "vdisklab.trend/1"
+    assert document["exceeded"] is True
+    assert document["sentences"][0].startswith("Worse: campaign ca000006")
+    status, text = call("--format", "csv")
+    header, first = text.splitlines()[:2]
+    assert "newest.change.ratio" in header.split(",")
+    assert first.startswith("all paths,worse,")
+    suite = Xml.parse(junit).getroot()[0]  # noqa: S314 - our own
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert len(failed) == int(suite.get("failures", "0"))
+    assert TOGETHER in failed
+
+
+@pytest.mark.parametrize(("level", "status"), [(0.8, EXIT_CLAIM_FAILS), (1.0, 0)])
+def test_confirm_measures_again_before_the_verdict(
+    database: Database,
+    call: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    level: float,
+    status: int,
+) -> None:
+    """Both campaigns must be worse; the suspected one is none of the earlier ones."""
+    fill(database, [*levels(6, 0.01), 0.8])
+    asked: list[str | None] = []
+
+    def again(store: object, request: RunRequest) -> RunRequest:
+        del store
+        asked.append(request.again)
+        return replace(request, again=None, paths=("raw/none",), rounds=4)
+
+    def measured(*_: object, **__: object) -> Measured:
+        with database.open() as store:
+            store.add_campaign(month(7))
+        database.add(runs(7, level))
+        return Measured("ca000007", runs=24)
+
+    monkeypatch.setattr(verb, "repeated", again)
+    monkeypatch.setattr(verb, "measure", measured)
+    ended, text = call("--confirm", "--format", "json")
+    answer = json.loads(text)
+    assert (ended, asked) == (status, ["ca000006"])
+    assert answer["repeats"] == "ca000006"
+    assert answer["confirmed"] is (status == EXIT_CLAIM_FAILS)
+    assert answer["paths"][0]["newest"]["earlier"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_interrupted_confirmation_has_no_verdict(
+    database: Database,
+    call: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(database, [*levels(6, 0.01), 0.8])
+    monkeypatch.setattr(verb, "repeated", lambda _, request: replace(request, again=None))
+    monkeypatch.setattr(verb, "measure", lambda *_, **__: Measured(interrupted=True))
+    assert call("--confirm") == (EXIT_INTERRUPTED, "")
+
+
+def test_a_quiet_newest_campaign_needs_no_confirmation(
+    database: Database,
+    call: Callable[..., tuple[int, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(database, levels(6, 0.01))
+
+    def never(*_: object) -> RunRequest:
+        raise AssertionError
+
+    monkeypatch.setattr(verb, "repeated", never)
+    assert call("--confirm")[0] == 0
+
+
+def test_hostile_names_leave_junit_well_formed(database: Database) -> None:
+    fill(database, [1.0, 1.0])
+    with database.open() as results:
+        answer = answer_trend(results)
+    hostile = replace(answer.campaigns[-1].host, hostname='<b>"&\x1b[31m￾')
+    campaign = replace(answer.campaigns[-1], host=hostile)
+    text = junit_xml(replace(answer, campaigns=(*answer.campaigns[:-1], campaign)))
+    (suite,) = Xml.fromstring(text)  # noqa: S314 - our own
+    assert suite.get("skipped") == str(len(answer.paths))
