@@ -332,8 +332,8 @@ def _whole_rounds(claim: Claim, grids: _Grids) -> tuple[_RoundRatios, ...]:
         for measure in contrast.measures:
             above, below = (grids.row(cell, measure) for cell in (contrast.left, contrast.right))
             assert above is not None and below is not None  # noqa: S101, PT018 - none is missing
-            of_pair.append(above - below)
-            for cell in (contrast.left, contrast.right):
+            of_pair.append(above if claim.of_value else above - below)
+            for cell in dict.fromkeys((contrast.left, contrast.right)):
                 rounding += grids.resolution(cell, measure) / len(contrast.measures)
                 found = grids.zeros(cell, measure)
                 zero = found if not len(zero) else zero | found

@@ -14,6 +14,7 @@
     profile = "quick"           # what `claims --run` runs; quick when left out
     page_cache = "cold"         # or "warm": the state of cells that use the host's page cache
     absolute = true             # void under emulation; the default for guest against host
+    of_value = true             # the range is of the value of `left`, in SI units; no `right` then
 
 `left` and `right` are patterns with braces. Both expand to the same number of paths, which are
 compared in order; or one side is a single path, which is compared with each path of the other. The
@@ -64,7 +65,8 @@ class Claim:
     """A contrast: left/right of each measure lies between `low` and `high` (0 and inf: open).
 
     `pairs` are the cells to compare. `absolute` claims compare a guest with its host. With
-    `each_measure` the range is claimed for every measure, not for their mean.
+    `each_measure` the range is claimed for every measure, not for their mean. `of_value` claims are
+    about a value of `left` itself, such as a latency in seconds; their pairs repeat it.
     """
 
     article: str
@@ -78,6 +80,12 @@ class Claim:
     page_cache: PageCacheChoice
     absolute: bool
     each_measure: bool = False
+    of_value: bool = False
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of the claimed range; None for a ratio."""
+        return self.measures[0].quantity.unit if self.of_value else None
 
     @property
     def contrasts(self) -> tuple[ClaimedContrast, ...]:
@@ -118,7 +126,7 @@ class _ClaimTable(TomlTable):
     name: _Name = Field(description='name = "default-is-writeback", unique within the file')
     sentence: str = Field(min_length=1, description="the claim in one sentence")
     left: list[str] = Field(min_length=1, description='left = ["{ext4,xfs}/qcow2/none"]')
-    right: list[str] = Field(min_length=1, description='right = ["{ext4,xfs}/raw/none"]')
+    right: list[str] = Field([], description='right = ["{ext4,xfs}/raw/none"]')
     measures: list[str] = Field(
         min_length=1, description='measures = ["randread-4k-q1/read/iops"], one or more'
     )
@@ -128,6 +136,7 @@ class _ClaimTable(TomlTable):
     page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
     absolute: Annotated[bool | None, Field(description="true or false")] = None
     each_measure: Annotated[bool, Field(description="true or false")] = False
+    of_value: Annotated[bool, Field(description="true or false")] = False
 
 
 class _ClaimsTable(TomlTable):
@@ -170,8 +179,16 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
     low, high = _range(table, where)
     choice = PageCacheChoice(table.page_cache.value)
     left = _cells(table.left, choice, f"key 'left' of {where}")
-    right = _cells(table.right, choice, f"key 'right' of {where}")
-    pairs = _pairs(left, right, where)
+    measures = _measures(table.measures, f"key 'measures' of {where}")
+    if table.of_value:
+        if table.right or len({key.quantity.unit for key in measures}) > 1:
+            raise PlanError(
+                f"{where} is about a value (key 'of_value')",
+                hint="leave out right, and name measures of one unit",
+            )
+        pairs = tuple((cell, cell) for cell in left)
+    else:
+        pairs = _pairs(left, _cells(table.right, choice, f"key 'right' of {where}"), where)
     # Without the key, an emulated guest would "prove" that guests are slower than the host.
     beside_host = any(first.path.on_host != second.path.on_host for first, second in pairs)
     return Claim(
@@ -179,13 +196,14 @@ def _claim(article: str, table: _ClaimTable, origin: str) -> Claim:
         name=table.name,
         sentence=table.sentence,
         pairs=pairs,
-        measures=_measures(table.measures, f"key 'measures' of {where}"),
+        measures=measures,
         low=low,
         high=high,
         profile=table.profile,
         page_cache=choice,
-        absolute=beside_host if table.absolute is None else table.absolute,
+        absolute=beside_host or table.of_value if table.absolute is None else table.absolute,
         each_measure=table.each_measure,
+        of_value=table.of_value,
     )
 
 

@@ -58,7 +58,9 @@ class JudgedClaim:
     sentence: str
     status: ClaimStatus
     verdict: Annotated[str, "the status in words"]
-    ratio: Annotated[float | None, "left/right within rounds, of the pair that `decides`"]
+    ratio: Annotated[
+        float | None, "left/right within rounds, of the pair that `decides`; with `unit` its value"
+    ]
     low: Annotated[float | None, "95 % interval of the ratio, for this claim alone"]
     high: float | None
     stated: Annotated[str, "the claimed range"]
@@ -77,7 +79,7 @@ class JudgedClaim:
     left: Annotated[tuple[Cell, ...], "the compared cells, each with its partner in `right`"]
     right: tuple[Cell, ...]
     measures: tuple[MeasureKey, ...]
-    absolute: Annotated[bool, "true for a claim of guest against host"]
+    absolute: Annotated[bool, "true for a claim of guest against host, or about a value"]
     missing: Annotated[tuple[Cell, ...], "cells to measure"]
     failures: Annotated[tuple[str, ...], "why its runs failed"]
     hosts: Annotated[
@@ -86,6 +88,9 @@ class JudgedClaim:
         "with --hosts: the hosts by the claim's status there; the claim fails if it fails on any "
         "host (p times the number of hosts), and holds if it holds on all",
     ] = None
+    unit: Annotated[str | None, RARE, "of a claim about a value of `left`, not about a ratio"] = (
+        None
+    )
 
     @classmethod
     def of(cls, answer: ClaimAnswer, command: str | None) -> JudgedClaim:
@@ -111,11 +116,12 @@ class JudgedClaim:
             void=answer.void,
             command=command,
             left=tuple(left for left, _ in claim.pairs),
-            right=tuple(right for _, right in claim.pairs),
+            right=() if claim.of_value else tuple(right for _, right in claim.pairs),
             measures=claim.measures,
             absolute=claim.absolute,
             missing=answer.missing,
             failures=answer.failures,
+            unit=claim.unit,
         )
 
 

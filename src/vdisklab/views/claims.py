@@ -27,13 +27,8 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
         *_NAMES,
         Column("claimed", lambda row: row.sentence, folds=WORDS, spare=2),
         Column("verdict", lambda row: row.verdict, folds=WORDS),
-        Column("ratio", lambda row: numbers.ratio(row.ratio), right=True),
-        Column(
-            "95 %\ninterval",
-            lambda row: numbers.ratio_interval(row.low, row.high),
-            right=True,
-            spare=1,
-        ),
+        Column("ratio", _ratio, right=True),
+        Column("95 %\ninterval", _interval, right=True, spare=1),
         Column("stated", lambda row: row.stated, right=True, spare=1),
         Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
         Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
@@ -46,6 +41,16 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
     yield _with_brief(
         replace(whole, notes=notes[:-1] if commands else notes, verbatim=()), whole, ways
     )
+
+
+def _ratio(row: JudgedClaim) -> str:
+    return numbers.ratio(row.ratio) if row.unit is None else numbers.value(row.ratio, row.unit)
+
+
+def _interval(row: JudgedClaim) -> str:
+    if row.unit is None or row.low is None:
+        return numbers.ratio_interval(row.low, row.high)
+    return f"{numbers.value(row.low, row.unit)}–{numbers.value(row.high, row.unit)}"
 
 
 _MOST_OPEN = 10
@@ -121,6 +126,12 @@ def claims_counts(answer: ClaimsAnswer) -> str:
     return f"Claims: {counts or 'none'}"
 
 
+def _what_is_void(answer: ClaimsAnswer) -> str:
+    void = [row for row in answer.claims if row.status is ClaimStatus.VOID]
+    kinds = ("of guest against host" if row.unit is None else "about a value" for row in void)
+    return " or ".join(dict.fromkeys(kinds))
+
+
 def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     yield from map(str, answer.findings)
     yield from (f"Left out: {reason}" for reason in answer.left_out)
@@ -142,7 +153,7 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
         yield (
             "Void: numbers from an emulated host decide no claim."
             if answer.caveats.in_emulated_host
-            else "Void: a claim of guest against host needs KVM and a real disk."
+            else f"Void: a claim {_what_is_void(answer)} needs KVM and a real disk."
         )
     if any(row.command for row in answer.claims):
         yield "To measure what is missing (or run `vdisklab claims --run`):"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.analysis.made import IOPS, START, labelled
+from tests.unit.analysis.made import IOPS, P99, START, labelled
 from vdisklab.analysis.claim_verdicts import (
     ClaimAnswer,
     ClaimStatus,
@@ -95,7 +95,7 @@ def answered(one: Claim, observations: Observations, *runs: RunOutline) -> Claim
 def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
     files = builtin_claims()
     claims = [one for file in files for one in file.claims]
-    assert len(files) == 5
+    assert len(files) == 6
     assert len(claims) >= 30
     assert len({(one.article, one.name) for one in claims}) == len(claims)
     assert {one.profile for one in claims} <= set(builtin_profiles())
@@ -125,6 +125,37 @@ def test_verdicts(ratio: float, rest: str, verdict: ClaimVerdict) -> None:
     assert found.ratio is not None
     assert found.low < found.ratio < found.high
     assert (found.more_rounds is None) is (verdict is not ClaimVerdict.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(
+    ("p99", "verdict"),
+    [(0.004, ClaimVerdict.HOLDS), (0.03, ClaimVerdict.FAILS), (0.0101, ClaimVerdict.INCONCLUSIVE)],
+)
+def test_a_value_is_in_its_range_or_not(p99: float, verdict: ClaimVerdict) -> None:
+    """A shared drift is no excuse: nothing is divided by another path's value."""
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.02, 6))
+    (one,) = parse_claims(
+        text(metric="latency_p99", rest="high = 0.01\nof_value = true").replace(
+            'right = ["qcow2/none"]', ""
+        ),
+        "mine.toml",
+    ).claims
+    assert (one.unit, one.absolute, one.stated) == ("s", True, "< 0.01")
+    values = {("raw/none", round, P99): p99 * by for round, by in enumerate(noise)}
+    found = answered(one, labelled(values))
+    assert found.verdict is verdict
+    assert found.ratio == pytest.approx(p99, rel=0.02)
+    assert found.claim.cells == (one.pairs[0][0],)
+
+
+def test_a_value_says_nothing_under_emulation() -> None:
+    (etcd,) = (file for file in builtin_claims() if file.article == "etcd")
+    one = etcd.claims[0]
+    assert one.of_value
+    p99 = MeasureKey("etcd-wal", Direction.WRITE, "sync_p99")
+    values = {("raw/none", round, p99): 0.02 for round in range(4)}
+    found = answered(one, labelled(values), replace(outline(), accelerator="tcg"))
+    assert found.status is ClaimStatus.VOID
 
 
 @pytest.mark.parametrize("stored", [Direction.READ, Direction.NONE])
@@ -256,6 +287,8 @@ def test_claims_about_many_pairs_rarely_fail_if_each_is_just_true() -> None:
         (text(rest="lou = 1"), "key 'lou' in the 1st"),
         (text(left="{raw,qcow2}/none", right="{raw,qcow2,vdi}/none"), "compares 2 paths"),
         (text(right="raw/none"), "compares raw/none with itself"),
+        (text(rest="high = 1.0\nof_value = true"), "claim 'a-is-b' of mine.toml is about a value"),
+        (text().replace('right = ["qcow2/none"]', ""), "expands to no path"),
         (text(rest='low = 1\npage_cache = "hot"'), "page_cache"),
         ("article =", "not valid TOML"),
         ("", "missing"),
