@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ FORMS = sorted(set((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) - {
     ROOT / ".github/ISSUE_TEMPLATE/config.yml"
 })  # fmt: skip
 MADE = {".venv", ".git", "build", "dist", "man", "site", "__pycache__", ".hypothesis"}
+THREATS = ROOT / "docs" / "threat-model.md"
 LARGEST = 500_000
 
 
@@ -134,3 +136,37 @@ def test_a_note_of_a_change_is_one_that_towncrier_takes(note: Path) -> None:
 def test_the_change_log_has_the_mark_that_towncrier_looks_for() -> None:
     mark = PROJECT["tool"]["towncrier"]["start_string"]
     assert (ROOT / "CHANGELOG.md").read_text().count(mark) == 1
+
+
+def named_tests(page: Path) -> set[str]:
+    return set(re.findall(r"`(tests/[\w/.]+\.py::[\w:]+)`", page.read_text()))
+
+
+def names_of_tests(file: Path) -> set[str]:
+    """`test_x` and `TestY::test_x` of a file, as pytest calls them."""
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)
+            }
+        elif isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+    return {name for name in found if name.rpartition("::")[2].startswith("test_")}
+
+
+@pytest.mark.parametrize("named", sorted(named_tests(THREATS)))
+def test_a_test_that_the_threat_model_names_exists(named: str) -> None:
+    file, _, name = named.partition("::")
+    assert name in names_of_tests(ROOT / file)
+
+
+def test_each_line_of_the_threat_model_names_a_test() -> None:
+    """Those about what an attacker controls, before what is open."""
+    controlled = THREATS.read_text().partition("\n## What an attacker may control\n")[2]
+    lines, heading, still_open = controlled.partition("\n## Open\n")
+    assert heading
+    assert still_open.count("\n* ") >= 1
+    held = [row for row in lines.splitlines() if row.startswith("| ") and "held by" not in row]
+    assert len(held) > 20
+    assert [row for row in held if not re.search(r"`tests/[\w/.]+::", row)] == []
