@@ -10,10 +10,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
+from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
+from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat, LayerKind, TargetFacts
+from vdisklab.storage.server_url import url_of
 
 _PORTS = {LayerKind.NBD: "10809", LayerKind.ISCSI: "3260", LayerKind.SSH: "22"}
 SPARE = "SPARE"
@@ -36,18 +39,28 @@ class ServerDisk:
 
 def server_disk(node: Mapping[str, Any]) -> ServerDisk | None:
     """The disk of a protocol node of QEMU's; None for a driver that opens no server of a kind that
-    is known. Raises ValueError for a node that names too little.
+    is known. Raises ValueError for a node that names too little, or has more than a place.
     """
-    name = str(node.get("filename", ""))
-    driver = str(node.get("driver", ""))
-    if re.match(r"(nbd|iscsi|nfs|rbd|ssh)(\+\w+)?:", name):
-        driver = re.split(r"[+:]", name, maxsplit=1)[0]
-        node = {**_NAMED[driver](name), **node}
-    writer = _PLACES.get(driver)
+    name, driver = str(node.get("filename", "")), str(node.get("driver", ""))
+    match = re.match(r"(nbd|iscsi|nfs|rbd|ssh)(\+tcp|\+unix)?:", name)
     try:
+        if match is not None:
+            driver = match[1]
+            node = {**(_url if "://" in name else _NAMED[driver])(name), **node}
+        writer = _PLACES.get(driver)
         return None if writer is None else writer(node)
-    except (KeyError, AttributeError, IndexError):
+    except (KeyError, AttributeError, IndexError, PlanError):
         raise ValueError(f"its {driver} node names no server or no disk there") from None
+
+
+def _url(name: str) -> Mapping[str, Any]:
+    """The node for a URL, which may hold a password: iscsi://USER%PASSWORD@HOST (block/iscsi.c)."""
+    settings = parse_qs(urlsplit(name).query).keys() - {"socket", "host_key_check"}
+    if settings:
+        raise ValueError(f"its URL has settings that no path has: {', '.join(sorted(settings))}")
+    clean = re.sub("(?<=//)([^/@:%]*)[^/@]*@", r"\1@", name.replace("+tcp:", ":"))
+    node = url_of(parse_target(f"t={clean.replace('//@', '//')}"), None).node
+    return node if clean == name.replace("+tcp:", ":") else {**node, "password-secret": ""}
 
 
 def without_secret(name: str) -> str:
@@ -62,19 +75,12 @@ def _host(server: Mapping[str, Any], kind: LayerKind) -> str:
 
 
 def _nbd_of_name(name: str) -> dict[str, Any]:
-    """Also `nbd:HOST:PORT:exportname=X` and `nbd:unix:FILE:exportname=X` (block/nbd.c)."""
-    if "://" in name:
-        parts = urlsplit(name)
-        export = {"export": unquote(parts.path.removeprefix("/"))}
-        sockets = parse_qs(parts.query).get("socket")
-        if sockets:
-            return {"server": {"path": sockets[0]}, **export}
-        return {"server": {"host": parts.hostname, "port": parts.port}, **export}
-    place, _, export_name = name.removeprefix("nbd:").partition(":exportname=")
+    """`nbd:HOST:PORT:exportname=X` and `nbd:unix:FILE:exportname=X` (block/nbd.c)."""
+    place, _, export = name.removeprefix("nbd:").partition(":exportname=")
     if place.startswith("unix:"):
-        return {"server": {"path": place[5:]}, "export": export_name}
+        return {"server": {"path": place[5:]}, "export": export}
     host, _, port = place.rpartition(":")
-    return {"server": {"host": host.strip("[]"), "port": port}, "export": export_name}
+    return {"server": {"host": host.strip("[]"), "port": port}, "export": export}
 
 
 def _nbd(node: Mapping[str, Any]) -> ServerDisk:
@@ -88,29 +94,11 @@ def _nbd(node: Mapping[str, Any]) -> ServerDisk:
     return ServerDisk(LayerKind.NBD, place, "tls-creds" in node)
 
 
-def _iscsi_of_name(name: str) -> dict[str, Any]:
-    parts = urlsplit(name)
-    user, _, password = unquote(parts.netloc.rpartition("@")[0]).replace("%", ":").partition(":")
-    target, _, lun = parts.path.removeprefix("/").partition("/")
-    return {
-        "portal": parts.netloc.rpartition("@")[2], "target": unquote(target), "lun": lun,
-        **({"user": user} if user else {}), **({"password-secret": ""} if password else {}),
-    }  # fmt: skip
-
-
 def _iscsi(node: Mapping[str, Any]) -> ServerDisk:
     user = f"{quote(str(node['user']))}@" if "user" in node else ""
     portal = str(node["portal"]).removesuffix(f":{_PORTS[LayerKind.ISCSI]}")
     place = f"iscsi://{user}{portal}/{quote(str(node['target']), safe=':')}/{node.get('lun', 0)}"
     return ServerDisk(LayerKind.ISCSI, place, "password-secret" in node)
-
-
-def _file_of_name(name: str) -> dict[str, Any]:
-    parts = urlsplit(name)
-    server = {"host": parts.hostname, "port": parts.port}
-    user = {"user": unquote(parts.username)} if parts.username else {}
-    path = parts.path if parts.scheme == "nfs" else unquote(parts.path)
-    return {"server": server, "path": path, **user}
 
 
 def _libnfs(node: Mapping[str, Any]) -> ServerDisk:
@@ -159,10 +147,7 @@ def _rbd(node: Mapping[str, Any]) -> ServerDisk:
     return ServerDisk(LayerKind.RBD, place + user, "key-secret" in node, note)
 
 
-_NAMED: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "nbd": _nbd_of_name, "iscsi": _iscsi_of_name, "nfs": _file_of_name, "ssh": _file_of_name,
-    "rbd": _rbd_of_name,
-}  # fmt: skip
+_NAMED: Mapping[str, Callable[[str], dict[str, Any]]] = {"nbd": _nbd_of_name, "rbd": _rbd_of_name}
 _PLACES: Mapping[str, Callable[[Mapping[str, Any]], ServerDisk]] = {
     "nbd": _nbd, "iscsi": _iscsi, "nfs": _libnfs, "ssh": _ssh, "rbd": _rbd,
 }  # fmt: skip

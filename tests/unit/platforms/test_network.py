@@ -67,6 +67,7 @@ def proxmox(volume: str, storage: str) -> ConfiguredDisk:
     ("words", "path", "source"),
     [
         ("-drive file=nbd://h/x" + DISK, "nbd/raw/none", "nbd://h/x"),
+        ("-drive file=nbd+tcp://h:10810/x" + DISK, "nbd/raw/none", "nbd://h:10810/x"),
         ("-drive file=nbd:h:10809" + DISK, "nbd/raw/none", "nbd://h"),
         ("-drive file=nbd:unix:/run/n:exportname=v w" + DISK, "nbd/raw/none",
          "nbd+unix:///v%20w?socket=/run/n"),
@@ -173,6 +174,8 @@ def test_incus_maps_a_pool_of_ceph_and_opens_a_foreign_image_by_librbd() -> None
         (f"-blockdev driver=nvme,node-name=n,device=0000:01:00.0,namespace=1 {DEVICE}n",
          "its storage is 'nvme'"),
         ("-drive file=rbd:p/i@snap:key=AAA" + DISK, "it is a snapshot on Ceph"),
+        ("-drive 'file=nfs://nas/e/a?readahead=1'" + DISK, "no path has: readahead"),
+        ("-drive file=iscsi://h" + DISK, "its iscsi node names no server or no disk"),
         (f"-blockdev driver=nbd,node-name=n {DEVICE}n", "its nbd node names no server"),
     ],
 )  # fmt: skip
