@@ -58,13 +58,21 @@ def _goes_with_its_mount(file: Path) -> bool:
 
 
 def remove_directory(_host: Host, entry: Entry) -> None:
-    """Removes a directory with its contents, unless something is still mounted inside."""
+    """Removes a directory with its contents, unless something is still mounted inside, or a loop
+    device stands on a file in it: a pool in another mount namespace may use that."""
     directory = Path(entry.name)
     if not directory.exists():
         return
     mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
     if mounted:
         raise DirtyHostError(f"{directory} is not removed: something is still mounted in it")
+    inside = Path(os.path.realpath(directory))
+    loops = [f"/dev/{loop}" for loop, file in _loops() if inside in file.parents]
+    if loops:
+        raise DirtyHostError(
+            f"{directory} is not removed: it holds the file of {' and of '.join(loops)}",
+            hint="end what uses them (`fuser -v` names it), then run `vdisklab clean`",
+        )
     shutil.rmtree(directory)
 
 
@@ -171,6 +179,19 @@ def _users_of(mountpoint: Path) -> list[str]:
         if any(_leads_below(link, mountpoint) for link in links):
             users.append(f"{name} ({process.name})")
     return users
+
+
+def openers_of(devices: Collection[Path], processes: Path = Path("/proc")) -> list[str]:
+    """The processes that have one of these devices open, as `NAME (PID)`."""
+    names = {os.fspath(device) for device in devices}
+    openers: list[str] = []
+    for process in processes.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or vdisklab may not inspect it
+            opened = {os.readlink(link) for link in (process / "fd").iterdir()}  # noqa: PTH115
+            if opened & names:
+                name = (process / "comm").read_text(errors="replace").strip()
+                openers.append(f"{name} ({process.name})")
+    return openers
 
 
 def _leads_below(link: Path, directory: Path) -> bool:

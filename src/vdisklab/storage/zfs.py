@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,14 +16,16 @@ from vdisklab.host.counters import device_below, read_devices
 from vdisklab.host.facts import read_text
 from vdisklab.path.disk_path import Layer
 from vdisklab.path.segments import LayerKind
+from vdisklab.results.model import ZFS_FUSE
 from vdisklab.storage.filesystem import require_mounted
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory
-from vdisklab.storage.undo import Removable, retried
+from vdisklab.storage.undo import Removable, openers_of, retried
 from vdisklab.units import format_bytes
 
 DATASET = "disk"
 _NODE_SECONDS = 30.0
+_RELEASE_SECONDS = 3.0
 _START = "start zfs-fuse (service zfs-fuse start), or install ZFS's kernel module"
 _INSTALL = "install zfsutils-linux and zfs-dkms (Debian's contrib); or try it in the lab"
 # Options of a path that are dataset properties with the same name.
@@ -346,12 +348,33 @@ def _limit_arc(limit: int) -> None:
 
 
 def destroy_pool(host: Host, entry: ledger.Entry) -> None:
-    """Destroys a pool with its contents, and removes ZFS's labels from its members."""
+    """Destroys a pool with its contents, and removes ZFS's labels from its members.
+
+    Raises DirtyHostError if zfs-fuse has the pool and `zpool` does not reach it, as from another
+    mount namespace: without its labels the pool would look as if it were gone.
+    """
     members = blockdevice.recorded_devices(entry.detail["devices"])
     if entry.name in pools(host) and _stands_on(host, entry.name, members):
         retried(host, ("zpool", "destroy", "-f", entry.name))
+    nodes = [node for member in members for node in _with_partitions(member.resolve())]
+    try:
+        waiting.wait_until(
+            lambda: not _users_of(nodes), timeout=_RELEASE_SECONDS, what=f"the pool {entry.name}"
+        )
+    except HostError as error:
+        users = ", ".join(_users_of(nodes))
+        pid = users.rpartition("(")[2].rstrip(")")
+        raise DirtyHostError(
+            f"the pool {entry.name} is in use by {users}, which `zpool` does not reach from here",
+            hint=f"clean it in that mount namespace: nsenter --mount --target {pid} vdisklab clean",
+        ) from error
     for member in members:
         _remove_labels(host, member, entry.name)
+
+
+def _users_of(nodes: Collection[Path]) -> list[str]:
+    """The zfs-fuse that has a device open; the kernel's ZFS shows none."""
+    return [user for user in openers_of(nodes) if user.startswith(f"{ZFS_FUSE} ")]
 
 
 def pools(host: Host) -> list[str]:

@@ -6,8 +6,13 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from vdisklab.errors import DirtyHostError
+from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
-from vdisklab.storage.undo import await_programs, await_starting
+from vdisklab.storage import undo, zfs
+from vdisklab.storage.undo import await_programs, await_starting, openers_of, remove_directory
 
 
 def process(proc: Path, pid: int, *, program: str | None, arguments: bytes = b"") -> Path:
@@ -63,3 +68,45 @@ def test_a_program_that_builds_is_waited_for_and_those_that_are_killed_are_not()
 def status_of(pid: int) -> str:
     """The state of a process: Z when it has ended and was not reaped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_directory_with_the_file_of_a_loop_device_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool in another mount namespace stands on it, and nothing here is mounted."""
+    directory = tmp_path / "vdisklab-85986a38"
+    (directory / "stack0").mkdir(parents=True)
+    entry = Entry(1, Kind.DIRECTORY, str(directory))
+    loops = [("loop7", directory / "stack0" / "disk.slice"), ("loop8", tmp_path / "other")]
+    monkeypatch.setattr(undo, "_loops", lambda: iter(loops))
+    with pytest.raises(DirtyHostError, match=r"it holds the file of /dev/loop7$"):
+        remove_directory(LocalHost(), entry)
+    assert directory.exists()
+    del loops[0]
+    remove_directory(LocalHost(), entry)
+    assert not directory.exists()
+
+
+def test_who_has_a_device_open(tmp_path: Path) -> None:
+    for pid, name, target in ((30, "zfs-fuse", "/dev/loop7"), (31, "cat", "/dev/loop70")):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "fd" / "3").symlink_to(target)
+        (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
+    (tmp_path / "32").mkdir()  # a process that has ended
+    assert openers_of([Path("/dev/loop7")], tmp_path) == ["zfs-fuse (30)"]
+    assert openers_of([Path("/dev/loop9")], tmp_path) == []
+
+
+def test_a_pool_that_zfs_fuse_holds_elsewhere_is_not_taken_for_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`zpool` lists no pool there, so its labels would be wiped below it."""
+    monkeypatch.setattr(zfs, "pools", lambda _host: [""])
+    monkeypatch.setattr(zfs, "_RELEASE_SECONDS", 0.1)
+    monkeypatch.setattr(zfs, "_remove_labels", lambda *_: pytest.fail("the labels are removed"))
+    monkeypatch.setattr(zfs.blockdevice, "recorded_devices", lambda _text: (Path("/dev/loop7"),))
+    monkeypatch.setattr(zfs, "openers_of", lambda _nodes: ["cat (8)", "zfs-fuse (30)"])
+    entry = Entry(1, "pool", "vdl-85986a38", {"devices": "[]"})
+    with pytest.raises(DirtyHostError, match=r"in use by zfs-fuse \(30\), which `zpool`") as caught:
+        zfs.destroy_pool(LocalHost(), entry)
+    assert "nsenter --mount --target 30 vdisklab clean" in (caught.value.hint or "")
