@@ -124,7 +124,7 @@ def backing_of(place: Place, *, destroy: bool = False) -> BackingDevices:
     return BackingDevices(
         targets=(parse_target(f"t={place.url}"),),
         secrets=() if place.secret is None else (("t", place.secret),),
-        destroy=(Path("t"),) if destroy else (),
+        spendable=frozenset(["t"] if destroy else []),
     )
 
 

@@ -195,7 +195,7 @@ def require_group_paths(request: DensityRequest) -> None:
     """Raises PlanError for paths that several guests cannot have, and without any path."""
     if not request.patterns:
         raise PlanError("no disk path is given", hint="write paths such as {raw,qcow2}/none")
-    for path in expand_paths(request.patterns):
+    for path in expand_paths(request.patterns, targets=request.target):
         _require_groups(path, request)
 
 
@@ -232,7 +232,9 @@ def _most(request: DensityRequest) -> int:
     total, most = memory_bytes(), request.most or DEFAULT_MOST
     if not total:
         return most
-    kinds = len({kind_of_guest(path) for path in expand_paths(request.patterns)})
+    kinds = len(
+        {kind_of_guest(path) for path in expand_paths(request.patterns, targets=request.target)}
+    )
     kinds *= max(1, len(request.qemu))
     fitting = guests_that_fit(memory, int(_SHARE_FOR_GUESTS * total) // kinds)
     if not fitting:

@@ -23,8 +23,8 @@ class BackingDevices:
     `destroy` lists the devices whose contents may be overwritten. `disks` is the number of slices
     (None: as few as the layer needs) or devices (None: all) for a layer that can use several.
     `arc_bytes` limits ZFS's cache while stacks exist; None leaves the limit unchanged. `targets`
-    are those that the user named (their names are in `destroy`, too); `secrets` has files with
-    their passwords or keys, by name.
+    are those that the user named, of which the `spendable` ones may lose their contents; `secrets`
+    has files with their passwords or keys, by name.
     """
 
     devices: tuple[Path, ...] = ()
@@ -32,6 +32,7 @@ class BackingDevices:
     disks: int | None = None
     arc_bytes: int | None = None
     targets: tuple[NamedTarget, ...] = ()
+    spendable: frozenset[str] = frozenset()
     secrets: tuple[tuple[str, Path], ...] = ()
 
     def target_of(self, layers: tuple[Layer, ...]) -> NamedTarget | None:
@@ -41,7 +42,7 @@ class BackingDevices:
 
     def may_destroy(self, target: NamedTarget) -> bool:
         """True if the contents of a target that is a disk may be overwritten."""
-        return Path(target.name) in self.destroy
+        return target.name in self.spendable
 
     def device_below(self, layers: tuple[Layer, ...]) -> str | None:
         """A name for the user's disk below a stack, which can hold only one stack at a time.

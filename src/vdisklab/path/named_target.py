@@ -128,8 +128,10 @@ def secret_variable(name: str) -> str:
     return HIDDEN_VARIABLE + re.sub(r"\W", "_", name).upper()
 
 
-def require_distinct_targets(targets: Iterable[NamedTarget]) -> None:
-    """Raises PlanError for two targets of one name, and for two names of one place."""
+def require_targets(
+    targets: Iterable[NamedTarget], secrets: Iterable[tuple[str, Path]] = ()
+) -> None:
+    """Raises PlanError for a name or a place that is given twice, and a secret that none takes."""
     names: dict[str, NamedTarget] = {}
     places: dict[str, NamedTarget] = {}
     for target in targets:
@@ -144,6 +146,16 @@ def require_distinct_targets(targets: Iterable[NamedTarget]) -> None:
                 hint="name it once",
             )
         names[target.name] = places[target.place.rstrip("/")] = target
+    for name, _ in secrets:
+        if name not in names:
+            raise PlanError(
+                f"--secret {name} names no target", hint=f"add --target {name}=PLACE, or correct it"
+            )
+        if not names[name].opened_by_qemu:
+            raise PlanError(
+                f"target {name} is a directory or device of this host, which takes no secret",
+                hint=f"leave out --secret {name}",
+            )
 
 
 def with_targets(text: str, targets: Collection[NamedTarget]) -> str:

@@ -376,12 +376,20 @@ def impossible(path: DiskPath, backing: BackingDevices = WORK_DIRECTORY) -> Impo
     return next((verdict for rule in _RULES for verdict in rule(path, backing)), None)
 
 
+_RAW = Image(ImageFormat.RAW)
+
 JUDGED = (LayerKind.EXT4, LayerKind.XFS, LayerKind.BTRFS, LayerKind.ZFS)
 """The file systems whose recovery after a power cut vdisklab knows."""
 
 
 def not_judgeable(path: DiskPath) -> Impossible | None:
     """Why a path cannot be judged, as what follows its name; None if it can."""
+    if path.target is not None:
+        return Impossible(
+            "is on storage that you have, and no disk below it is logged",
+            "judge the same on a file system of this host: "
+            f"{replace(path, layers=(Layer(LayerKind.EXT4),), image=path.image or _RAW)}",
+        )
     if path.on_host:
         return Impossible(
             "has no guest disk, so no write is acknowledged to a guest",

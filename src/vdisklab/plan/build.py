@@ -15,7 +15,7 @@ from typing import TypeVar
 from vdisklab.errors import PlanError
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.named_target import NamedTarget, require_distinct_targets
+from vdisklab.path.named_target import NamedTarget, require_targets
 from vdisklab.path.rules import Impossible, too_many_queues
 from vdisklab.path.segments import HOST
 from vdisklab.plan.age import NEW, Age, not_aged
@@ -94,7 +94,7 @@ def draft_plan(
     profile = _with_load(profile, settings.load)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
-    require_distinct_targets(settings.target)
+    require_targets(settings.target, settings.secret)
     paths = expand_paths(settings.patterns, axes, settings.target)
     share = next((path for path in paths if path.shares_directory), None)
     if settings.guests and share is not None:
@@ -152,11 +152,13 @@ def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
 
 def backing_of(request: Request) -> BackingDevices:
     """The disks below the stacks of a request; devices by their absolute paths."""
-    names = {Path(target.name) for target in request.target}
+    names = {target.name for target in request.target}
+    spendable = frozenset(map(str, request.destroy)) & names
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
-        destroy=tuple(one if one in names else one.absolute() for one in request.destroy),
+        destroy=tuple(one.absolute() for one in request.destroy if str(one) not in names),
         targets=request.target,
+        spendable=spendable,
         secrets=request.secret,
         disks=request.disks,
         arc_bytes=request.arc_bytes,

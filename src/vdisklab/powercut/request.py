@@ -13,7 +13,7 @@ from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.rules import not_judgeable
 from vdisklab.plan.campaign import Dropped
 from vdisklab.plan.guest import AcceleratorChoice
-from vdisklab.plan.matrix import Matrix, expand_matrix, narrow_to_needs
+from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
 from vdisklab.powercut import crash_states, logged_disk, mid_run, recordings
@@ -209,6 +209,10 @@ def _under(
 def _matrix(request: PowercutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
+    for path in expand_paths(request.paths):
+        verdict = not_judgeable(path) if path.target is not None else None
+        if verdict is not None:
+            raise PlanError(f"{path} {verdict.reason}", hint=verdict.instead)
     # Needs use rules, not stored power cuts, because the verdicts are what is requested.
     matrix = expand_matrix(request.paths)
     matrix = narrow_to_needs(matrix, request.need, CrashVerdicts(), not_judgeable)

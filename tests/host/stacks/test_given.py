@@ -102,7 +102,7 @@ def test_a_device_with_data_needs_its_name_in_destroy(
         given_target(site, targets[0], refused, MIB),
     ):
         pass
-    allowed = BackingDevices(targets=targets, destroy=(Path("disk"),))
+    allowed = BackingDevices(targets=targets, spendable=frozenset(["disk"]))
     with given_target(site, targets[0], allowed, MIB) as made:
         assert isinstance(made, Device)
         assert made.properties["device.transport"] == "loop"

@@ -1,5 +1,7 @@
 """Targets that the user names: their grammar, and the paths on them."""
 
+from pathlib import Path
+
 import pytest
 
 from vdisklab.errors import PlanError
@@ -10,7 +12,7 @@ from vdisklab.path.named_target import (
     NamedTarget,
     parse_secret,
     parse_target,
-    require_distinct_targets,
+    require_targets,
     with_targets,
 )
 from vdisklab.path.rules import impossible, unnamed_target
@@ -81,10 +83,10 @@ def test_a_name_in_a_path_becomes_the_kind_and_the_name() -> None:
 def test_two_names_of_one_place_and_one_name_twice() -> None:
     other = NamedTarget("other", "/mnt/nas/images/", LayerKind.NFS)
     with pytest.raises(PlanError, match="nas and other are two names for one target"):
-        require_distinct_targets((NAS, other))
+        require_targets((NAS, other))
     with pytest.raises(PlanError, match="nas is given twice"):
-        require_distinct_targets((NAS, NamedTarget("nas", "/elsewhere")))
-    require_distinct_targets(ALL.targets)
+        require_targets((NAS, NamedTarget("nas", "/elsewhere")))
+    require_targets(ALL.targets)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,15 @@ def test_an_unknown_first_word_may_be_meant_as_a_target() -> None:
 def test_what_qemu_opens_is_in_no_page_cache() -> None:
     assert page_cache_states(parse_path("nbd:at=a/raw/writeback")) == (PageCache.BYPASSED,)
     assert PageCache.WARM in page_cache_states(parse_path("nfs:at=a/raw/writeback"))
+
+
+def test_a_secret_that_no_target_takes_is_refused() -> None:
+    key = Path("/root/chap")
+    require_targets(ALL.targets, [("san", key)])
+    with pytest.raises(PlanError, match="--secret far names no target"):
+        require_targets(ALL.targets, [("far", key)])
+    with pytest.raises(PlanError, match="nas is a directory or device"):
+        require_targets(ALL.targets, [("nas", key)])
 
 
 def test_a_secret_is_a_name_and_a_file() -> None:
