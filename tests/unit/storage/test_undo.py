@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import DirtyHostError
+from vdisklab.host import blockdevice
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.storage import undo, zfs
@@ -104,7 +105,7 @@ def test_a_pool_that_zfs_fuse_holds_elsewhere_is_not_taken_for_gone(
     monkeypatch.setattr(zfs, "pools", lambda _host: [""])
     monkeypatch.setattr(zfs, "_RELEASE_SECONDS", 0.1)
     monkeypatch.setattr(zfs, "_remove_labels", lambda *_: pytest.fail("the labels are removed"))
-    monkeypatch.setattr(zfs.blockdevice, "recorded_devices", lambda _text: (Path("/dev/loop7"),))
+    monkeypatch.setattr(blockdevice, "recorded_devices", lambda _text: (Path("/dev/loop7"),))
     monkeypatch.setattr(zfs, "openers_of", lambda _nodes: ["cat (8)", "zfs-fuse (30)"])
     entry = Entry(1, "pool", "vdl-85986a38", {"devices": "[]"})
     with pytest.raises(DirtyHostError, match=r"in use by zfs-fuse \(30\), which `zpool`") as caught:
