@@ -34,10 +34,10 @@ from vdisklab.results.model import Run
 from vdisklab.results.store import open_store
 
 RECORD = "network.json.gz"
-DELAYS = {"none": 0, "short": 1, "middle": 5, "long": 20}
+DELAYS = {"d0": 0, "d1": 1, "d5": 5, "d20": 20}
 """The milliseconds that each disk's server waits."""
 
-UNSTEADY, STEADY = "unsteady", "middle"
+UNSTEADY, STEADY = "unsteady", "d5"
 _PROFILE = """
 name = "one-request"
 title = "One request at a time"
@@ -127,7 +127,7 @@ def ratios(found: Mapping[str, Mapping[str, Sequence[float]]]) -> list[dict[str,
     rows = []
     for name, delay in DELAYS.items():
         for measurement, values in found[name].items():
-            expected = delay + statistics.median(found["none"][measurement])
+            expected = delay + statistics.median(found["d0"][measurement])
             measured = statistics.median(values)
             rows.append(
                 {
@@ -144,8 +144,9 @@ def ranked(database: Path) -> list[dict[str, Any]]:
     """The cells as `vdisklab rank` orders them."""
     with redirect_stdout(printed := StringIO()):
         vdisklab(["rank", "--db", str(database), "--format", "json"])
-    cells: list[dict[str, Any]] = json.loads(printed.getvalue())["ranking"]["cells"]
-    return cells
+    told = ("cell", "place", "medians", "ratio")
+    cells = json.loads(printed.getvalue())["cells"]
+    return [{name: cell[name] for name in told} for cell in cells]
 
 
 def shown(words: Sequence[str]) -> str:

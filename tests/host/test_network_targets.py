@@ -29,8 +29,10 @@ from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage.given import given_target
 from vdisklab.storage.image import ImageFile, image_file
-from vdisklab.storage.remote import require_answer
+from vdisklab.storage.remote import require_answer, unanswered
+from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import open_site
+from vdisklab.storage.targets import Remote
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -285,8 +287,13 @@ def try_out(place: Place, work: Path) -> None:
 
 @pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
 def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
+    target = parse_target(f"t={place.url}")
+    holds_files = target.kind is not None and target.kind.facts.holds_files
+    remote = Remote(url_of(target, place.secret), holds_files)
     try_out(place, tmp_path)
+    assert unanswered(LocalHost(), "t", remote) is None
     place.server.kill()
+    assert "target t" in str(unanswered(LocalHost(), "t", remote))
     with pytest.raises(HostError) as gone:
         try_out(place, tmp_path)
     assert re.search(r"start the server|that it runs", str(gone.value.hint)), gone.value

@@ -103,15 +103,23 @@ class Daemon:
         self.process.wait(_PATIENCE)
 
     def end(self) -> None:
-        """Lets it end as on a shutdown, within a second (tgtd does not while it has targets)."""
+        """Lets it end as on a shutdown, within a second (tgtd does not while it has targets).
+
+        What it started is killed: a session of sshd outlives it.
+        """
         assert self.process is not None
         if self._ended():
             return
+        sessions = _descendants(self.process.pid)
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
-        self.kill()
+        if not self._ended():
+            self.kill()
+        for pid in sessions:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _ended(self) -> bool:
         return self.process is not None and self.process.poll() is not None

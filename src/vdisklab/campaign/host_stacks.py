@@ -32,9 +32,10 @@ from vdisklab.storage.image import (
     overlays,
     random_source,
 )
+from vdisklab.storage.remote import unanswered
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.targets import Directory, Target, bottoms, shared_directory
+from vdisklab.storage.targets import Directory, Remote, Target, bottoms, shared_directory
 from vdisklab.units import MIB, format_bytes
 
 
@@ -304,6 +305,13 @@ class HostStacks:
         link = self.site.observe(lambda: _link_of(self.site, target), planned=None)
         self._active[stack] = ActiveStack(stack, target, teardown, link=link)
         return self._active[stack]
+
+    def unanswered(self, path: DiskPath) -> HostError | None:
+        """Why the server of a path's disk does not answer; None if it does, or there is none."""
+        for stack, active in self._active.items():
+            if stack.layers == path.layers and isinstance(active.target, Remote):
+                return unanswered(self.site.host, str(path.layers[0].option("at")), active.target)
+        return None
 
     def _release(self, device: str | None) -> None:
         """Takes down the stack on a device of the user, if there is one."""

@@ -213,6 +213,9 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     except StateError as error:
         return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
     except errors.VdisklabError as error:
+        gone = None if cell.path.target is None else context.stacks.unanswered(cell.path)
+        if gone is not None:
+            return nothing, Failure(FailureKind.STORAGE, f"{gone.message}\n{_sentence(error)}")
         return nothing, Failure(_kind(error), _sentence(error))
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")

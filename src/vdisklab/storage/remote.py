@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
@@ -124,6 +125,21 @@ def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> 
             _require_writable(target, promises(site.host, target, url))
         else:
             _require_files(site, target, url)
+
+
+def unanswered(host: Host, name: str, remote: Remote) -> HostError | None:
+    """Why the server of a target does not answer any more; None if it does."""
+    url = remote.url.file("vdisklab-looks-here") if remote.holds_files else remote.url
+    try:
+        disk_size(host, name, replace(url, text=remote.url.text))
+    except HostError as error:
+        answered = remote.holds_files and any(word in error.message for word in _NO_SUCH_FILE)
+        return None if answered else error
+    return None
+
+
+_NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
+"""What the drivers nfs and ssh say of a file that is not there; QEMU 7.2 with libnfs 4.0."""
 
 
 def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
