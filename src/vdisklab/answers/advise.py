@@ -266,11 +266,10 @@ class _Desk:
         below = next((one.reason for one in found if isinstance(one, FlushesDroppedBelow)), None)
         problem = problem_of(disk, path, found, machine)
         rules = replace(self._verdicts, without_flushes=below)
-        now = None if path is None or disk.read_only else durability(path, rules)
-        place = directory or place_of(disk)
-        far = any(
-            one is not None and is_mounted(one) for one in (disk.path, disk_path(disk, context))
-        )
+        place, known = directory or place_of(disk), disk_path(disk, context)
+        far = known is not None and is_mounted(known)
+        own = known if far else path  # the server's promise, though its directory is measured
+        now = None if own is None or disk.read_only else durability(own, rules)
         row = DiskAdvice(
             disk, path, found, None, None, now, reason=problem or "", directory=place, far=far
         )

@@ -14,9 +14,19 @@ from typing import cast
 
 import pytest
 
-from vdisklab.answers.disks import MeasuredPaths, command_to_measure, is_alike, problem_of
+from vdisklab.answers import disks
+from vdisklab.answers.disks import (
+    MeasuredPaths,
+    command_to_measure,
+    is_alike,
+    is_mounted,
+    measured_form,
+    problem_of,
+    read_contexts,
+)
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import PlanError
+from vdisklab.host.mounts import Mount
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.path.named_target import parse_target
@@ -457,6 +467,35 @@ def test_qemu_opens_what_is_exported_from_a_real_server(path: str, tmp_path: Pat
     finally:
         server.terminate()
         server.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "path"),
+    [
+        ("nfs4", "nfs/raw:preallocation=off/none"),
+        ("ceph", "cephfs/raw:preallocation=off/none"),
+        ("cifs", "smb/raw:preallocation=off/none"),
+        ("fuse.glusterfs", "glusterfs/raw:preallocation=off/none"),
+        ("ext4", "ext4/raw:preallocation=off/none"),
+    ],
+)
+def test_the_mount_below_an_image_says_the_server(
+    filesystem: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tmp_path / "a.raw"
+    with image.open("wb") as file:
+        file.truncate(1 << 20)
+    mount = Mount(tmp_path, filesystem, "nas:/e", frozenset({"rw"}))
+    monkeypatch.setattr(disks, "mount_of", lambda _path: mount)
+    disk = read(f"{QEMU}-drive file={image}{DISK}")
+    (context,) = read_contexts([disk])
+    found = disk_path(disk, context)
+    assert str(found) == path
+    assert found is not None
+    assert is_mounted(found) is (filesystem != "ext4")
+    assert disk.path is not None
+    measured = measured_form(disk, found, context)
+    assert (measured.layers == ()) is (filesystem != "ext4")  # its own directory is measured
 
 
 def test_public_configurations_with_network_disks_have_paths() -> None:
