@@ -18,6 +18,7 @@ from vdisklab.units import GIB
 from vdisklab.workload.fio import Fio
 from vdisklab.workload.fio_report import outcome_of, read_report
 from vdisklab.workload.fiojob import groups, job_profile, reach
+from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import LoggedRun, Outputs, Subject, Timing, read_log
 
 READ, WRITE, NONE = Direction.READ, Direction.WRITE, Direction.NONE
@@ -278,3 +279,13 @@ class TestReach:
     def test_options_that_reach_beyond_are_not_let_through(self, option: str) -> None:
         with pytest.raises(PlanError, match="is not allowed"):
             command(fio(job=f"[a]\nrw=write\n{option}\n"))
+
+
+def test_a_synchronous_engine_counts_its_syncs_by_their_latencies_alone() -> None:
+    """fio 3.33 gives `total_ios` 0 for fdatasync with the engine `sync`, as in etcd's job."""
+    text = recorded("fio-3.33-etcd.json")
+    sync = json.loads(text)["jobs"][0]["sync"]
+    assert sync["total_ios"] == 0
+    (report,) = recognise(text)
+    found = {one.metric: one.value for one in report.results[0].outcome.samples}
+    assert found["sync_p99"] == pytest.approx(sync["lat_ns"]["percentile"]["99.000000"] / 1e9)

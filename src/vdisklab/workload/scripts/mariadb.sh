@@ -102,7 +102,8 @@ copy) copy_data "$@" ;;
 start) start "$@" ;;
 warm)
     cd "$data" || exit 1
-    "$@" >/dev/null || fail "sysbench failed"
+    # It writes its errors to standard output.
+    said=$("$@") || fail "sysbench failed: $(echo "$said" | grep FATAL | tail -n 2 | tr '\n' '|')"
     ;;
 before) { settings && probe && counters before; } >"$1" || fail "the server does not answer" ;;
 after) counters after >>"$1" || fail "the server does not answer" ;;
