@@ -1,0 +1,130 @@
+"""`run --again`: the request that measures a stored plan anew makes the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, HOST, campaign_runs
+from tests.unit.stored import stored
+from vdisklab.actions import again
+from vdisklab.actions.planning import load_profile
+from vdisklab.answers.race import as_race
+from vdisklab.errors import PlanError
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.needs import DURABLE
+from vdisklab.plan.age import parse_age
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.campaign import CampaignPlan, what_is_measured
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import AcceleratorChoice
+from vdisklab.plan.run_request import RaceTerms, RunRequest
+from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.results.model import Campaign
+
+PATHS = {"paths": ("{ext4,xfs}/{raw,qcow2}/{none,writeback}",), "directory": Path("/srv/images")}
+
+
+def planned(request: Request) -> CampaignPlan:
+    return build_plan(request, Capabilities(), load_profile(request.profile or DEFAULT_PROFILE))
+
+
+def campaign(plan: CampaignPlan) -> Campaign:
+    return replace(CAMPAIGN, fingerprint=plan.fingerprint, plan=plan.stored_json(), label="")
+
+
+@pytest.fixture(autouse=True)
+def _this_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This is the host of the made-up campaigns, and can build everything."""
+    monkeypatch.setattr(again, "collect_facts", lambda _: HOST)
+    monkeypatch.setattr(again, "possible_plan", lambda _, request: planned(request))
+    return
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"page_cache": PageCacheChoice.WARM, "rounds": 7},
+        {"page_cache": PageCacheChoice.COLD, "seed": 4711},
+        {"baseline": "raw/none", "runtime": 1.5, "ramp": 0.25, "size_bytes": 1 << 30},
+        {"baseline": "none", "paths": ("raw/none", "host")},
+        {"paths": ("raw/default", "raw/writeback"), "keep_equal": True},
+        {"age": parse_age("fill=50%,rewrites=2"), "scale": 0.5},
+        {"accelerator": AcceleratorChoice.TCG, "guest_cpus": 3, "guest_memory": 1 << 30},
+        {"paths": ("raw/none",), "guests": ("1", "4"), "profile": "open-load", "load": 200},
+        {"paths": ("raw/none",), "guest_scheduler": ("none", "bfq")},
+        {"paths": ("none", "raw/none"), "devices": (Path("/dev/sdz"),), "directory": None},
+    ],
+    ids=str,
+)
+def test_the_request_of_a_stored_plan_makes_the_same_plan(asked: dict[str, Any]) -> None:
+    plan = planned(Request(**{**PATHS, **asked}))
+    with stored(campaigns=[campaign(plan)]) as store:
+        request = again.repeated(store, RunRequest(again=CAMPAIGN.id))
+    (one,) = request.campaigns()
+    repeated = planned(one)
+    assert what_is_measured(repeated.stored_json()) == what_is_measured(plan.stored_json())
+    assert repeated.rounds == plan.rounds
+    assert request.new
+
+
+def test_a_race_is_raced_again() -> None:
+    terms = RaceTerms(margin=0.03, confidence=0.99, metric="read", needs=(DURABLE,))
+    plan = as_race(planned(Request(**PATHS)), terms)
+    with stored(campaigns=[campaign(plan)]) as store:
+        request = again.repeated(store, RunRequest(again=CAMPAIGN.id))
+    assert (request.within, request.confidence, request.metric) == (0.03, 0.99, "read")
+    assert (request.rounds, request.find, request.unsafe) == (None, None, False)
+
+
+def refused(plan: CampaignPlan | Campaign, **asked: Any) -> PlanError:  # noqa: ANN401
+    one = plan if isinstance(plan, Campaign) else campaign(plan)
+    with stored(campaigns=[one]) as store, pytest.raises(PlanError) as caught:
+        again.repeated(store, RunRequest(**{"again": CAMPAIGN.id, **asked}))
+    assert caught.value.hint
+    return caught.value
+
+
+def test_what_would_not_be_the_same_plan_is_refused() -> None:
+    plan = planned(Request(**PATHS))
+    error = refused(plan, size_bytes=1 << 31)
+    assert "differs in size bytes" in str(error)
+    assert error.hint == "leave out --size"
+    assert "takes no PATHS" in str(refused(plan, paths=("raw/none",)))
+    elsewhere = replace(campaign(plan), host=replace(HOST, machine_id="f" * 16, hostname="b2"))
+    assert "another host (b2)" in str(refused(elsewhere))
+    assert "was not measured by `vdisklab run`" in str(refused(CAMPAIGN))
+
+
+def test_a_profile_from_a_file_must_be_named() -> None:
+    plan = planned(Request(**PATHS))
+    own = replace(plan, profile=replace(plan.profile, name="mine"))
+    error = refused(own)
+    assert "'mine' from a file" in str(error)
+    assert error.hint == "name the file: --profile FILE"
+
+
+def test_a_later_unfinished_campaign_of_the_plan_continues() -> None:
+    plan = planned(Request(**PATHS, rounds=4))
+    first = campaign(plan)
+    later = replace(first, id="c0ffee02", started=first.started + timedelta(days=30))
+    with stored(campaign_runs(campaign="c0ffee02"), campaigns=[later, first]) as store:
+        assert not again.repeated(store, RunRequest(again=first.id)).new
+        assert again.repeated(store, RunRequest(again=later.id)).new
+        assert again.repeated(store, RunRequest(again=first.id, new=True)).new
+
+
+def test_other_options_of_the_command_are_kept() -> None:
+    plan = planned(Request(**PATHS))
+    with stored(campaigns=[campaign(plan)]) as store:
+        request = again.repeated(
+            store, RunRequest(again=CAMPAIGN.id, rounds=9, label="after the upgrade", db="x.db")
+        )
+    assert (request.rounds, request.label, request.db) == (9, "after the upgrade", "x.db")
+    assert request.again is None
