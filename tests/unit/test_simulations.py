@@ -118,3 +118,16 @@ def test_the_percentile_bootstrap_covers_too_little(
     grid = np.exp(np.random.default_rng(9).normal(0, 0.2, (1_000, n)))
     low, high = bench["bootstrap_interval"](grid, resamples=499)
     assert ((low <= 1) & (high >= 1)).mean() < most
+
+
+def test_trends_are_simulated_again_alike_and_keep_their_limits() -> None:
+    """At most 5 % of false alarms; with noise of 5 % between rounds, 90 % of the shifts dated."""
+    trend = program("trend.py")
+    world = trend["World"](2)
+    first, again = (trend["simulate"](world, 2, 3) for _ in range(2))
+    assert first == again
+    worlds = trend["record_of"]("trend.json.gz")["worlds"]
+    assert all(found["alarm"] <= 0.05 for found in worlds.values())
+    alone = [found for name, found in worlds.items() if "campaigns" not in name]
+    assert len(alone) == 3
+    assert all(found["within_one"] >= 0.9 for found in alone)

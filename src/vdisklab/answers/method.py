@@ -374,6 +374,15 @@ OTHERS = (
         "docs/density.md",
     ),
     _entry(
+        "change over campaigns",
+        "trend",
+        "allowed newest change spread earlier exceeds levels together shifts",
+        "The newest campaign's mean logarithm against the earlier ones since the last shift, by "
+        "Student's t for one more value; Holm over the paths. From 10 campaigns on shifts are "
+        "looked for by the largest CUSUM, with permutations; both share the 5 %.",
+        "Worsley 1979; Antoch & Hušková 2001",
+    ),
+    _entry(
         "over hosts (--hosts)",
         "rank --hosts, compare --hosts, recommend --hosts",
         "hosts next_low next_high between a_better_on best_on peers",
