@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from vdisklab.actions.missing_claims import has_equal
 from vdisklab.actions.planning import load_profile, possible_plan
@@ -25,7 +26,7 @@ from vdisklab.results.store import Store
 def repeated(store: Store, request: RunRequest) -> RunRequest:
     """The request that measures the plan of its campaign `again`, with its other options.
 
-    It continues a later campaign of that plan that is not finished. Raises PlanError for a campaign
+    It continues a later campaign of that plan that was interrupted within a day. Raises PlanError for a campaign
     of another host or command, and for options or a profile that make it another plan.
     """
     campaign = store.campaign(request.again or "")
@@ -114,7 +115,10 @@ def _profile(name: str) -> str | None:
 
 
 def _unfinished_since(store: Store, campaign: Campaign) -> bool:
-    """True if the newest campaign of this plan came after this one and lacks runs."""
+    """True if the newest campaign of this plan came after this one, not long ago, and lacks runs.
+
+    An older one must not be mixed with today's numbers.
+    """
     wanted = what_is_measured(campaign.plan)
     same = (
         one
@@ -126,5 +130,6 @@ def _unfinished_since(store: Store, campaign: Campaign) -> bool:
     return (
         newest.id != campaign.id
         and isinstance(rounds, int)
-        and len(store.finished(newest.id)) < rounds * len(newest.cells)
+        and datetime.now(UTC) - newest.started < timedelta(days=1)
+        and len(store.finished(newest.id, failed_too=True)) < rounds * len(newest.cells)
     )

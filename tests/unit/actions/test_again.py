@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ from vdisklab.plan.run_request import RaceTerms, RunRequest
 from vdisklab.plan.settings import DEFAULT_PROFILE, Request
 from vdisklab.results.model import Campaign
 
-PATHS = {"paths": ("{ext4,xfs}/{raw,qcow2}/{none,writeback}",), "directory": Path("/srv/images")}
+PATHS: dict[str, Any] = {
+    "paths": ("{ext4,xfs}/{raw,qcow2}/{none,writeback}",),
+    "directory": Path("/srv/images"),
+}
 
 
 def planned(request: Request) -> CampaignPlan:
@@ -113,7 +116,11 @@ def test_a_profile_from_a_file_must_be_named() -> None:
 def test_a_later_unfinished_campaign_of_the_plan_continues() -> None:
     plan = planned(Request(**PATHS, rounds=4))
     first = campaign(plan)
-    later = replace(first, id="c0ffee02", started=first.started + timedelta(days=30))
+    now = datetime.now(UTC)
+    later = replace(first, id="c0ffee02", started=now - timedelta(hours=20))
+    late = replace(later, started=now - timedelta(days=30))
+    with stored(campaign_runs(campaign="c0ffee02"), campaigns=[late, first]) as store:
+        assert again.repeated(store, RunRequest(again=first.id)).new  # of last month
     with stored(campaign_runs(campaign="c0ffee02"), campaigns=[later, first]) as store:
         assert not again.repeated(store, RunRequest(again=first.id)).new
         assert again.repeated(store, RunRequest(again=later.id)).new
