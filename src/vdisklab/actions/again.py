@@ -26,8 +26,9 @@ from vdisklab.results.store import Store
 def repeated(store: Store, request: RunRequest) -> RunRequest:
     """The request that measures the plan of its campaign `again`, with its other options.
 
-    It continues a later campaign of that plan that was interrupted within a day. Raises PlanError for a campaign
-    of another host or command, and for options or a profile that make it another plan.
+    It continues a later campaign of that plan that was interrupted within a day. Raises
+    PlanError for a campaign of another host or command, and for options or a profile that make it
+    another plan.
     """
     campaign = store.campaign(request.again or "")
     if request.patterns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,11 +41,10 @@ def campaign(plan: CampaignPlan) -> Campaign:
 
 
 @pytest.fixture(autouse=True)
-def _this_host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """This is the host of the made-up campaigns, and can build everything."""
     monkeypatch.setattr(again, "collect_facts", lambda _: HOST)
     monkeypatch.setattr(again, "possible_plan", lambda _, request: planned(request))
-    return
 
 
 @pytest.mark.parametrize(
