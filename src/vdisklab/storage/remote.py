@@ -45,21 +45,27 @@ _ANSWER_SECONDS = 30.0
 _FILL_SECONDS = 3600.0
 
 
+KEYS = "keys.psk"
+"""The name that QEMU wants of a file of TLS keys, of which each line is one."""
+
+
 @contextmanager
 def secret_of(site: Site, target: NamedTarget, backing: BackingDevices) -> Iterator[Path | None]:
     """The file with a target's secret: the user's own, or one from the environment; or None."""
     named = next((file for name, file in backing.secrets if name == target.name), None)
-    variable = secret_variable(target.name)
+    text = os.environ.get(secret_variable(target.name))
     if named is not None:
         site.check(lambda: _require_private(target, named))
+        held = site.observe(named.read_text, planned="")
+        # QEMU would take the end of the line for a part of the password.
+        text = held.rstrip("\n") if held.endswith("\n") and named.name != KEYS else None
+    if text is None:
         yield named
-    elif variable in os.environ:
-        file = site.directory / f"{target.name}.secret"
-        with site.tracked(Kind.FILE, file):
-            site.check(lambda: _write_private(file, os.environ[variable]))
-            yield file
-    else:
-        yield None
+        return
+    file, secret = site.directory / f"{target.name}.secret", text
+    with site.tracked(Kind.FILE, file):
+        site.check(lambda: _write_private(file, secret))
+        yield file
 
 
 def _require_private(target: NamedTarget, file: Path) -> None:

@@ -13,6 +13,7 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import NamedTarget, parse_target
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.given import given_target, with_kinds
+from vdisklab.storage.remote import secret_of
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
 from vdisklab.storage.targets import Device, Directory
@@ -114,3 +115,27 @@ def test_layers_can_be_on_a_device(host: LocalHost, site: Site, attach: Attach) 
     with build_stack(site, layers, 8 * MIB, "s", backing=backing) as top:
         assert isinstance(top, Directory)
         assert "ext4.mount" in top.properties
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_a_password_ends_before_the_end_of_its_line(
+    host: LocalHost, site: Site, tmp_path: Path, ending: str
+) -> None:
+    """`echo password > file` writes one more byte."""
+    file = tmp_path / "chap"
+    file.write_text(f"hunter2{ending}")
+    target = parse_target("san=iscsi://joe@10.0.0.5/iqn.x/1")
+    backing = BackingDevices(targets=(target,), secrets=(("san", file),))
+    file.chmod(0o644)
+    with (
+        pytest.raises(HostError, match="can be read by other users"),
+        secret_of(site, target, backing),
+    ):
+        pass
+    file.chmod(0o600)
+    with secret_of(site, target, backing) as held:
+        assert held is not None
+        assert held.read_text() == "hunter2"
+        assert held.stat().st_mode & 0o077 == 0
+    assert file.read_text() == f"hunter2{ending}"
+    assert not (site.directory / "san.secret").exists()
