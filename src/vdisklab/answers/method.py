@@ -293,6 +293,15 @@ OTHERS = (
         "docs/articles.md",
     ),
     _entry(
+        "times of requests",
+        "show",
+        "read_seconds write_seconds flush_seconds guest qemu network",
+        "The sum of the times of all reads, writes or flushes that a counter took, from a request "
+        "to its answer; divided by their number, where the mean time was spent: seen in the guest, "
+        "from QEMU's device on, in the host's device, or a round trip to the server.",
+        "results/model.py",
+    ),
+    _entry(
         "worst second, longest stall",
         "table",
         "worst_second longest_stall",

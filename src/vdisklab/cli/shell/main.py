@@ -33,7 +33,6 @@ from vdisklab.errors import (
     ReaderGoneError,
     VdisklabError,
 )
-from vdisklab.host.mounts import is_visible_file
 from vdisklab.sanitise import sanitise
 
 EXIT_BUG = 70
@@ -195,6 +194,8 @@ def _database_hint(arguments: Sequence[str]) -> str | None:
     """
     if "--db" in arguments or arguments[:1] in (["import"], ["export-data"]):
         return None
+    from vdisklab.host.mounts import is_visible_file  # noqa: PLC0415 - for errors only
+
     for place, word in enumerate(arguments[1:], 1):
         if not arguments[place - 1].startswith("-") and is_visible_file(Path(word)):
             with suppress(OSError), Path(word).open("rb") as file:
