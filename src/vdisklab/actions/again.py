@@ -57,7 +57,9 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
         if planned.get(key) != wanted.get(key)
     )
     if different:
-        options = ", ".join(row.flag for row, _ in given(request) if row.name != "again")
+        options = ", ".join(
+            row.flag for row, _ in given(request) if row.name not in ("again", "db")
+        )
         raise PlanError(
             f"this would not be the plan of campaign {campaign.id}: it differs in "
             f"{', '.join(key.replace('_', ' ') for key in different)}",

@@ -74,7 +74,8 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     campaigns = request.campaigns()
     console = Console(stderr=True)
     is_slow = patience() > 1 or ONLY_MEASURE in os.environ
-    with open_store(database_url(request.db, create=request.again is None)) as store:
+    create = request.again is None
+    with open_store(database_url(request.db, create=create), create=create) as store:
         if request.again is not None:
             request = repeated(store, request)
             campaigns = request.campaigns()

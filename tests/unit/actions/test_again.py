@@ -94,7 +94,7 @@ def refused(plan: CampaignPlan | Campaign, **asked: Any) -> PlanError:  # noqa: 
 
 def test_what_would_not_be_the_same_plan_is_refused() -> None:
     plan = planned(Request(**PATHS))
-    error = refused(plan, size_bytes=1 << 31)
+    error = refused(plan, size_bytes=1 << 31, db="x.db")
     assert "differs in size bytes" in str(error)
     assert error.hint == "leave out --size"
     assert "takes no PATHS" in str(refused(plan, paths=("raw/none",)))
