@@ -45,7 +45,7 @@ class ConfiguredDisk:
     holds a file system with an image file. `probed` is True if the configuration names no format
     and QEMU looks for one in the file. `limits` are I/O limits and other settings that a path
     cannot express, as the configuration spells them. `drops_flushes` is True if its cache mode
-    ignores flushes, which is known without a path.
+    ignores flushes, which is known without a path, `on_thin_volume` if its storage makes thin ones.
     """
 
     domain: str
@@ -71,6 +71,7 @@ class ConfiguredDisk:
         tuple[str, ...], "I/O limits and other settings that a path cannot express, as written"
     ] = ()
     drops_flushes: Annotated[bool, HIDDEN] = False
+    on_thin_volume: Annotated[bool, HIDDEN] = False
     transient: Annotated[bool, "what the guest writes is thrown away when it stops"] = False
     shareable: Annotated[bool, "several guests may have the disk at once"] = False
     pending: Annotated[str, "settings that hold from the guest's next start on"] = ""
@@ -536,6 +537,9 @@ def risks(disk: ConfiguredDisk, context: DiskContext = UNKNOWN_CONTEXT) -> tuple
         cached = caches and (is_rbd or not path.opened_by_qemu)
         no_wait = cached and is_rbd and disk.platform is Platform.PROXMOX
         risky.append(OnServer(path.layers[0].kind, cached, no_wait))
+    ignores = path.attachment.option("discard") == "ignore"
+    if disk.on_thin_volume and ignores and not disk.read_only and NoDiscard() not in risky:
+        risky.append(NoDiscard())
     if disk.on_file_volume:
         risky.append(FileVolume())
     if disk.limits:

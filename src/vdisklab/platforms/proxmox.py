@@ -90,6 +90,11 @@ class Storage:
     type: str
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def makes_thin(self) -> bool:
+        """True if its volumes grow when the guest writes: Ceph's always, ZFS's with `sparse`."""
+        return self.type == "rbd" or self.options.get("sparse") in ("1", "yes", "on", "true")
+
 
 def read_storages(text: str) -> Mapping[str, Storage]:
     """The storages of a storage.cfg by name; lines that are not understood are left out."""
@@ -228,9 +233,9 @@ def _disk(
     if options.get("media") == "cdrom" or volume in ("none", "") or _CLOUD_INIT.search(volume):
         return None
     path, problem, source, server = None, None, volume, None
+    storage = storages.get(volume.partition(":")[0])
     try:
         layers, image, source, server = _place(volume, options, storages)
-        storage = storages.get(volume.partition(":")[0])
         if options.get("scsiblock") in ("1", "on"):
             raise ValueError(SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
@@ -266,6 +271,7 @@ def _disk(
             properties.get("rerror", options.get("rerror")),
         ),
         drops_flushes=options.get("cache") == CacheMode.UNSAFE,
+        on_thin_volume=storage is not None and storage.makes_thin,
         transient=options.get("snapshot") in ("1", "on"),
     )
 

@@ -414,3 +414,21 @@ def test_a_pending_loss_is_one_for_who_needs_durable_disks(
     loss = "what the guest writes is thrown away when it stops"
     assert disk["lacks"] == {"durable": f"from the guest's next start on {loss}"}
     assert disk["disk"]["pending_loss"] == loss
+
+
+@pytest.mark.parametrize(
+    ("storage", "discard", "grows"),
+    [
+        ("zfspool: t\n\tpool z\n\tsparse 1\n", "", True),
+        ("zfspool: t\n\tpool z\n\tsparse 1\n", ",discard=on", False),
+        ("zfspool: t\n\tpool z\n", "", False),
+        ("rbd: t\n\tpool p\n", "", True),
+    ],
+)
+def test_a_thin_volume_whose_discards_are_ignored_never_shrinks(
+    storage: str, discard: str, grows: bool
+) -> None:
+    guest = f"memory: 512\nscsihw: virtio-scsi-pci\nscsi0: t:vm-3-disk-0{discard}\n"
+    texts = [GuestText(storage, "storage.cfg"), GuestText(guest, "3.conf")]
+    (disk,) = read_guests(texts)
+    assert (NoDiscard() in risks(disk)) is grows
