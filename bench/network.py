@@ -1,6 +1,6 @@
 """A server that is a known time slower: is that measured, and is an unsteady one known?
 
-    PYTHONPATH=. bench/network.py [--rounds 4] [--dir DIR] [--keep]
+    bench/network.py [--rounds 4] [--dir DIR] [--keep]
 
 nbdkit serves four disks from memory and waits 0, 1, 5 and 20 ms before each read and write (its
 filter `delay`; it cannot delay a flush). One campaign measures all, one request at a time. The
@@ -16,6 +16,7 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +25,13 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from tests.servers.daemon import Server
 from tests.servers.nbd import nbdkit, requests
 
 from machine import machine_facts, print_result
-from pages import keep_record, record_of
+from pages import keep_record
 from vdisklab.cli.shell.main import main as vdisklab
 from vdisklab.results.model import Run
 from vdisklab.results.store import open_store
@@ -147,22 +150,6 @@ def ranked(database: Path) -> list[dict[str, Any]]:
     told = ("cell", "place", "medians", "ratio")
     cells = json.loads(printed.getvalue())["cells"]
     return [{name: cell[name] for name in told} for cell in cells]
-
-
-def shown(words: Sequence[str]) -> str:
-    """The table of docs/targets.md."""
-    del words
-    lines = [
-        "| server waits | measured, ms | delay + local cost, ms | ratio |",
-        "|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['delay']} ms, {row['measurement']} | {row['measured']:.2f} "
-        f"({row['lowest']:.2f}–{row['highest']:.2f}) | {row['expected']:.2f} | {row['ratio']:.3f} |"
-        for row in record_of(RECORD)["ratios"]
-        if row["delay"]
-    ]
-    return "\n".join(lines)
 
 
 def main() -> None:
