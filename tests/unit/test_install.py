@@ -20,7 +20,14 @@ from packaging.utils import canonicalize_name
 from vdisklab.errors import extra_hint
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("script/build", "script/install", "script/quickstart", "script/test", ".ci/run")
+SCRIPTS = (
+    "script/build",
+    "script/build-deb",
+    "script/install",
+    "script/quickstart",
+    "script/test",
+    ".ci/run",
+)
 LOCKS = ("requirements.lock", "requirements-extras.lock", "requirements-dev.lock")
 
 

@@ -25,7 +25,7 @@ WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 FORMS = sorted(set((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) - {
     ROOT / ".github/ISSUE_TEMPLATE/config.yml"
 })  # fmt: skip
-MADE = {".venv", ".git", "build", "dist", "man", "site", "__pycache__", ".hypothesis"}
+MADE = {".venv", ".git", "build", "dist", "man", "site", "wheels", "__pycache__", ".hypothesis"}
 THREATS = ROOT / "docs" / "threat-model.md"
 LARGEST = 500_000
 
