@@ -90,7 +90,7 @@ def test_the_readme_quotes_the_ranking_of_the_recorded_campaign(
 
 def test_there_are_examples_on_the_pages_that_teach() -> None:
     found = {example.page for example in examples()}
-    assert {"index.md", "paths.md", "profiles.md", "method.md"} <= found
+    assert {"index.md", "paths.md", "profiles.md"} <= found
 
 
 def test_an_example_that_says_something_else_fails() -> None:

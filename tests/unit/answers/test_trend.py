@@ -14,15 +14,17 @@ import pytest
 import typer
 
 from tests.unit.analysis.made import CAMPAIGN, HOST, START, campaign_runs
+from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
 from vdisklab.analysis.trend import TrendVerdict
 from vdisklab.answers.trend import TOGETHER, ClockWentBack, FromTheFuture, OtherHosts, answer_trend
 from vdisklab.cli import trend as verb
+from vdisklab.documents import document
 from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Run
-from vdisklab.views.trend import headline, junit_xml
+from vdisklab.views.trend import headline, junit_xml, tables
 
 MONTH = timedelta(days=30)
 
@@ -136,6 +138,7 @@ def test_a_shift_is_dated_and_the_newest_is_judged_by_what_came_after_it(
     assert [one.fact for one in shift.changed] == ["kernel"]
     assert answer.paths[0].newest.earlier == (7, 8, 9, 10, 11)
     assert answer.verdict is TrendVerdict.NONE_SHOWN
+    require_whole(list(tables(answer)), document(answer))
 
 
 def refused(database: Database, names: Sequence[str] = ()) -> PlanError:
