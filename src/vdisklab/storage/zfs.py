@@ -356,6 +356,8 @@ def destroy_pool(host: Host, entry: ledger.Entry) -> None:
     members = blockdevice.recorded_devices(entry.detail["devices"])
     if entry.name in pools(host) and _stands_on(host, entry.name, members):
         retried(host, ("zpool", "destroy", "-f", entry.name))
+    if any(_stands_on(host, name, members) for name in filter(None, pools(host))):
+        return  # the devices belong to another pool now
     nodes = [node for member in members for node in _with_partitions(member.resolve())]
     try:
         waiting.wait_until(

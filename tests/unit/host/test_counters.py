@@ -34,6 +34,9 @@ def test_a_line_in_bytes() -> None:
         read_operations=7189755,
         write_operations=8220408,
         flush_operations=750632,
+        read_seconds=2385.043,
+        write_seconds=3907.039,
+        flush_seconds=33.523,
     )
 
 
@@ -57,7 +60,15 @@ def test_several_devices_are_added_up() -> None:
         one.read_operations + other.read_operations,
         one.write_operations + other.write_operations,
         750632 + 194198,
+        *(one_second + more for one_second, more in zip(_times(one), _times(other), strict=True)),
     )
+
+
+def _times(counted: IoCounters) -> tuple[float, float, float]:
+    assert counted.read_seconds is not None
+    assert counted.write_seconds is not None
+    assert counted.flush_seconds is not None
+    return counted.read_seconds, counted.write_seconds, counted.flush_seconds
 
 
 def test_one_unknown_device_makes_the_sum_unknown() -> None:
