@@ -98,7 +98,7 @@ def fill(database: Database, names: Sequence[str]) -> None:
             (json.dumps(NAMES),),
         )
         connection.execute(
-            "INSERT INTO counted SELECT m.key, o.value, 4096000, 0, 1000, 0, 3 "
+            "INSERT INTO counted SELECT m.key, o.value, 4096000, 0, 1000, 0, 3, NULL, NULL, NULL "
             "FROM measurement m, json_each(?) o",
             (observers,),
         )
