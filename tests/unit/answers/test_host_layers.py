@@ -170,8 +170,13 @@ GUEST = """<domain type='kvm'><name>g</name><devices><disk type='file' device='d
 
 
 def test_audit_and_advise_judge_it(
-    reason: str, image: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    reason: str,
+    image: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     guest = tmp_path / "g.xml"
     guest.write_text(GUEST.format(image))
     for words in ((), ("--disk", "plp")):
