@@ -354,10 +354,11 @@ def destroy_pool(host: Host, entry: ledger.Entry) -> None:
     mount namespace: without its labels the pool would look as if it were gone.
     """
     members = blockdevice.recorded_devices(entry.detail["devices"])
-    if entry.name in pools(host) and _stands_on(host, entry.name, members):
+    on_them = [name for name in filter(None, pools(host)) if _stands_on(host, name, members)]
+    if entry.name in on_them:
         retried(host, ("zpool", "destroy", "-f", entry.name))
-    if any(_stands_on(host, name, members) for name in filter(None, pools(host))):
-        return  # the devices belong to another pool now
+    elif on_them:
+        return  # the devices belong to another pool
     nodes = [node for member in members for node in _with_partitions(member.resolve())]
     try:
         waiting.wait_until(
