@@ -50,21 +50,6 @@ class Place:
     secret: Path | None = None
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    file = tmp_path / "disk"
-    with file.open("wb") as new:
-        new.truncate(64 * MIB)
-    return file
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    directory = tmp_path / "files"
-    directory.mkdir()
-    return directory
-
-
 def _in(files: Path) -> Callable[[], bytes]:
     return lambda: b"".join(file.read_bytes() for file in sorted(files.iterdir()))
 

@@ -29,21 +29,6 @@ MIB = 1 << 20
 _DEADLINE = 30.0
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    file = tmp_path / "disk"
-    with file.open("wb") as new:
-        new.truncate(64 * MIB)
-    return file
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
-    directory = tmp_path / "files"
-    directory.mkdir()
-    return directory
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with ceph(tmp_path_factory.mktemp("ceph"), keys=True) as server:
@@ -112,10 +97,10 @@ def test_nbdkit(tmp_path: Path, tcp: bool) -> None:
 
 @pytest.mark.parametrize("tcp", [False, True])
 @pytest.mark.parametrize("cache", ["none", "writeback"])
-def test_qemu_nbd(tmp_path: Path, image: Path, cache: str, tcp: bool) -> None:
-    with qemu_nbd(tmp_path, image, cache=cache, tcp=tcp) as server:
+def test_qemu_nbd(tmp_path: Path, disk: Path, cache: str, tcp: bool) -> None:
+    with qemu_nbd(tmp_path, disk, cache=cache, tcp=tcp) as server:
         require_that_it_keeps(server, server.url)
-    assert image.read_bytes()[MIB : MIB + 4096] == b"\x5a" * 4096
+    assert disk.read_bytes()[MIB : MIB + 4096] == b"\x5a" * 4096
 
 
 def test_nbdkit_with_a_key(tmp_path: Path) -> None:
@@ -172,19 +157,19 @@ def test_a_server_that_forgets_a_flush_claims_to_have_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("write_cache", [False, True])
-def test_tgt(tmp_path: Path, image: Path, write_cache: bool) -> None:
-    with tgt(tmp_path, image, write_cache=write_cache) as server:
+def test_tgt(tmp_path: Path, disk: Path, write_cache: bool) -> None:
+    with tgt(tmp_path, disk, write_cache=write_cache) as server:
         require_that_it_keeps(server, server.url)
-    assert image.read_bytes()[MIB : MIB + 4096] == b"\x5a" * 4096
+    assert disk.read_bytes()[MIB : MIB + 4096] == b"\x5a" * 4096
 
 
-def test_tgt_with_a_password(tmp_path: Path, image: Path) -> None:
-    with tgt(tmp_path, image, chap=True) as server:
-        disk = [*iscsi_options(server), f"user={USER}", "password-secret=password"]
-        require_that_it_keeps(server, disk)
+def test_tgt_with_a_password(tmp_path: Path, disk: Path) -> None:
+    with tgt(tmp_path, disk, chap=True) as server:
+        where = [*iscsi_options(server), f"user={USER}", "password-secret=password"]
+        require_that_it_keeps(server, where)
         assert "Authentication failure" in qemu_io(server, server.url, "read 0 4k").stderr
         (tmp_path / "password").write_text("another password")
-        assert "Authentication failure" in qemu_io(server, disk, "read 0 4k").stderr
+        assert "Authentication failure" in qemu_io(server, where, "read 0 4k").stderr
 
 
 def test_ganesha(tmp_path: Path, files: Path) -> None:
@@ -222,11 +207,11 @@ def test_ceph_without_a_key(cluster: Server) -> None:
     assert "error connecting" in qemu_io(cluster, disk, "read 0 4k").stderr
 
 
-def test_read_only(tmp_path: Path, image: Path, files: Path) -> None:
+def test_read_only(tmp_path: Path, disk: Path, files: Path) -> None:
     """Each says so when the disk is opened, before anything is written."""
     with (
         nbdkit(tmp_path, read_only=True) as nbd,
-        tgt(tmp_path, image, read_only=True) as iscsi,
+        tgt(tmp_path, disk, read_only=True) as iscsi,
         sshd(tmp_path, files, read_only=True) as ssh,
     ):
         for server in (nbd, iscsi):
@@ -234,5 +219,5 @@ def test_read_only(tmp_path: Path, image: Path, files: Path) -> None:
         (files / "disk.raw").write_bytes(bytes(MIB))
         assert qemu_io(ssh, below(ssh.url, "disk.raw"), "write 0 4k").returncode != 0
     with ganesha(tmp_path, files, read_only=True) as nfs:
-        disk = below(nfs.url, "disk.raw")
-        assert "ACCESS denied" in qemu_io(nfs, disk, "write 0 4k").stderr
+        where = below(nfs.url, "disk.raw")
+        assert "ACCESS denied" in qemu_io(nfs, where, "write 0 4k").stderr

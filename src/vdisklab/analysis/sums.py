@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.durability import promise_of
 from vdisklab.results.model import (
     CellSums,
     Direction,
@@ -90,12 +91,15 @@ def relative_sums(
 
 def _relative_sums(cell: MeasuredCell, group: list[CellSums]) -> RelativeSums:
     operations = [one.operations for one in group]
+    # The interface to a server counts all programs' bytes, with those of the protocol.
+    on_server = cell.path is not None and promise_of(cell.path) is not None
+    moved = [None if on_server else one.device_bytes for one in group]
     return RelativeSums(
         cell,
         _share([one.flushes for one in group], operations, 1000),
         _share([one.device_flushes for one in group], operations, 1000),
         _share([one.cpu_seconds for one in group], operations, 1),
-        _share([t.device_bytes for t in group], [t.requested_bytes for t in group], 1),
+        _share(moved, [one.requested_bytes for one in group], 1),
     )
 
 

@@ -151,7 +151,7 @@ def _answers(
     try:
         if named.opened_by_qemu:
             require_answer(site, named, backing)
-        elif named.kind is not None and not named.kind.facts.holds_files:
+        elif not named.holds_files:
             require_usable(site.host, given_device(named, backing))
         elif not os.access(named.place, os.W_OK):
             raise HostError(

@@ -15,7 +15,7 @@ from vdisklab.as_text import AsText
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import has_known_names
 from vdisklab.path.options import NAME
-from vdisklab.path.segments import LayerKind, TargetFacts
+from vdisklab.path.segments import LayerKind
 
 _SCHEMES: Mapping[str, LayerKind] = {
     "nbd": LayerKind.NBD, "nbd+unix": LayerKind.NBD, "nbds": LayerKind.NBD,
@@ -46,17 +46,16 @@ class NamedTarget(AsText):
     @property
     def opened_by_qemu(self) -> bool:
         """True for a URL, which one of QEMU's own drivers opens."""
-        return self.kind is not None and facts_of(self.kind).by_qemu
+        target = (self.kind or LayerKind.DIR).facts.target
+        return target is not None and target.by_qemu
+
+    @property
+    def holds_files(self) -> bool:
+        """True for a directory, on this host or on a server."""
+        return (self.kind or LayerKind.DIR).facts.holds_files
 
     def __str__(self) -> str:
         return f"{self.name}={self.place}"
-
-
-def facts_of(kind: LayerKind) -> TargetFacts:
-    """The facts of a kind of target. Raises ValueError for a layer that vdisklab builds."""
-    if kind.facts.target is None:
-        raise ValueError(f"{kind} is no target")
-    return kind.facts.target
 
 
 def parse_target(text: str) -> NamedTarget:

@@ -55,7 +55,6 @@ class TargetFacts:
     example: str
     promise: str | None = None
     driver: str | None = None
-    package: str | None = None
     takes_format: bool = False
 
     @property
@@ -325,7 +324,7 @@ class LayerKind(StrEnum):
         "nbd",
         _target(
             "nbd://10.0.0.5/export", "when the server says so after a flush", "nbd",
-            "qemu-block-extra", takes_format=True,
+            takes_format=True,
         ),
     )  # fmt: skip
     ISCSI = (
@@ -333,20 +332,20 @@ class LayerKind(StrEnum):
         _target(
             "iscsi://10.0.0.5/iqn.2001-04.com.example:disk/1",
             "when the server says so after a flush, or at once if it claims no cache", "iscsi",
-            "qemu-block-extra", takes_format=True,
+            takes_format=True,
         ),
     )  # fmt: skip
     LIBNFS = (
         "libnfs",
         _target(
             "nfs://nas/export/images", "after a flush, which is a COMMIT", "nfs",
-            "qemu-block-extra", holds_files=True,
+            holds_files=True,
         ),
     )  # fmt: skip
     RBD = (
         "rbd",
         _target(
-            "rbd:POOL/IMAGE", "when the OSDs have it", "rbd", "qemu-block-extra",
+            "rbd:POOL/IMAGE", "when the OSDs have it", "rbd",
             makes_snapshots=True,
         ),
     )  # fmt: skip
@@ -354,7 +353,7 @@ class LayerKind(StrEnum):
         "ssh",
         _target(
             "ssh://user@nas/srv/images", "after a flush, which is an fsync on the server", "ssh",
-            "qemu-block-extra", holds_files=True,
+            holds_files=True,
         ),
     )  # fmt: skip
 

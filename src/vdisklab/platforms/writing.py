@@ -110,7 +110,6 @@ def preparation(request: ExportRequest, place: str) -> Iterator[str]:
 def _on_server(request: ExportRequest, url: Url) -> Iterator[str]:
     """How an image on a server is made; a disk is made there."""
     image, kind = request.path.image, request.path.layers[0].kind
-    secrets = [word for each in url.flags for word in ("--object", each)]
     if kind is LayerKind.RBD:
         pool = url.text.removeprefix("rbd:").partition("@")[0].partition("?")[0]
         create = shlex.join(("rbd", "create", "--size", f"{-(-request.size // MIB)}M", pool))
@@ -120,7 +119,7 @@ def _on_server(request: ExportRequest, url: Url) -> Iterator[str]:
     if image is not None and (kind.facts.holds_files or image.driver != "raw"):
         key = key_of(request, url.text) if image.encrypted else None
         program, verb, _quiet, *words = create_command(image, url, request.size, key=key)
-        yield shlex.join((program, verb, *secrets, *words))
+        yield shlex.join((program, verb, *url.secrets, *words))
 
 
 def key_of(request: ExportRequest, place: str) -> Path:

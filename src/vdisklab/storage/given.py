@@ -78,7 +78,7 @@ def given_target(
     if target.opened_by_qemu:
         with remote_target(site, target, backing, needed) as remote:
             yield remote
-    elif target.kind is not None and target.kind.facts.holds_files:
+    elif target.holds_files:
         with _own_directory(site, target, needed) as directory:
             yield directory
     else:

@@ -101,9 +101,8 @@ def _on_server(driver: str, url: Url, key: Path | None) -> tuple[str, ...]:
     if key is not None:
         luks = {"key-secret": _KEY}
         members |= luks if driver == "luks" else {"encrypt": {"format": "luks", **luks}}
-    objects = (word for flag in url.flags for word in ("--object", flag))
     secret = () if key is None else _secret(key)
-    return (*objects, *secret, "json:" + json.dumps(members))
+    return (*url.secrets, *secret, "json:" + json.dumps(members))
 
 
 def _opening(driver: str, path: Path, key: Path | None) -> str:

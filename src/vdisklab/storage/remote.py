@@ -33,7 +33,7 @@ from vdisklab.host.ledger import Entry, Kind
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.server_url import Url, url_of
+from vdisklab.storage.server_url import KEYS, Url, url_of
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Remote
 from vdisklab.storage.undo import Removable
@@ -45,26 +45,27 @@ _ANSWER_SECONDS = 30.0
 _FILL_SECONDS = 3600.0
 
 
-KEYS = "keys.psk"
-"""The name that QEMU wants of a file of TLS keys, of which each line is one."""
-
-
 @contextmanager
 def secret_of(site: Site, target: NamedTarget, backing: BackingDevices) -> Iterator[Path | None]:
-    """The file with a target's secret: the user's own, or one from the environment; or None."""
+    """A file with a target's secret, from the user's own or from the environment; None without one.
+
+    QEMU takes the end of a line for a part of a password, and keys of TLS from `keys.psk` alone.
+    """
     named = next((file for name, file in backing.secrets if name == target.name), None)
     text = os.environ.get(secret_variable(target.name))
     if named is not None:
         site.check(lambda: _require_private(target, named))
-        held = site.observe(named.read_text, planned="")
-        # QEMU would take the end of the line for a part of the password.
-        text = held.rstrip("\n") if held.endswith("\n") and named.name != KEYS else None
-    if text is None:
+        text = site.observe(named.read_text, planned="read then")
+    is_tls = target.place.startswith("nbds")
+    as_it_is = named is not None and (named.name == KEYS if is_tls else text and text[-1] != "\n")
+    if text is None or as_it_is:
         yield named
         return
-    file, secret = site.directory / f"{target.name}.secret", text
-    with site.tracked(Kind.FILE, file):
-        site.check(lambda: _write_private(file, secret))
+    own = site.directory / f"{target.name}.secret"
+    with site.tracked(Kind.DIRECTORY, own):
+        site.run("mkdir", "--mode=700", own)
+        file = own / KEYS
+        site.write_private(file, text if is_tls else text.rstrip("\n"))
         yield file
 
 
@@ -83,12 +84,6 @@ def _require_private(target: NamedTarget, file: Path) -> None:
         )
 
 
-def _write_private(file: Path, text: str) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as opened:
-        opened.write(text)
-
-
 @contextmanager
 def remote_target(
     site: Site, target: NamedTarget, backing: BackingDevices, needed: int
@@ -100,10 +95,9 @@ def remote_target(
     """
     with ExitStack() as entered:
         url = url_of(target, entered.enter_context(secret_of(site, target, backing)))
-        holds_files = target.kind is not None and target.kind.facts.holds_files
         properties = {"target.url": url.text, "target.driver": str(url.node["driver"])}
-        remote = Remote(url, holds_files, properties, prefix=site.directory.name)
-        if holds_files:
+        remote = Remote(url, target.holds_files, properties, prefix=site.directory.name)
+        if target.holds_files:
             site.check(lambda: _require_files(site, target, url))
             yield remote
             return
@@ -126,11 +120,11 @@ def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> 
     """Raises HostError unless a disk can be written, or a file made and removed in a directory."""
     with secret_of(site, target, backing) as secret:
         url = url_of(target, secret)
-        if target.kind is None or not target.kind.facts.holds_files:
+        if target.holds_files:
+            _require_files(site, target, url)
+        else:
             disk_size(site.host, target.name, url)
             _require_writable(target, promises(site.host, target, url))
-        else:
-            _require_files(site, target, url)
 
 
 def unanswered(host: Host, name: str, remote: Remote) -> HostError | None:
@@ -164,7 +158,7 @@ def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER
     program, verb, *arguments = command
     require_programs(host, program)
     try:
-        return host.run(program, verb, *_secrets(url), *arguments, timeout=timeout).stdout
+        return host.run(program, verb, *url.secrets, *arguments, timeout=timeout).stdout
     except CommandTimeoutError as error:
         raise HostError(
             f"the server of target {name} does not answer within {timeout:.0f} s: {url.text}",
@@ -224,11 +218,6 @@ _WAYS_OUT = (
 )
 
 
-def _secrets(url: Url) -> tuple[str, ...]:
-    """The arguments with the objects that hold its secrets."""
-    return tuple(word for flag in url.flags for word in ("--object", flag))
-
-
 def disk_size(host: Host, name: str, url: Url) -> int:
     """Bytes of a disk on a server."""
     text = ask(host, name, url, "qemu-img", "info", "--output=json", url.opened)
@@ -241,10 +230,9 @@ def promises(host: Host, target: NamedTarget, url: Url) -> dict[str, str]:
     NBD's flags of the export (doc/proto.md), iSCSI's caching mode page and its DPOFUA bit (SBC-3).
     Empty for a protocol without such words. Raises HostError if it cannot be asked.
     """
-    read = {LayerKind.NBD: _nbd_promises, LayerKind.ISCSI: _iscsi_promises}.get(
-        target.kind or LayerKind.RBD
-    )
-    return {} if read is None else read(host, target, url)
+    if target.kind is LayerKind.NBD:
+        return _nbd_promises(host, target, url)
+    return _iscsi_promises(host, target, url) if target.kind is LayerKind.ISCSI else {}
 
 
 _NBD_FLAGS = ("can_flush", "can_fua", "can_multi_conn", "is_read_only", "can_trim", "can_zero")
@@ -303,7 +291,7 @@ def _part(url: Url, size: int) -> str:
 def _require_empty(host: Host, target: NamedTarget, url: Url, size: int) -> None:
     """Raises HostError unless the bytes that would be overwritten are all zero."""
     nothing = "json:" + json.dumps({"driver": "null-co", "size": size, "read-zeroes": True})
-    command = ("qemu-img", "compare", "-q", *_secrets(url), _part(url, size), nothing)
+    command = ("qemu-img", "compare", "-q", *url.secrets, _part(url, size), nothing)
     try:
         ended = host.run(*command, allowed=(0, 1), timeout=_FILL_SECONDS)
     except CommandError as error:
@@ -321,18 +309,18 @@ def empty_disk(host: Host, entry: Entry) -> None:
     part = json.loads(entry.detail["node"].removeprefix("json:"))["file"]
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
-    _undone(host, "qemu-img", "info", *_secrets(url), url.opened)
+    _undone(host, entry, "qemu-img", "info", *url.secrets, url.opened)
     zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
-    _undone(host, "qemu-io", *_secrets(url), *zero, timeout=_FILL_SECONDS)
+    _undone(host, entry, "qemu-io", *url.secrets, *zero, timeout=_FILL_SECONDS)
 
 
-def _undone(host: Host, *command: str, timeout: float = _ANSWER_SECONDS) -> None:
+def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SECONDS) -> None:
     try:
         host.run(*command, timeout=timeout)
     except (CommandError, CommandTimeoutError) as error:
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(
-            f"it is not emptied: {said.rpartition(': ')[2] or 'no reason given'}",
+            f"{entry.name} is left as it is: {said.rpartition(': ')[2] or 'no reason given'}",
             hint="run `vdisklab clean` when its server answers again",
         ) from error
 
@@ -346,10 +334,10 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
         where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
         with _known_hosts(host, server, node["host-key-check"]) as known:
             removal = ("rm", "-f", "--", _quoted(str(path)))
-            _undone(host, "ssh", *where, *known, server["host"], *removal)
+            _undone(host, entry, "ssh", *where, *known, server["host"], *removal)
     else:
         program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
-        _undone(host, *program, server["host"], str(path.parent), path.name)
+        _undone(host, entry, *program, server["host"], str(path.parent), path.name)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ A password or key is never in them: QEMU's objects read it from a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from vdisklab.path.segments import LayerKind
 Node = Mapping[str, Any]
 """The file or device that QEMU opens: the members of a -blockdev protocol node, or of an -fsdev."""
 
-_CONNECT_SECONDS = 10
-"""How long QEMU tries to connect to an NBD server; without it, once."""
+KEYS = "keys.psk"
+"""The name that QEMU wants of a file of TLS keys, of which each line is one."""
 
 _HELD = "secret"
 """The id of the object that holds a target's password or key."""
@@ -44,11 +44,12 @@ class Url:
         return "json:" + json.dumps({"driver": "raw", "file": self.node})
 
     @property
-    def flags(self) -> tuple[str, ...]:
-        """The values of --object for QEMU's programs."""
+    def secrets(self) -> tuple[str, ...]:
+        """The arguments of QEMU's programs that make the objects."""
         return tuple(
-            ",".join([each["qom-type"], *(f"{k}={v}" for k, v in each.items() if k != "qom-type")])
+            word
             for each in self.objects
+            for word in ("--object", ",".join([each["qom-type"], *map("=".join, _rest(each))]))
         )
 
     @property
@@ -67,6 +68,10 @@ class Url:
         base, question, query = self.text.partition("?")
         text = f"{base.rstrip('/')}/{name}{question}{query}"
         return Url(text, {**self.node, "path": path}, self.objects)
+
+
+def _rest(object_: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    return ((name, value) for name, value in object_.items() if name != "qom-type")
 
 
 def _server(parts: SplitResult, port: int) -> dict[str, str]:
@@ -89,10 +94,7 @@ def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
         server = {"type": "inet", **_server(parts, 10809)}
     export = unquote(parts.path.removeprefix("/"))
     tls = {"tls-creds": _HELD} if parts.scheme.startswith("nbds") else {}
-    return {
-        "server": server, "open-timeout": _CONNECT_SECONDS, **tls,
-        **({"export": export} if export else {}),
-    }  # fmt: skip
+    return {"server": server, **tls, **({"export": export} if export else {})}
 
 
 def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
@@ -179,7 +181,7 @@ def _objects(
         if secret is None:
             raise PlanError(
                 f"target {target.name} wants TLS, and no key is named",
-                hint=f"write --secret {target.name}=DIR/keys.psk (`psktool` makes one)",
+                hint=f"write --secret {target.name}=FILE with lines USER:KEY (`psktool` makes one)",
             )
         # QEMU takes the directory of keys.psk (qemu-options.hx, tls-creds-psk).
         # The user name of its first line; QEMU would use `qemu`.

@@ -79,14 +79,15 @@ class Site:
     def secret(self, file: Path) -> Iterator[None]:
         """A file with a new random key, readable by its owner only, while the context is open."""
         with self.tracked(Kind.FILE, file):
-            self.write_key(file)
+            # 256 bits in hexadecimal: QEMU's LUKS wants text.
+            self.write_private(file, secrets.token_hex(32))
             yield
 
-    def write_key(self, file: Path) -> None:
-        """Writes 256 random bits in hexadecimal: QEMU's LUKS wants text."""
+    def write_private(self, file: Path, text: str) -> None:
+        """Writes a new file that only its owner can read."""
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as opened:
-            opened.write(secrets.token_hex(32))
+            opened.write(text)
 
     def run(self, *argv: PathArg, timeout: float = 60.0) -> Completed:
         """Runs a program that changes this host; see `Host.run`."""
@@ -200,8 +201,8 @@ class PlannedSite(Site):
         """Returns an entry without recording it."""
         yield Entry(0, _removal(kind)[0], os.fspath(name), detail)
 
-    def write_key(self, file: Path) -> None:
-        """Writes nothing: no image is encrypted."""
+    def write_private(self, file: Path, text: str) -> None:
+        """Writes nothing."""
 
     def observe(self, look: Callable[[], _Seen], *, planned: _Seen) -> _Seen:  # noqa: ARG002
         """Returns `planned`, because nothing was built."""

@@ -137,22 +137,11 @@ class Mariadb(program.Workload):
     ) -> Iterator[program.Gate]:
         """Flushes for each commit of one thread, the disk's speed, processors, amount of data."""
         settings = program.read_settings(plan, MariadbSettings)
-        facts = {
-            check.name.removeprefix(f"{plan.name}."): check.observed for check in outcome.checks
-        }
-        rate, done = outcome.samples[0].value, float(facts.get("com_commit", 0))
+        facts = program.facts_of(plan, outcome)
         alone = settings.threads == 1 and settings.test != "oltp_read_only"
-        flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
-        if alone and around.guest_flushes and flushes is not None and done:
-            yield program.Gate.at_least("flushes ÷ commits", flushes / done, 0.9)
-        if alone and "fdatasync" in facts:
-            most = rate * float(facts["fdatasync"])
-            yield program.Gate.at_most(program.FASTER_THAN_DISK, most, 1.1)
-        if "cpu" in facts:
-            yield program.Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
-        if around.memory:
-            share = int(facts.get("data_bytes", 0)) / around.memory
-            yield program.Gate.at_least("data ÷ guest memory", share, 4, only_said=True)
+        commits = float(facts.get("com_commit", 0)) if alone else 0.0
+        rate = outcome.samples[0].value
+        yield from program.server_gates(facts, rate, commits, evidence, around)
 
 
 def _words(lines: list[str], kind: str, plan: MeasurementPlan) -> Iterator[tuple[str, str]]:

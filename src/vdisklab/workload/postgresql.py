@@ -193,24 +193,12 @@ class Postgresql(program.Workload):
     ) -> Iterator[program.Gate]:
         """What has to hold for a ranking: flushes, the disk's speed, checkpoints, processors."""
         settings = program.read_settings(plan, PostgresqlSettings)
-        facts = {
-            check.name.removeprefix(f"{plan.name}."): check.observed for check in outcome.checks
-        }
-        rate = outcome.samples[0].value
-        done = float(facts["commits"])
+        facts = program.facts_of(plan, outcome)
         alone = settings.clients == 1 and settings.script != "select-only"
-        flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
-        if alone and around.guest_flushes and flushes is not None:
-            yield program.Gate.at_least("flushes ÷ commits", flushes / done, 0.9)
-        if alone and "fdatasync" in facts:
-            most = rate * float(facts["fdatasync"])
-            yield program.Gate.at_most(program.FASTER_THAN_DISK, most, 1.1)
+        commits = float(facts["commits"]) if alone else 0.0
+        rate = outcome.samples[0].value
+        yield from program.server_gates(facts, rate, commits, evidence, around)
         yield from _checkpoint_gates(facts, around.runtime)
-        if "cpu" in facts:
-            yield program.Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
-        if around.memory:
-            share = int(facts["data_bytes"]) / around.memory
-            yield program.Gate.at_least("data ÷ guest memory", share, 4, only_said=True)
         if settings.script != "select-only":
             yield program.Gate.at_least(
                 "scale ÷ clients", float(facts["scale"]) / settings.clients,

@@ -304,6 +304,36 @@ FASTER_THAN_DISK = "transactions ÷ fdatasync calls that the disk can do"
 """The gate that one client's commits miss if they are faster than the disk."""
 
 
+def facts_of(plan: MeasurementPlan, outcome: ProgramResult) -> dict[str, str]:
+    """What a program's checks say, by name without that of the measurement."""
+    return {check.name.removeprefix(f"{plan.name}."): check.observed for check in outcome.checks}
+
+
+def flushed(what: str, done: float, evidence: Evidence, around: Around) -> Iterator[Gate]:
+    """The gate that each of `done` synced writes of one client reaches the disk as a flush.
+
+    None where the guest need not flush, or nobody counted it.
+    """
+    flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
+    if around.guest_flushes and flushes is not None and done:
+        yield Gate.at_least(f"flushes ÷ {what}", flushes / done, 0.9)
+
+
+def server_gates(
+    facts: Mapping[str, str], rate: float, commits: float, evidence: Evidence, around: Around
+) -> Iterator[Gate]:
+    """The gates of every database server; `commits` is 0 with several clients, or for reads."""
+    if commits:
+        yield from flushed("commits", commits, evidence, around)
+    if commits and "fdatasync" in facts:
+        yield Gate.at_most(FASTER_THAN_DISK, rate * float(facts["fdatasync"]), 1.1)
+    if "cpu" in facts:
+        yield Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
+    if around.memory and "data_bytes" in facts:
+        share = int(facts["data_bytes"]) / around.memory
+        yield Gate.at_least("data ÷ guest memory", share, 4, only_said=True)
+
+
 def busy_share(spent: Sequence[int]) -> str | None:
     """The busy share of all processors, from the growth of the first line of /proc/stat; None if no
     time passed."""

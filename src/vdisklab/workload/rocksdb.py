@@ -147,11 +147,9 @@ class Rocksdb(program.Workload):
     ) -> Iterator[program.Gate]:
         """Each synced write of one thread is a flush of the guest."""
         settings = program.read_settings(plan, RocksdbSettings)
-        flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
-        alone = settings.benchmark == "fillsync" and settings.threads == 1
-        if alone and around.guest_flushes and flushes is not None:
-            done = float(outcome.checks[0].observed)
-            yield program.Gate.at_least("flushes ÷ writes", flushes / done, 0.9)
+        if settings.benchmark == "fillsync" and settings.threads == 1:
+            done = float(program.facts_of(plan, outcome)["operations"])
+            yield from program.flushed("writes", done, evidence, around)
 
 
 def _number(text: str) -> float:

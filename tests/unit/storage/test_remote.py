@@ -21,13 +21,12 @@ KEY = Path("/root/key")
     [
         (
             "nbd://10.0.0.5/vol%201",
-            {"driver": "nbd", "export": "vol 1", "open-timeout": 10,
+            {"driver": "nbd", "export": "vol 1",
              "server": {"type": "inet", "host": "10.0.0.5", "port": "10809"}},
         ),
         (
             "nbd+unix:///vol?socket=/run/n.sock",
-            {"driver": "nbd", "server": {"type": "unix", "path": "/run/n.sock"}, "export": "vol",
-             "open-timeout": 10},
+            {"driver": "nbd", "server": {"type": "unix", "path": "/run/n.sock"}, "export": "vol"},
         ),
         (
             "iscsi://joe@10.0.0.5:3261/iqn.2001-04.com.example:disk/7",
@@ -82,7 +81,7 @@ def test_an_incomplete_url_says_what_is_missing(place: str, message: str) -> Non
 )
 def test_a_secret_is_read_from_a_file_by_an_object(place: str, object_: str, member: str) -> None:
     url = url_of(parse_target(f"t={place}"), KEY)
-    assert url.flags == (object_,)
+    assert url.secrets == ("--object", object_)
     assert url.node[member] == "secret"
     assert str(KEY) not in url.text
 

@@ -168,14 +168,11 @@ def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
 
 
 def _check_protocol(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
-    """The driver that opens the server's disk or file, and its cache mode."""
+    """The driver that opens the server's disk or file."""
     if disk.source is None or disk.filename is not None:
         return ()
     node = probe.named_node(machine, disk.names.file_node)
-    return (
-        Check("qemu.protocol", str(disk.source["driver"]), node.drv),
-        Check("qemu.protocol.cache.direct", _word(disk.cache.direct), _word(node.cache.direct)),
-    )
+    return (Check("qemu.protocol", str(disk.source["driver"]), node.drv),)
 
 
 def _check_node(machine: Machine, disk: block_nodes.Disk, device_driver: str) -> tuple[Check, ...]:
