@@ -274,7 +274,6 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
     runs = _validated(_RUNS, plain.get("runs") if isinstance(plain, dict) else None, name, "runs")
     planned = campaign.plan.get("cells")
     measured: set[tuple[str, int]] = set()
-    cells: dict[str, str] = {}
     for run in runs:
         where = f"run {run.id[:64]!r} of campaign {campaign.id}"
         label = run.measured_cell.label
@@ -282,8 +281,8 @@ def _campaign(plain: object, name: str) -> WholeCampaign:
             _refuse(name, f"{where} belongs to the campaign {run.campaign[:64]!r}")
         if planned and run.origin is not Origin.IMPORTED and label not in planned:
             _refuse(name, f"{where} is of the cell {label[:80]!r}, which is not in the plan")
-        if cells.setdefault(run.cell, label) != label:
-            _refuse(name, f"{where} and another run have one key for two cells")
+        if run.cell != run.measured_cell.fingerprint:
+            _refuse(name, f"{where} has the key of another cell than {label[:80]!r}")
         if run.failure is None and (run.cell, run.round) in measured:
             _refuse(name, f"{where} measures {label[:80]!r} in round {run.round} a second time")
         if run.failure is None:

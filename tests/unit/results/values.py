@@ -115,7 +115,7 @@ def a_run(campaign: Campaign, /, **changes: Any) -> Run:  # noqa: ANN401 - field
     plain = Run(
         id=uuid4().hex,
         campaign=campaign.id,
-        cell="raw/none/virtio",
+        cell="",
         path="raw/none/virtio",
         page_cache=PageCache.BYPASSED,
         round=1,
@@ -129,7 +129,8 @@ def a_run(campaign: Campaign, /, **changes: Any) -> Run:  # noqa: ANN401 - field
         commands=("qemu-system-x86_64 -M q35", "fio --rw=randread --bs=4k"),
         measurements=(a_measurement(),),
     )
-    return replace(plain, **changes)
+    run = replace(plain, **changes)
+    return run if "cell" in changes else replace(run, cell=run.measured_cell.fingerprint)
 
 
 # A database keeps every text but NUL and lone surrogates; `test_unstorable_*` is about those.
@@ -271,7 +272,7 @@ def runs_of(campaign: Campaign) -> st.SearchStrategy[Run]:
         commands=st.lists(any_texts, max_size=3).map(tuple),
         measurements=st.lists(measurements, max_size=3).map(tuple),
         failure=st.none() | failures,
-    ).map(lambda run: replace(run, cell=run.measured_cell.label))
+    ).map(lambda run: replace(run, cell=run.measured_cell.fingerprint))
 
 
 campaigns_with_runs = campaigns.flatmap(
