@@ -127,7 +127,8 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert not pins("requirements.lock").keys() & pins("requirements-extras.lock").keys()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["fleet"]}
+    needed = [*extras["parquet"], *extras["fleet"], *extras["watch"]]
+    wanted = {re.split(r"[\[>]", line)[0] for line in needed}
     assert wanted <= pins("requirements-extras.lock").keys()
 
 

@@ -56,9 +56,12 @@ def _make_state_directory() -> None:
 
 
 @contextmanager
-def open_results(db: str | None) -> Iterator[Store]:
-    """Opens an existing database for reading answers. Raises DatabaseError if there is none."""
-    with open_store(database_url(db), create=False) as results:
+def open_results(db: str | None, *, read_only: bool = False) -> Iterator[Store]:
+    """Opens an existing database for reading answers. Raises DatabaseError if there is none.
+
+    If `read_only`, the database itself refuses to be changed, even to bring its schema up to date.
+    """
+    with open_store(database_url(db), create=False, read_only=read_only) as results:
         yield results
 
 

@@ -18,8 +18,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -199,12 +201,14 @@ _EXPORTS = (b"\x1f\x8b", b'{"format": "vdis')
 
 
 @contextmanager
-def open_database(address: Address, *, create: bool, patience: float) -> Iterator[Database]:
+def open_database(
+    address: Address, *, create: bool, patience: float, read_only: bool = False
+) -> Iterator[Database]:
     """The database, migrated to the current schema; raises like `open_store`."""
     if address.file is None:
-        engine = _postgresql(address, patience)
+        engine = _postgresql(address, read_only, patience)
     else:
-        engine = _sqlite(address, address.file, create, patience)
+        engine = _sqlite(address, address.file, create and not read_only, read_only, patience)
     try:
         database = Database(
             address,
@@ -212,18 +216,24 @@ def open_database(address: Address, *, create: bool, patience: float) -> Iterato
             _writers=engine.execution_options(vdisklab_writes=True),
         )
         with _removed_if_empty(address.file):
-            _bring_up_to_date(database)
+            _bring_up_to_date(database, read_only)
         yield database
     finally:
         engine.dispose()
 
 
-def _bring_up_to_date(database: Database) -> None:
+def _bring_up_to_date(database: Database, read_only: bool) -> None:
     with database.reading() as connection:
         current = migrations.is_current(connection)
         version = migrations.schema_version(connection)
     if current:
         return
+    if read_only:
+        raise DatabaseError(
+            f"the database {database.address} is an older vdisklab's (schema {version}), and must "
+            "be brought up to date before it can be watched",
+            hint="`vdisklab runs` does that",
+        )
     try:
         with database.writing() as connection:
             migrations.upgrade(connection)
@@ -244,7 +254,9 @@ def _consistent(engine: sa.Engine) -> dict[str, Any]:
     return {}
 
 
-def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.Engine:
+def _sqlite(
+    address: Address, file: Path, create: bool, read_only: bool, patience: float
+) -> sa.Engine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise DatabaseError(
             f"this Python has SQLite {sqlite3.sqlite_version}, which is too old",
@@ -260,7 +272,13 @@ def _sqlite(address: Address, file: Path, create: bool, patience: float) -> sa.E
         _require_no_other_file(file)
     else:
         _require_directory(file.parent)
-    engine = sa.create_engine(address.url, connect_args={"timeout": patience}, hide_parameters=True)
+    options = {"connect_args": {"timeout": patience}, "hide_parameters": True}
+    if read_only:  # https://sqlite.org/uri.html
+        uri = f"file:{quote(str(file))}?mode=ro"
+        options["creator"] = partial(
+            sqlite3.connect, uri, uri=True, timeout=patience, check_same_thread=False
+        )
+    engine = sa.create_engine(address.url, **options)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -346,7 +364,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _postgresql(address: Address, patience: float) -> sa.Engine:
+def _postgresql(address: Address, read_only: bool, patience: float) -> sa.Engine:
     if importlib.util.find_spec("psycopg") is None:
         raise DatabaseError(
             "PostgreSQL needs the Python package psycopg, which is not installed",
@@ -364,6 +382,8 @@ def _postgresql(address: Address, patience: float) -> sa.Engine:
     def prepare(connection: psycopg.Connection, _record: object) -> None:
         milliseconds = str(round(patience * 1000))
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+        if read_only:
+            connection.execute("SET default_transaction_read_only = on")
         connection.commit()
 
     event.listen(engine, "connect", prepare)

@@ -407,17 +407,22 @@ class Store:
 
 @contextmanager
 def open_store(
-    url_or_path: str, *, create: bool = True, patience: float = PATIENCE_SECONDS
+    url_or_path: str,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    patience: float = PATIENCE_SECONDS,
 ) -> Iterator[Store]:
     """Opens the results at a file's path, `sqlite:///FILE` or `postgresql://…`.
 
     A missing file is created unless `create` is False. An older schema is
-    upgraded in one transaction. If another program holds a lock, it waits for `patience` seconds.
+    upgraded in one transaction, and refused if `read_only`. If another program holds a lock, it
+    waits for `patience` seconds.
     Raises DatabaseError if the database is locked, damaged, newer than this version, another
     program's, unreachable or not writable.
     """
     address = parse_address(url_or_path)
-    with open_database(address, create=create, patience=patience) as database:
+    with open_database(address, create=create, patience=patience, read_only=read_only) as database:
         yield Store(database)
 
 

@@ -1,0 +1,64 @@
+"""`vdisklab watch`: a page that shows a campaign while it runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from vdisklab.answers.loading import open_results
+from vdisklab.cli.shell.options import DbOptions, takes_options
+from vdisklab.cli.shell.verbs import VerbPanel
+from vdisklab.errors import HostError, extra_hint
+from vdisklab.plan.settings import option
+from vdisklab.plan.value_kinds import FILE, TEXT
+
+PANEL = VerbPanel.MEASURE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchOptions(DbOptions):
+    """Where the page is served, and to whom."""
+
+    listen: str = option(
+        TEXT,
+        "Serve the page here; other machines need the token that is printed.",
+        "127.0.0.1:8765",
+        metavar="ADDRESS[:PORT]",
+    )
+    cert: Path | None = option(FILE, "Serve TLS with this certificate (PEM).", metavar="FILE")
+    key: Path | None = option(FILE, "The key of --cert, if it is not in its file.", metavar="FILE")
+
+
+@takes_options()
+def watch(request: WatchOptions) -> None:
+    """Show a campaign that runs, and those before it, as a page in a browser.
+
+    It only reads: the page can be opened, closed and opened again at any time, in mid-run and
+    afterwards. To see it from another machine, forward the port: ssh -L 8765:127.0.0.1:8765 HOST.
+
+    Examples:
+
+        vdisklab watch
+
+        vdisklab watch --listen 192.0.2.7 --cert kvm1.pem
+    """
+    if importlib.util.find_spec("uvicorn") is None or importlib.util.find_spec("starlette") is None:
+        raise HostError(
+            "watch needs the Python packages starlette and uvicorn, which are not installed",
+            hint=extra_hint("watch"),
+        )
+    from vdisklab.web.app import make_app, serve  # noqa: PLC0415 - an extra
+    from vdisklab.web.door import make_door, opened, require_certificate  # noqa: PLC0415
+
+    door = make_door(request.listen, request.cert, request.key)
+    require_certificate(door)
+    with open_results(request.db, read_only=True):
+        pass  # a database that cannot be read is said here, not in a browser
+    with opened(door) as listening:
+        console = Console(stderr=True)
+        console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
+        serve(make_app(request.db, door), door, listening)

@@ -1,0 +1,53 @@
+"""The server: its routes, and the process that serves them."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
+from vdisklab.web import pages
+from vdisklab.web.door import Door, Guard
+
+_SECONDS_TO_END = 1
+
+
+def make_app(db: str | None, door: Door) -> Starlette:
+    """The application on the results at `--db`."""
+    return Starlette(
+        routes=[*pages.routes(db)],
+        middleware=[Middleware(Guard, door=door)],
+        exception_handlers={VdisklabError: _sentence},
+    )
+
+
+async def _sentence(request: Request, error: Exception) -> Response:
+    """The sentence of an error, as text; 404 for a campaign that is not there."""
+    del request
+    status = 409
+    if isinstance(error, DatabaseError):
+        status = 503 if isinstance(error, DatabaseBusyError) else 404
+    hint = getattr(error, "hint", None)
+    return PlainTextResponse(f"{error}\n" + (f"hint: {hint}\n" if hint else ""), status)
+
+
+def serve(app: Starlette, door: Door, listening: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM, with what no other process wants of the CPU."""
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,  # it would hold the token
+        server_header=False,
+        ssl_certfile=door.certificate,
+        ssl_keyfile=door.key,
+        timeout_graceful_shutdown=_SECONDS_TO_END,
+    )
+    uvicorn.Server(config).run(sockets=[listening])
