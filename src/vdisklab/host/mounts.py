@@ -43,7 +43,8 @@ def read_mounts(table: Path = _TABLE) -> tuple[Mount, ...]:
 
 def mount_at(mountpoint: Path) -> Mount | None:
     """The topmost mount at exactly this directory, or None."""
-    mounts = [mount for mount in read_mounts() if mount.mountpoint == mountpoint]
+    place = _as_mounted(mountpoint)
+    mounts = [mount for mount in read_mounts() if mount.mountpoint == place]
     return mounts[-1] if mounts else None
 
 
@@ -98,7 +99,16 @@ def free_bytes(directory: Path) -> int:
 
 def mounts_below(directory: Path) -> tuple[Mount, ...]:
     """Mounts strictly inside a directory."""
-    return tuple(mount for mount in read_mounts() if directory in mount.mountpoint.parents)
+    place = _as_mounted(directory)
+    return tuple(mount for mount in read_mounts() if place in mount.mountpoint.parents)
+
+
+def _as_mounted(directory: Path) -> Path:
+    """A directory as the kernel's table spells it: without symbolic links and `..`.
+
+    The directory itself is not looked at, which would hang on a server that is gone.
+    """
+    return Path(os.path.realpath(directory.parent), directory.name)
 
 
 def mounted_elsewhere(source: str, processes: Path = Path("/proc")) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.errors import HostError
+from vdisklab.host import mounts
 from vdisklab.host.mounts import require_work_directory
 
 
@@ -26,3 +27,19 @@ def test_the_reason_is_the_kernels(tmp_path: Path, name: str, reason: str) -> No
     require_work_directory(tmp_path)
     with pytest.raises(HostError, match=reason):
         require_work_directory(tmp_path / name)
+
+
+def test_a_mount_is_found_by_any_name_of_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's table has no symbolic links and no `..`, as in `--dir ../work`."""
+    work = tmp_path / "work"
+    (work / "run" / "mnt").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(work)
+    mounted = mounts.Mount(work / "run" / "mnt", "ext4", "/dev/loop0", frozenset())
+    monkeypatch.setattr(mounts, "read_mounts", lambda: (mounted,))
+    for name in (work, tmp_path / "link", work / ".." / "work", work / "run" / ".."):
+        assert mounts.mount_at(name / "run" / "mnt") == mounted
+        assert mounts.mounts_below(name / "run") == (mounted,)
+    assert mounts.mount_at(work / "run") is None
+    assert mounts.mounts_below(work / "run" / "mnt") == ()
