@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -128,10 +129,12 @@ def test_a_guest_that_dies_says_its_last_words_and_the_campaign_goes_on(lab: Lab
         lab.wait_for_runs(process, 1)
         time.sleep(1.0)  # into the second cell's first measurement
         killed = lab.guests()
+        filtered = ["Seccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text() for pid in killed]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         printed, _ = process.communicate(timeout=120)
     assert killed
+    assert all(filtered)
     runs = lab.runs()
     failed = [run for run in runs if run.failure is not None]
     assert len(runs) == 3, printed

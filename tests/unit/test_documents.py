@@ -85,10 +85,17 @@ def test_examples_are_understood(page: Path) -> None:
         command.make_context(example, list(words))
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_a_page_is_one_page(page: Path) -> None:
+    """A page pasted into another has a second title."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+
+
 def test_paths_in_the_examples_can_be_read() -> None:
     for example in examples((ROOT / "docs" / "index.md").read_text()):
         for word in shlex.split(example)[2:]:
-            if "/" in word and not word.startswith("-"):
+            if "/" in word and not word.startswith(("-", "/")):
                 assert [parse_path(path) for path in expand(word)]
 
 

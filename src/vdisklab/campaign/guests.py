@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from vdisklab.errors import HostError
@@ -16,6 +16,7 @@ from vdisklab.guest.image.guest_image import DiskSystem, build_guest_image, disk
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, FirmwareFiles, GuestConfig, UserBoot
+from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.systems import read_diskspd
 from vdisklab.host.command import Host, install_hint
@@ -98,6 +99,8 @@ def disk_boots(
         f"vdisklab-{guest_context.ledger.run_id}-boot{number}" for number in itertools.count(1)
     )
 
+    sandboxed = cache(partial(has_sandbox, guest_context.host))
+
     def start(disk: Disk, watch: Callable[[Channel], None]) -> AbstractContextManager[Machine]:
         bus = disk.attachment.bus
         qemu = plan.qemu(disk.attachment.qemu)
@@ -111,6 +114,7 @@ def disk_boots(
             bus is Bus.USB,
             (disk,),  # attached from the start on every bus
             version=None if qemu is None else qemu.version,
+            sandbox=sandboxed(binary_of(qemu)),
         )
         return start_machine(config, guest_context.ledger, directory, watch=watch)
 

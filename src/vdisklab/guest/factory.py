@@ -31,6 +31,7 @@ from vdisklab.guest.image.kernel import Kernel, find_kernel, is_kernel_at_hand
 from vdisklab.guest.machine import Machine, start_machine
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.command_line import BootFiles, CarriedDisk, GuestConfig, UserBoot
+from vdisklab.guest.qemu.probe import has_sandbox
 from vdisklab.guest.qemu.read_back import QemuTraces, read_process
 from vdisklab.guest.systems import GuestDisk, UnfitGuestError
 from vdisklab.host.command import Host
@@ -76,6 +77,7 @@ def prepare_guests(
     if user_boots is None:
         micro()
     names = (f"vdisklab-{context.ledger.run_id}-{number}" for number in itertools.count(1))
+    sandboxed = cache(partial(has_sandbox, context.host))
     by_name = {None if qemu is None else qemu.name: qemu for qemu in qemus}
     tested = None if user_boots is not None and guest.accelerator is Accelerator.KVM else micro
     accelerator = _choose_accelerator(context, guest, qemus, tested, directory)
@@ -92,6 +94,7 @@ def prepare_guests(
             binary_of(qemu), next(names), machine, accelerator, guest, boot,
             usb=Bus.USB in buses, cold_disks=disks, carried=carried,
             version=None if qemu is None else qemu.version,
+            sandbox=sandboxed(binary_of(qemu)),
         )  # fmt: skip
         return start_machine(config, context.ledger, directory)
 
@@ -201,7 +204,10 @@ def _kvm_trial(
     def start(seconds: float) -> None:
         marker = f"vdisklab-{context.ledger.run_id}-kvm"
         machine = Bus.VIRTIO.machine
-        config = GuestConfig(binary_of(qemu), marker, machine, Accelerator.KVM, guest, boot)
+        config = GuestConfig(
+            binary_of(qemu), marker, machine, Accelerator.KVM, guest, boot,
+            sandbox=has_sandbox(context.host, binary_of(qemu)),
+        )  # fmt: skip
         with start_machine(config, context.ledger, directory, timeout=seconds):
             pass
 

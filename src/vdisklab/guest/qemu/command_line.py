@@ -62,7 +62,8 @@ class CarriedDisk:
 class GuestConfig:
     """One QEMU process, which `clean` finds by the unique `marker`.
 
-    `version` is the expected QEMU version; None accepts any.
+    `version` is the expected QEMU version; None accepts any. `sandbox` is False for a QEMU, or a
+    host, without seccomp.
     """
 
     binary: str
@@ -75,6 +76,11 @@ class GuestConfig:
     cold_disks: tuple[Disk, ...] = ()
     version: str | None = None
     carried: tuple[CarriedDisk, ...] = ()
+    sandbox: bool = True
+
+
+SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+"""What libvirt gives its guests, too: QEMU starts no program and gains no rights (seccomp)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,7 @@ def build_argv(config: GuestConfig, channels: Channels) -> tuple[str, ...]:
         config.binary,
         "-name", f"guest={config.marker},debug-threads=on",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+        *(("-sandbox", SANDBOX) if config.sandbox else ()),
         "-machine", _machine(config),
         "-accel", "kvm" if is_kvm else "tcg,thread=multi",
         "-cpu", "host" if is_kvm else "max",

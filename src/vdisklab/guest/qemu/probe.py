@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from vdisklab.errors import CommandError, GuestError, HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
+from vdisklab.guest.qemu.command_line import SANDBOX
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
@@ -161,6 +162,17 @@ def probe_qemu(
         )
     except (KeyError, TypeError, ValidationError) as error:
         raise _no_qemu(binary) from error
+
+
+def has_sandbox(host: Host, binary: str) -> bool:
+    """True if this QEMU starts in its sandbox here: it may be built without seccomp."""
+    quit = '{"execute": "qmp_capabilities"}\n{"execute": "quit"}\n'
+    words = (binary, *_NO_MACHINE, "-sandbox", SANDBOX)
+    try:
+        host.run(*words, timeout=_SECONDS, stdin=quit)
+    except CommandError:
+        return False
+    return True
 
 
 def _conversation(host: Host, binary: Path, devices: Iterable[str]) -> dict[str, Any]:

@@ -45,6 +45,11 @@ def test_the_guest_is_as_planned() -> None:
     assert "-no-reboot" in words
 
 
+def test_qemu_may_start_no_program_and_gain_no_rights() -> None:
+    words = value_of(argv(), "-sandbox").split(",")
+    assert {"on", "spawn=deny", "elevateprivileges=deny"} <= set(words)
+
+
 def test_the_marker_by_which_clean_finds_it() -> None:
     assert value_of(argv(), "-name").startswith("guest=vdisklab-1,")
 

@@ -8,7 +8,7 @@ import pytest
 
 from vdisklab.campaign.survey import find_qemus
 from vdisklab.errors import HostError, PlanError
-from vdisklab.guest.qemu.probe import QemuVersion, probe_qemu
+from vdisklab.guest.qemu.probe import QemuVersion, has_sandbox, probe_qemu
 from vdisklab.host.command import LocalHost
 from vdisklab.path.segments import Aio, Bus
 from vdisklab.plan.guest import RequestedQemu
@@ -51,6 +51,11 @@ def test_recorded_versions(tmp_path: Path, version: str, package: str) -> None:
     assert found.aio == {"threads", "native", "io_uring"}
     asked = (tmp_path / "qemu.asked").read_text()
     assert "qmp_capabilities" in asked.splitlines()[0]
+
+
+def test_a_qemu_or_host_without_seccomp_has_no_sandbox(tmp_path: Path) -> None:
+    assert has_sandbox(HOST, str(player(tmp_path, "")))
+    assert not has_sandbox(HOST, str(player(tmp_path, "", status=1, name="without")))
 
 
 def test_what_it_was_built_without(tmp_path: Path) -> None:
