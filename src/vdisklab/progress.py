@@ -13,6 +13,7 @@ class CampaignStarted:
     `at_most` is True if a search may drop cells later, so that fewer runs are made.
     """
 
+    campaign: str
     runs: int
     finished: int
     seconds_estimated: float
@@ -22,13 +23,17 @@ class CampaignStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A cell begins in a round (both counted from 1); `rounds` is None if a search decides."""
+    """A cell begins in a round (both counted from 1); `rounds` is None if a search decides.
+
+    `later` counts the cells that this round still measures after it.
+    """
 
     cell: str
     round: int
     rounds: int | None
     position: int
     runs: int
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -47,8 +47,7 @@ class BestSearch:
     With `find` only paths that compete are measured; without it, all paths are measured in the
     first rounds, and a plan with nothing to rank is measured as often as it says. `asked` is True
     if the user wants a race. `budget` is in seconds from `began`; runs stored before an
-    interruption count with their duration. `look` is called with the campaign when there is
-    something to see, and more to come.
+    interruption count with their duration.
     """
 
     terms: RaceTerms = field(default_factory=RaceTerms)
@@ -56,7 +55,6 @@ class BestSearch:
     began: float = 0.0
     find: bool = False
     asked: bool = False
-    look: Callable[[str], None] | None = None
     renews_guests: bool = True
 
     def narrow(
@@ -112,9 +110,6 @@ class BestSearch:
                 runs = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
                 rows = self._rows(contest, known, round, runs, campaign)
                 chosen |= {fingerprint[contest.cells[row]] for row in rows}
-            new = not any(run.round >= round for run in numbers.outlines)
-            if chosen and new and round == AT_LEAST + 1 and self.look is not None:
-                self.look(campaign)
             return chosen | always if chosen else chosen
 
         return choose
@@ -176,9 +171,7 @@ def _mean_seconds(plan: CampaignPlan) -> float:
     return sum(map(run_seconds(plan), plan.cells)) / len(plan.cells)
 
 
-def make_search(
-    request: RunRequest, look: Callable[[str], None] | None = None
-) -> BestSearch | None:
+def make_search(request: RunRequest) -> BestSearch | None:
     """The race that a request wants, beginning now; None with a number of rounds alone."""
     find = request.find is not None
     if request.rounds is not None and not find:
@@ -197,7 +190,6 @@ def make_search(
         began=time.monotonic(),
         find=find,
         asked=find or request.asks_for_a_race,
-        look=None if find else look,
     )
 
 

@@ -228,7 +228,12 @@ def _measure_plan(
         return
     context.progress(
         CampaignStarted(
-            total, done, campaign_seconds(plan, slots), plan.label, at_most=search is not None
+            campaign.id,
+            total,
+            done,
+            campaign_seconds(plan, slots),
+            plan.label,
+            at_most=search is not None,
         )
     )
     if done:

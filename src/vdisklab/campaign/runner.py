@@ -7,7 +7,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vdisklab import errors
@@ -118,7 +118,7 @@ def chosen_slots(
                 left_out += 1
                 continue
             begun = clock.monotonic()
-            yield slot
+            yield replace(slot, later=len(later))
             pace.add(slot.cell, clock.monotonic() - begun, first=place == 0)
         if left_out:
             runs = f"{left_out} of the {counted(len(slots), 'run')} of round {round}"
@@ -169,7 +169,9 @@ def _measured(
             served.append(0)
             round = slot.round
         served[-1] += not slot.cell.path.on_host
-        context.progress(RunStarted(slot.cell.label, slot.round, rounds, slot.position, total))
+        context.progress(
+            RunStarted(slot.cell.label, slot.round, rounds, slot.position, total, slot.later)
+        )
         run = _run(context, tag, slot)
         yield run
         # The caller has stored the run, so a reported run survives even a SIGKILL.

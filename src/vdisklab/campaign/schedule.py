@@ -28,11 +28,15 @@ from vdisklab.workload.registry import workload_for
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One run to do: a cell and its place in a round. Both numbers count from 1."""
+    """One run to do: a cell and its place in a round. Both numbers count from 1.
+
+    `later` counts the runs of the round that follow, as far as that is known.
+    """
 
     round: int
     position: int
     cell: Cell
+    later: int = 0
 
 
 def round_order(plan: CampaignPlan, round: int) -> tuple[Cell, ...]:

@@ -27,9 +27,9 @@ from vdisklab.cli.shell.options import Format, OutputOptions, takes_options
 from vdisklab.cli.shell.output import (
     analysed,
     print_overview,
-    print_provisional,
     print_tables,
     print_verdict,
+    provisional_ranking,
 )
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
@@ -49,9 +49,10 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     """Measure disk paths in random rounds until one is shown to be good enough, and rank them.
 
     Without --rounds the paths race: after three rounds, one that cannot be better than the leader
-    by more than --within is not measured again. With --rounds all are measured as often. The same
-    command continues a campaign that was interrupted. Exit status: 0, 8 if cells failed,
-    130 if interrupted; finished measurements are always kept.
+    by more than --within is not measured again. With --rounds all are measured as often. From the
+    third round on, a terminal shows the ranking so far. The same command continues a campaign that
+    was interrupted. Exit status: 0, 8 if cells failed, 130 if interrupted; finished measurements
+    are always kept.
 
     Examples:
 
@@ -79,9 +80,18 @@ def run(request: RunRequest, output: OutputOptions) -> int:
         if request.again is not None:
             request = repeated(store, request)
             campaigns = request.campaigns()
+        look = partial(
+            provisional_ranking,
+            store,
+            metric=request.metric or DEFAULT_METRIC,
+            disk=request.disk,
+            named=Named.by(request),
+        )
         with (
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
-            TerminalProgress(console, each=is_slow) as progress,
+            TerminalProgress(
+                console, each=is_slow, look=look if len(campaigns) == 1 else None
+            ) as progress,
         ):
             if len(campaigns) > 1:
                 measured = measure_in_turns(
@@ -89,8 +99,7 @@ def run(request: RunRequest, output: OutputOptions) -> int:
                 )
             else:
                 (campaign,) = campaigns
-                look = partial(_look, console=console, store=store, request=request)
-                search = make_search(request, look if output.form is Format.TABLE else None)
+                search = make_search(request)
                 one = measure(
                     store, campaign, progress, new=request.new, search=search, publish=publish
                 )
@@ -164,13 +173,6 @@ def _print_answers(
         path = None if advised is None else advised.path
         where = () if path is None else measured_place(path, analysis.campaigns[0]).option
         _say(console, [next_step(path, request.db, campaign, where)])
-
-
-def _look(campaign: str, *, console: Console, store: Store, request: RunRequest) -> None:
-    """Shows what a race knows so far."""
-    analysis = analysed(store, campaign, console, disk=request.disk, named=Named.by(request))
-    if analysis is not None:
-        print_provisional(analysis, console, request.metric or DEFAULT_METRIC)
 
 
 def _say(console: Console, sentences: Iterable[str]) -> None:

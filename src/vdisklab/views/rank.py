@@ -110,16 +110,19 @@ def tables(answer: RankAnswer, *, headed: bool = True) -> Iterator[Table[RankedC
     yield _headed(answer, columns, answer.cells, headed=headed)
 
 
-def brief_table(answer: RankAnswer) -> Table[RankedCell]:
-    """Rank, path and the deciding number of each cell, without notes: a look before the end."""
+def provisional(answer: RankAnswer) -> Table[RankedCell]:
+    """Rank, path and the deciding number of each cell below the verdict, without notes: a look
+    before the end."""
+    (whole,) = tables(answer)
     return Table(
-        _title(answer),
+        f"PROVISIONAL, after {counted(answer.rounds, 'round')}:",
         (
             Column("rank", rank_text),
             Column("path", lambda row: row.cell.label, folds=NAMES),
             *_medians(answer, answer.ranking.measure),
         ),
         answer.cells,
+        intro=(whole.title,),
     )
 
 

@@ -36,14 +36,21 @@ _WORDS = re.compile(r"(?:`vdisklab [^`]*`|\S)+")
 def show(
     table: Table[Any], console: Console, *, why: bool = False, wide: bool = False, verb: str = ""
 ) -> None:
-    """Prints the table, its notes and its verbatim lines.
+    """Prints `lines_of` the table."""
+    lines = lines_of(table, console.width, why=why, wide=wide, verb=verb)
+    console.print(Text("\n").join(lines), soft_wrap=True)
 
-    Without `why` only the first notes are printed; without `wide` each row takes one line. The last
+
+def lines_of(
+    table: Table[Any], width: int, *, why: bool = False, wide: bool = False, verb: str = ""
+) -> list[Text]:
+    """The table, its notes and its verbatim lines.
+
+    Without `why` only the first notes are there; without `wide` each row takes one line. The last
     notes name the options that show the rest: those of `verb`, or of the running command if it is
     empty.
     """
     table = table if why or wide else table.brief or table
-    width = console.width
     shown = _Laid([], [])
     if table.rows and table.columns:
         shown = _wide(table, width) if wide else _narrow(table, width)
@@ -62,7 +69,7 @@ def show(
         lines += map(Text, wrap(f"* {option('--wide')} shows {shown.left_out}.", width))
     if table.verbatim:
         lines += [*(Text(sanitise(command)) for command in table.verbatim), Text()]
-    console.print(Text("\n").join(lines), soft_wrap=True)
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

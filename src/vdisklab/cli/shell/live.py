@@ -1,16 +1,18 @@
-"""Progress on the terminal: one line that is updated, and lines that remain."""
+"""Progress on the terminal: a ranking and one line that are updated, and lines that remain."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
+from vdisklab.analysis.race import LOOKS
 from vdisklab.plan.campaign import Dropped
 from vdisklab.progress import (
     CampaignStarted,
@@ -28,30 +30,50 @@ from vdisklab.progress import (
 from vdisklab.sanitise import sanitise
 from vdisklab.units import counted, format_duration
 from vdisklab.views.durability import basis
+from vdisklab.views.layout import Table
+from vdisklab.views.terminal import lines_of, show
 
 _RUNS_FOR_PACE = 3
+_FEWEST_LINES = 5
+"""A ranking in fewer lines of a low terminal would have no row."""
+
+Look = Callable[[str], Table[Any] | None]
+"""The provisional ranking of the campaign that is measured, None if there is nothing to rank."""
 
 
 class TerminalProgress:
-    """Shows cell, round, measurement, throughput and remaining time; plain lines without a
-    terminal.
+    """Shows the provisional ranking, cell, round, measurement, throughput and remaining time; plain
+    lines without a terminal, or on one that cannot move its cursor.
 
-    The remaining time is first the estimate, then computed from the finished runs. `each` prints a
-    plain line for each measurement too, because one that takes minutes would look like a hang.
+    The remaining time is first the estimate, then computed from the finished runs; a race, which
+    ends when it knows enough, has that of its round. `each` prints a plain line for each
+    measurement too, because one that takes minutes would look like a hang. `look` is called when a
+    round begins, from the fourth on, and never while a cell is measured; for the same reason the
+    terminal is drawn once a second only. Plain lines have the first ranking of a race alone.
     """
 
-    def __init__(self, console: Console, *, each: bool = False) -> None:
+    def __init__(self, console: Console, *, each: bool = False, look: Look | None = None) -> None:
         self._console = console
         self._each = each
-        self._live = Live("", console=console, transient=True, refresh_per_second=4)
+        self._look = look
+        self._campaign, self._round, self._later = "", 0, 0
+        self._ranking: Table[Any] | None = None
+        self._laid: tuple[Table[Any] | None, int, list[Text]] = (None, 0, [])
         self._runs = self._done = self._before = 0
         self._seconds_estimated = 0.0
         self._at_most = False
         self._began = time.monotonic()
         self._cell = self._doing = self._moving = ""
+        self._live = Live(
+            get_renderable=self._screen,
+            console=console,
+            transient=True,
+            refresh_per_second=1,
+            vertical_overflow="crop",
+        )
 
     def __enter__(self) -> TerminalProgress:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._live.start()
         return self
 
@@ -61,7 +83,7 @@ class TerminalProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._live.stop()
 
     def __call__(self, event: Event, /) -> None:
@@ -70,6 +92,7 @@ class TerminalProgress:
             case CampaignStarted():
                 self._start(event)
             case RunStarted():
+                self._rank(event)
                 self._cell = (
                     f"round {event.round}{f'/{event.rounds}' if event.rounds else ''}, "
                     f"cell {event.position}/{event.runs}: {event.cell}"
@@ -77,7 +100,7 @@ class TerminalProgress:
                 self._doing = self._moving = ""
             case MeasurementStarted():
                 self._doing, self._moving = event.name, ""
-                if self._each and not self._console.is_terminal:
+                if self._each and not self._console.is_interactive:
                     self._say(escape(f"{self._cell}: {event.name}"))
             case Throughput():
                 self._moving = _moving(event)
@@ -85,13 +108,26 @@ class TerminalProgress:
                 self._finish(event)
             case Step():
                 self._doing, self._moving = event.what, ""
-                if not self._console.is_terminal:
+                if not self._console.is_interactive:
                     self._say(event.what)
             case Note() | DurablePaths() | PathDropped() | PlanWarning():
                 self._console.print(_line(event), soft_wrap=True, highlight=False)
-        self._show()
+
+    def _rank(self, event: RunStarted) -> None:
+        """Ranks what the rounds before this one have measured, once for each round."""
+        before, self._round, self._later = self._round, event.round, event.later
+        if self._look is None or event.round in {before, *range(LOOKS[0] + 1)}:
+            return
+        lives = self._console.is_interactive
+        if not lives and (self._ranking is not None or not self._at_most):
+            return
+        self._doing = "ranking"
+        self._ranking = self._look(self._campaign) or self._ranking
+        if self._ranking is not None and not lives:
+            show(self._ranking, self._console)
 
     def _start(self, event: CampaignStarted) -> None:
+        self._campaign = event.campaign
         self._runs, self._at_most = event.runs, event.at_most
         self._done = self._before = event.finished
         self._seconds_estimated = event.seconds_estimated
@@ -120,18 +156,32 @@ class TerminalProgress:
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False)
 
-    def _show(self) -> None:
-        if not self._console.is_terminal:
-            return
+    def _screen(self) -> RenderableType:
+        """The ranking, as much of it as the terminal has lines for now, and what is being done."""
+        width, height = self._console.size
         parts = [self._cell, self._doing, self._moving, self._time_left()]
-        self._live.update(Text(" · ".join(part for part in parts if part), overflow="ellipsis"))
+        doing = Text(" · ".join(filter(None, parts)), overflow="fold")
+        if self._ranking is not None and self._laid[:2] != (self._ranking, width):
+            self._laid = (self._ranking, width, lines_of(self._ranking, width))
+        lines = self._laid[2]
+        room = height - 1 - len(doing.wrap(self._console, width))
+        if len(lines) > room:
+            hidden = len(lines) - room + 1
+            rest = f"… {counted(hidden, 'more line')}: vdisklab rank"
+            lines = [*lines[: room - 1], Text(rest)] if room >= _FEWEST_LINES else []
+        if not lines:
+            return doing
+        return Group(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), doing)
 
     def _time_left(self) -> str:
         """The remaining time: first the estimate, then computed from the finished runs."""
-        if self._at_most or not self._runs or self._done >= self._runs:
-            return ""
         elapsed = time.monotonic() - self._began
         measured = self._done - self._before
+        if self._at_most and measured and self._round:
+            of_round = format_duration(elapsed / measured * (self._later + 1))
+            return f"about {of_round} left in this round"
+        if self._at_most or not self._runs or self._done >= self._runs:
+            return ""
         left = self._seconds_estimated - elapsed
         if measured >= _RUNS_FOR_PACE:
             left = elapsed / measured * (self._runs - self._done)

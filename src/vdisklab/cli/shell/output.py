@@ -21,7 +21,7 @@ from vdisklab.cli.shell.named import NOTHING_NAMED, Named
 from vdisklab.cli.shell.options import Format, OutputOptions
 from vdisklab.documents import Answer, document
 from vdisklab.documents import as_csv as rows_as_csv
-from vdisklab.errors import PlanError
+from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import DURABLE, Need
 from vdisklab.plan.settings import OptionRows
@@ -147,15 +147,17 @@ def print_overview(
     return answer
 
 
-def print_provisional(analysis: Analysis, messages: Console, metric: str) -> None:
-    """Prints on `messages` what is known so far, marked as provisional."""
+def provisional_ranking(
+    store: Store, campaign: str, metric: str, disk: HostDisk | None, named: Named
+) -> Table[Any] | None:
+    """What is known of a campaign that is being measured, in the words of `rank`; None if nothing
+    can be ranked, or if the database does not answer: a look may not end a run.
+    """
     try:
-        answer = overview(analysis, metric)
-    except PlanError:
-        return
-    if isinstance(answer, RankAnswer):
-        messages.print(Text(f"PROVISIONAL, after {analysis.rounds} rounds; the race goes on:"))
-        show(rank.brief_table(answer), messages)
+        answer = overview(Analysis.of(store, [campaign], disk=disk), metric)
+    except (PlanError, DatabaseError):
+        return None
+    return _complete(rank.provisional(answer), named) if isinstance(answer, RankAnswer) else None
 
 
 def _say_why(messages: Console, error: PlanError, named: Named) -> None:

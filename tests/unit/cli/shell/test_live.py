@@ -20,7 +20,7 @@ from vdisklab.progress import (
 
 EVENTS: tuple[Event, ...] = (
     Step("building xfs"),
-    CampaignStarted(runs=4, finished=1, seconds_estimated=90.0, label=""),
+    CampaignStarted(campaign="c", runs=4, finished=1, seconds_estimated=90.0, label=""),
     RunStarted("raw/none", round=1, rounds=2, position=1, runs=2),
     MeasurementStarted("randread-4k-q1", 5.0),
     Throughput(12e6, 3000.0),
@@ -38,7 +38,7 @@ def shown(*, terminal: bool, each: bool = False) -> str:
         for event in EVENTS:
             progress(event)
             if terminal:
-                progress._live.refresh()  # which it does by itself four times a second
+                progress._live.refresh()  # which it does by itself once a second
     return sink.getvalue()
 
 
