@@ -15,7 +15,7 @@ from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
-from vdisklab.path.named_target import NamedTarget, parse_target, with_targets
+from vdisklab.path.named_target import NamedTarget, options_of, parse_target, with_targets
 from vdisklab.path.needs import Need, nearest_hint, unmet
 from vdisklab.plan.guest import without_qemu
 from vdisklab.platforms.dialect import ExportRequest, Gap
@@ -88,7 +88,9 @@ def on_target(
     return path, DiskPlace(storage=storage, secret=dict(secrets).get(str(name)))
 
 
-def measured_place(path: str, campaign: Campaign) -> DiskPlace:
+def measured_place(
+    path: str, campaign: Campaign, secrets: Sequence[tuple[str, Path]] = ()
+) -> DiskPlace:
     """Where a path was measured: on the user's target, or without host layers on the device that
     --on named. Unknown for other paths, and with several devices: the guest's disk is elsewhere.
     """
@@ -96,7 +98,7 @@ def measured_place(path: str, campaign: Campaign) -> DiskPlace:
     name = parsed.layers[0].option("at") if parsed.layers else None
     for target in map(parse_target, campaign.plan.get("target") or ()):
         if target.name == name:
-            return DiskPlace(storage=target.place, option=("--target", str(target)))
+            return DiskPlace(storage=target.place, option=sum(options_of(target, secrets), ()))
     if len(devices) != 1 or parsed.layers:
         return DiskPlace()
     return DiskPlace(str(devices[0]), option=("--source", str(devices[0])))

@@ -171,7 +171,8 @@ def _print_answers(
         newest = store.campaigns(with_runs=True)[0].id
         campaign = None if campaigns[0] == newest else campaigns[0]
         path = None if advised is None else advised.path
-        where = () if path is None else measured_place(path, analysis.campaigns[0]).option
+        found = path and measured_place(path, analysis.campaigns[0], request.secret)
+        where = found.option if found else ()
         _say(console, [next_step(path, request.db, campaign, where)])
 
 

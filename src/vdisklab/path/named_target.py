@@ -5,6 +5,7 @@ A path is stored with the kind of its target and the name: `iscsi:at=san/raw/non
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -125,6 +126,24 @@ HIDDEN_VARIABLE = "VDISKLAB_SECRET_"
 def secret_variable(name: str) -> str:
     """The environment variable that holds a target's secret."""
     return HIDDEN_VARIABLE + re.sub(r"\W", "_", name).upper()
+
+
+def options_of(
+    target: NamedTarget, secrets: Iterable[tuple[str, Path]] = ()
+) -> tuple[tuple[str, str], ...]:
+    """The options that name a target, and the file of its secret, each with its value.
+
+    FILE stands for one that is not among `secrets` but that the server asks for: no result says
+    where secrets are. One in the environment needs no option.
+    """
+    file = dict(secrets).get(target.name)
+    asks = target.place.startswith("nbds") or (
+        target.kind is LayerKind.ISCSI and "@" in target.place
+    )
+    if file is None and asks and secret_variable(target.name) not in os.environ:
+        file = Path("FILE")
+    named = (("--target", str(target)),)
+    return named if file is None else (*named, ("--secret", f"{target.name}={file}"))
 
 
 def require_targets(

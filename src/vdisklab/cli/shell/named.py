@@ -9,15 +9,18 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from typer.core import TyperCommand
 
 from vdisklab.cli.shell.verbs import naming_options
-from vdisklab.errors import VdisklabError
+from vdisklab.errors import PlanError, VdisklabError
 from vdisklab.path.disk_path import PathSyntaxError
+from vdisklab.path.named_target import NamedTarget, options_of, parse_target
 
 if TYPE_CHECKING:
     from vdisklab.plan.settings import OptionRows
@@ -26,26 +29,29 @@ if TYPE_CHECKING:
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
-_WITH_TARGETS = ("run", "plan", "export")
+_WITH_TARGETS = ("run", "plan", "export", "density")
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
     """The names that the user gave; None or empty for the default.
 
-    `targets` are those of the measured campaigns, as `--target` spells them.
+    `targets` are those of the measured campaigns; `secrets` are the files of theirs.
     """
 
     db: str | None = None
     campaign: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
+    targets: tuple[NamedTarget, ...] = ()
+    secrets: tuple[tuple[str, Path], ...] = ()
 
     @classmethod
     def by(cls, *requests: OptionRows | Named) -> Self:
         """What a verb's requests name, in their rows `db` and `campaign`."""
         found = [(getattr(one, "db", None), getattr(one, "campaign", ())) for one in requests]
         db = next((db for db, _ in found if db), None)
-        return cls.of(db, [name for _, campaigns in found for name in campaigns])
+        secrets = tuple(pair for one in requests for pair in getattr(one, "secret", ()))
+        own = cls.of(db, [name for _, campaigns in found for name in campaigns])
+        return replace(own, secrets=secrets)
 
     @classmethod
     def of(cls, db: object, campaigns: Sequence[str] | None = None) -> Self:
@@ -59,8 +65,11 @@ class Named:
     def on_targets_of(self, campaigns: Sequence[Any]) -> Self:
         """The same, for commands with paths on the targets of these campaigns."""
         plans = (getattr(campaign, "plan", {}) for campaign in campaigns)  # none of imported ones
-        targets = (str(one) for plan in plans for one in plan.get("target") or ())
-        return replace(self, targets=tuple(dict.fromkeys(targets)))
+        targets: dict[NamedTarget, None] = {}
+        for text in (str(one) for plan in plans for one in plan.get("target") or ()):
+            with suppress(PlanError):  # in a damaged database
+                targets[parse_target(text)] = None
+        return replace(self, targets=tuple(targets))
 
     def in_text(self, text: str) -> str:
         """The text, whose commands of vdisklab get the options that the user named."""
@@ -81,9 +90,11 @@ class Named:
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
         command, verb = match[0], match[1]
         words = [
-            f"--target {shlex.quote(target)}"
+            f"{option} {shlex.quote(value)}"
             for target in self.targets
-            if verb in _WITH_TARGETS and _lacks_target(command, target.partition("=")[0])
+            if verb in _WITH_TARGETS and _on_target(command, target.name)
+            for option, value in options_of(target, self.secrets)
+            if not _says(option, target.name, command)
         ]
         takes = naming_options(verb)
         if "--campaign" in takes and "--campaign" not in command:
@@ -96,10 +107,16 @@ class Named:
         return " ".join([command, *map(quoted, words)])
 
 
-def _lacks_target(command: str, name: str) -> bool:
-    """True for a command with a path on the target of that name, which it does not say."""
-    said = re.search(rf"--target(</span>)? (['\"]|&#(x27|39);)?{re.escape(name)}=", command)
-    return said is None and re.search(rf":at={re.escape(name)}(?![\w.+-])", command) is not None
+def _on_target(command: str, name: str) -> bool:
+    """True for a command that says a target of that name, or a path on one."""
+    on_path = re.search(rf":at={re.escape(name)}(?![\w.+-])", command)
+    return on_path is not None or _says("--target", name, command)
+
+
+def _says(option: str, name: str, command: str) -> bool:
+    """True for a command with an option whose value begins with `NAME=`."""
+    value = rf"(</span>)? (['\"]|&#(x27|39);)?{re.escape(name)}="
+    return re.search(option + value, command) is not None
 
 
 def _in_span(word: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from html import unescape
@@ -14,9 +15,11 @@ import typer
 
 from tests.unit.analysis.made import CAMPAIGN
 from tests.unit.stored import Database
+from vdisklab.answers.export import measured_place
 from vdisklab.cli.shell.main import build_app, main
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.verbs import modules, naming_options
+from vdisklab.plan.run_request import RunRequest
 
 # A command as code, wrapped or not.
 COMMAND = re.compile(r"`(vdisklab [a-z-]+[^`]*)`")
@@ -60,6 +63,38 @@ def test_a_command_with_a_path_on_a_target_names_the_target(
         assert named.in_html(page) == page, "named once"
         plain = re.sub("<[^>]+>", "", page)
         assert unescape(plain) == complete.strip("`")
+
+
+SAN = "iscsi://al@10.0.0.5/iqn.x:t/1"
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "variable", "option"),
+    [
+        (SAN, "/root/my key", None, " --secret 'san=/root/my key'"),
+        (SAN, None, None, " --secret san=FILE"),
+        (SAN, None, "hidden", ""),
+        ("nbds://h/e", None, None, " --secret san=FILE"),
+        ("iscsi://10.0.0.5/iqn.x:t/1", None, None, ""),
+        ("rbd:p/i?id=lab", "/root/key", None, " --secret san=/root/key"),
+    ],
+)
+def test_a_command_names_the_file_of_a_secret_and_never_what_is_in_it(
+    url: str, given: str | None, variable: str | None, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("VDISKLAB_SECRET_SAN", variable)
+    request = RunRequest(secret=() if given is None else (("san", Path(given)),))
+    kind = {"iscsi": "iscsi", "nbds": "nbd", "rbd": "rbd"}[url.partition(":")[0]]
+    campaign = replace(CAMPAIGN, plan={**CAMPAIGN.plan, "target": [f"san={url}"]})
+    named = Named.by(request).on_targets_of((campaign,))
+    path = f"vdisklab export {kind}:at=san/raw/none"
+    target = f" --target {shlex.quote(f'san={url}')}"
+    assert named.in_text(f"`{path}`") == f"`{path}{target}{option}`"
+    assert named.in_text(f"`{path}{target}{option}`") == f"`{path}{target}{option}`"
+    assert named.in_text(f"`{path}{target}`") == f"`{path}{target}{option}`"
+    place = measured_place(f"{kind}:at=san/raw/none", campaign, request.secret)
+    assert shlex.join(place.option) == f"{target}{option}".strip()
 
 
 @pytest.mark.parametrize(
