@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.servers.iscsi import tgt
 from tests.servers.nbd import NO_FLUSH, nbdkit, qemu_nbd
 from tests.servers.nfs import ganesha
 from tests.servers.ssh import sshd
-from vdisklab.actions.clean import list_leftovers, remove_leftovers
+from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_leftovers
 from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
@@ -27,6 +28,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import Image
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
+from vdisklab.storage import remote
 from vdisklab.storage.given import given_target
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.remote import require_answer, unanswered
@@ -229,6 +231,59 @@ def test_a_server_that_ends_leaves_a_note_for_clean(place: Place, tmp_path: Path
     place.server.restart()
     assert list(remove_leftovers(LocalHost())) != []
     assert b"vdisklab" not in place.stored()
+
+
+def test_a_copied_secret_stays_until_its_disk_is_empty(
+    tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SERVERS["iscsi"](tmp_path, disk, disk) as with_file:
+        assert with_file.secret is not None
+        monkeypatch.setenv("VDISKLAB_SECRET_T", with_file.secret.read_text())
+        place = replace(with_file, secret=None)
+        with pytest.raises(DirtyHostError), image_on(place, tmp_path / "work", ImageFormat.RAW):
+            place.server.kill()
+        with pytest.raises(DirtyHostError, match="is left as it is") as dirty:
+            list(remove_leftovers(LocalHost()))
+        assert f"clean --forget {place.url}" in str(dirty.value.hint)
+        assert list((tmp_path / "work").rglob("*.secret/*")) != []
+        place.server.restart()
+        assert list(remove_leftovers(LocalHost())) != []
+        assert b"vdisklab" not in place.stored()
+    assert list((tmp_path / "work").glob("vdisklab-*")) == []
+
+
+@pytest.mark.parametrize("place", ["nbd", "iscsi", "nfs", "ssh"], indirect=True)
+def test_a_server_that_never_comes_back_is_forgotten(place: Place, tmp_path: Path) -> None:
+    with (
+        pytest.raises(DirtyHostError),
+        image_on(place, tmp_path / "work", ImageFormat.RAW),
+    ):
+        place.server.kill()
+    assert [left for _, left in forget_leftovers(place.url)] != []
+    list(remove_leftovers(LocalHost()))
+    assert list_leftovers() == []
+    assert list((tmp_path / "work").glob("vdisklab-*")) == []
+
+
+@pytest.mark.parametrize("place", ["nfs", "ssh"], indirect=True)
+def test_a_trial_file_is_noted_before_it_is_made(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while qemu-img runs: `clean` knows what to remove."""
+    made = remote.ask
+
+    def killed_then(*words: Any, **timeout: float) -> str:  # noqa: ANN401
+        made(*words, **timeout)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(remote, "ask", killed_then)
+    with pytest.raises(KeyboardInterrupt):
+        try_out(place, tmp_path)
+    assert b"".join([place.stored()]) != b""
+    (entry,) = list_leftovers()
+    assert "-trial.raw" in entry.name
+    list(remove_leftovers(LocalHost()))
+    assert place.stored() == b""
 
 
 REFUSED: dict[str, tuple[Callable[..., AbstractContextManager[Server]], tuple[str, str], str]] = {

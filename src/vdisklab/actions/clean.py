@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vdisklab.errors import DirtyHostError, VdisklabError
+from vdisklab.errors import DirtyHostError, PlanError, VdisklabError
 from vdisklab.host.command import Host
-from vdisklab.host.ledger import PROGRAM_MARK, Entry, Leftover, leftovers, order_of_removal
+from vdisklab.host.ledger import PROGRAM_MARK, Entry, Kind, Leftover, leftovers, order_of_removal
+from vdisklab.storage.remote import DISK, FILE, NEEDED
 from vdisklab.storage.stack import UNDO
 from vdisklab.storage.undo import Undo, await_programs
+from vdisklab.units import format_bytes
 
 
 def list_leftovers(directory: Path | None = None) -> list[Entry]:
@@ -24,9 +26,10 @@ def remove_leftovers(
     """Removes the entries of all ledgers without a process, newest first, and yields each one.
 
     Raises DirtyHostError at the end, naming everything that could not be removed; it stays in its
-    ledger. Ledgers without entries are deleted.
+    ledger, with the files that removing it needs. Ledgers without entries are deleted.
     """
     failures: dict[str, str] = {}
+    needed: list[Path] = []
     with leftovers(directory) as ledgers:
         kept = {ledger.path: len(ledger.entries) for ledger in ledgers}
         building = True
@@ -36,6 +39,8 @@ def remove_leftovers(
                 for each in ledgers:
                     await_programs(each.path.stem, each.entries)
             function = undo.get(entry.kind)
+            if any(Path(entry.name) in file.parents for file in needed):
+                continue
             if function is None:
                 failures[f"{entry} (this version cannot remove it)"] = (
                     "run `vdisklab clean` of the version that made it"
@@ -45,6 +50,7 @@ def remove_leftovers(
                 function(host, entry)
             except (VdisklabError, OSError) as error:
                 failures[f"{entry} ({error})"] = _way_out(error)
+                needed += map(Path, filter(None, [entry.detail.get(NEEDED)]))
                 continue
             ledger.strike(entry)
             kept[ledger.path] -= 1
@@ -57,6 +63,41 @@ def remove_leftovers(
             f"not everything could be removed: {'; '.join(failures)}",
             hint="; ".join(dict.fromkeys(failures.values())),
         )
+
+
+_ON_TARGETS = frozenset({DISK.kind, FILE.kind, Kind.DIRECTORY, Kind.FILE})
+
+
+def forget_leftovers(
+    place: str, directory: Path | None = None, *, dry_run: bool = False
+) -> Iterator[tuple[Entry, str]]:
+    """Strikes what is left on a target from its ledger, and yields it and what is still there.
+
+    Nothing is removed, and no server asked: it may never answer again. `place` is that of
+    `--target`, or the name of one thing. Raises PlanError if nothing is left on it.
+    """
+    base, _, query = place.partition("?")
+    with leftovers(directory) as ledgers:
+        found = [
+            (ledger, entry)
+            for ledger, entry in _in_order(ledgers)
+            if entry.kind in _ON_TARGETS
+            and (entry.name == place or _is_below(base, query, *entry.name.partition("?")[::2]))
+        ]
+        if not found:
+            raise PlanError(
+                f"nothing is left on {place}",
+                hint="name the target as `vdisklab clean --dry-run` does",
+            )
+        for ledger, entry in found:
+            if not dry_run:
+                ledger.strike(entry)
+            size = entry.detail.get("bytes")
+            yield entry, "it" if size is None else f"data in its first {format_bytes(int(size))}"
+
+
+def _is_below(base: str, query: str, name: str, own_query: str) -> bool:
+    return query == own_query and name.startswith(f"{base.rstrip('/')}/vdisklab-")
 
 
 def _in_order(ledgers: Sequence[Leftover]) -> list[tuple[Leftover, Entry]]:

@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,9 @@ _ANSWER_SECONDS = 30.0
 """How long a server may take to answer a question; QEMU's own drivers wait for ever."""
 
 _FILL_SECONDS = 3600.0
+
+NEEDED = "needs"
+"""The detail of an entry that names the file without which its thing cannot be removed."""
 
 
 @contextmanager
@@ -94,7 +98,8 @@ def remote_target(
     HostError with the way out if the server does not answer or the disk is not fit.
     """
     with ExitStack() as entered:
-        url = url_of(target, entered.enter_context(secret_of(site, target, backing)))
+        secret = entered.enter_context(secret_of(site, target, backing))
+        url = url_of(target, secret)
         properties = {"target.url": url.text, "target.driver": str(url.node["driver"])}
         remote = Remote(url, target.holds_files, properties, prefix=site.directory.name)
         if target.holds_files:
@@ -112,6 +117,8 @@ def remote_target(
         if not backing.may_destroy(target):
             site.check(lambda: _require_empty(site.host, target, url, needed))
         detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
+        if secret is not None:
+            detail[NEEDED] = str(secret.absolute())
         with site.tracked(DISK, url.text, **detail):
             yield remote
 
@@ -143,14 +150,21 @@ _NO_SUCH_FILE = ("NFS3ERR_NOENT", "No such file")
 
 
 def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
-    """Raises HostError unless a file can be made and removed in a directory on a server.
-
-    The note for `clean` comes after the file: what a server refused to make need not be removed.
-    """
+    """Raises HostError unless a file can be made and removed in a directory on a server."""
     file = url.file(f"{site.directory.name}-trial.raw")
-    ask(site.host, target.name, url, "qemu-img", "create", "-q", "-f", "raw", file.text, "4096")
-    with site.tracked(FILE, file.text, node=json.dumps(file.node)):
-        pass
+    trial = site.ledger.add(FILE.kind, file.text, node=json.dumps(file.node))
+    create = ("qemu-img", "create", "-q", "-f", "raw", file.text, "4096")
+    try:
+        ask(site.host, target.name, url, *create)
+    except HostError as error:
+        if isinstance(error.__cause__, CommandError):
+            # The server has refused it, and may refuse to remove what is not there, too.
+            with contextlib.suppress(DirtyHostError):
+                remove_remote_file(site.host, trial)
+            site.ledger.strike(trial)
+        raise
+    remove_remote_file(site.host, trial)
+    site.ledger.strike(trial)
 
 
 def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
@@ -321,7 +335,8 @@ def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SE
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(
             f"{entry.name} is left as it is: {said.rpartition(': ')[2] or 'no reason given'}",
-            hint="run `vdisklab clean` when its server answers again",
+            hint="run `vdisklab clean` when its server answers again, or `vdisklab clean "
+            f"--forget {shlex.quote(entry.name)}` if it never will",
         ) from error
 
 

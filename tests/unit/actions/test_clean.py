@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.actions.clean import list_leftovers, remove_leftovers
+from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_leftovers
 from vdisklab.cli.shell.main import main
-from vdisklab.errors import CommandError, DirtyHostError
+from vdisklab.errors import CommandError, DirtyHostError, PlanError
 from vdisklab.host.command import Host, LocalHost
 from vdisklab.host.ledger import Entry, open_ledger, pending
+from vdisklab.storage.remote import DISK, FILE
 from vdisklab.storage.undo import Undo
 
 
@@ -77,6 +78,63 @@ def test_what_stays_is_named_and_kept(tmp_path: Path) -> None:
         list(remove_leftovers(LocalHost(), remover.table, tmp_path))
     assert remover.removed == ["/a"]
     assert [entry.name for entry in pending(path)] == ["/b"]
+
+
+def test_a_disk_that_cannot_be_emptied_keeps_the_copy_of_its_secret(tmp_path: Path) -> None:
+    site, other = tmp_path / "vdisklab-00000000", tmp_path / "other"
+    needs = {"needs": str(site / "san.secret/keys.psk")}
+    with open_ledger(tmp_path) as ledger:
+        for kind, name, detail in (
+            ("directory", other, {}), ("directory", site, {}),
+            ("directory", site / "san.secret", {}), (DISK.kind, "nbds://h/e", needs),
+        ):  # fmt: skip
+            ledger.add(kind, name, **detail)
+    remover = Remover(busy="nbds://h/e")
+    table = dict.fromkeys((DISK.kind, "directory"), remover)
+    with pytest.raises(DirtyHostError, match="nbds://h/e") as dirty:
+        list(remove_leftovers(LocalHost(), table, tmp_path))
+    assert "secret" not in str(dirty.value)
+    assert remover.removed == [str(other)]
+    remover.busy = ""
+    left = ["nbds://h/e", str(site / "san.secret"), str(site)]
+    assert [one.name for one in remove_leftovers(LocalHost(), table, tmp_path)] == left
+    assert list((tmp_path / "ledger").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "forgotten"),
+    [
+        ("nbd://h/e", ["data in its first 16.0 MiB"]),
+        ("nfs://nas/images", ["it", "it"]),
+        ("nfs://nas/images/vdisklab-00000000-a.raw", ["it"]),
+        ("ssh://h/d?host_key_check=no", ["it"]),
+        ("/mnt/nas/", ["it", "it"]),
+    ],
+)
+def test_a_target_that_never_comes_back_is_forgotten(
+    place: str, forgotten: list[str], tmp_path: Path
+) -> None:
+    with open_ledger(tmp_path) as ledger:
+        ledger.add("mount", "/mnt/nas/vdisklab-00000000/stack0.mnt")
+        ledger.add(DISK.kind, "nbd://h/e", bytes=str(16 << 20))
+        for name in ("nfs://nas/images/vdisklab-00000000-a.raw",
+                     "nfs://nas/images/vdisklab-00000000-b.raw",
+                     "nfs://nas/imagesother/vdisklab-00000000-a.raw",
+                     "ssh://h/d/vdisklab-00000000-a.raw?host_key_check=no",
+                     "ssh://h/d/vdisklab-00000000-a.raw?host_key_check=yes"):  # fmt: skip
+            ledger.add(FILE.kind, name)
+        ledger.add("directory", "/mnt/nas/vdisklab-00000000.t")
+        ledger.add("file", "/mnt/nas/vdisklab-00000000.t/image0.raw")
+        ledger.add("file", "/mnt/nas/mine")
+    listed = [left for _, left in forget_leftovers(place, tmp_path, dry_run=True)]
+    assert listed == forgotten
+    assert len(list_leftovers(tmp_path)) == 10
+    for entry, _ in forget_leftovers(place, tmp_path):
+        assert entry.name.startswith(place.partition("?")[0])
+    assert len(list_leftovers(tmp_path)) == 10 - len(forgotten)
+    with pytest.raises(PlanError, match="nothing is left on") as nothing:
+        list(forget_leftovers(place, tmp_path))
+    assert "clean --dry-run" in str(nothing.value.hint)
 
 
 def test_a_kind_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
