@@ -219,6 +219,7 @@ def main() -> None:
         (directory / "work").mkdir()
         with disks(directory) as served:
             witness = []
+            database = Path()
             for rounds in range(1, options.rounds + 1):
                 witness.append(witnessed(served))
                 database = campaign(directory, served, rounds)

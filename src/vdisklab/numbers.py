@@ -51,6 +51,9 @@ def digits(number: float) -> str:
     return f"{rounded:.{min(max(places, 0), 12)}f}"
 
 
+_BY_SECOND = {"IOPS": " IOPS", "1/s": "/s"}
+
+
 def scale(number: float | None, unit: str) -> Scale:
     """The scale in which the number has one to three digits before the point."""
     size = abs(number) if number is not None and math.isfinite(number) else 0.0
@@ -60,13 +63,13 @@ def scale(number: float | None, unit: str) -> Scale:
     if unit == "1":
         return Scale(1.0, "")
     factor, prefix = next(((f, p) for f, p in _UP if size >= f * 0.9995), (1.0, ""))
-    if unit == "1/s":
-        return Scale(factor, f"{prefix} IOPS", glued=True)
+    if unit in _BY_SECOND:
+        return Scale(factor, f"{prefix}{_BY_SECOND[unit]}", glued=True)
     return Scale(factor, f"{prefix}{unit}")
 
 
 def value(number: float | None, unit: str) -> str:
-    """`1.23 GB/s`, `12.3k IOPS`, `85.0 µs`, or a dash for a missing number."""
+    """`1.23 GB/s`, `12.3k IOPS`, `1.20k/s`, `85.0 µs`, or a dash for a missing number."""
     return scale(number, unit).with_unit(number)
 
 

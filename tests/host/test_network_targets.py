@@ -272,8 +272,8 @@ def test_a_trial_file_is_noted_before_it_is_made(
     """Killed while qemu-img runs: `clean` knows what to remove."""
     made = remote.ask
 
-    def killed_then(*words: Any, **timeout: float) -> str:  # noqa: ANN401
-        made(*words, **timeout)
+    def killed_then(*words: Any) -> str:  # noqa: ANN401
+        made(*words)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(remote, "ask", killed_then)

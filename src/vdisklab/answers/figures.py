@@ -117,7 +117,7 @@ def choice_bars(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
 def _ranked_rows(report: ReportAnswer, cells: Iterable[MeasuredCell]) -> tuple[Sequence[Bar], str]:
     """Bars of some cells in the measure that ranks them."""
     measure, answer = report.measure, report.answer
-    return _rows(report.of(measure), cells, measure.quantity.unit, answer=answer)
+    return _rows(report.of(measure), cells, measure.quantity.shown_unit, answer=answer)
 
 
 def measured_quantities(report: ReportAnswer) -> list[MeasureKey]:
@@ -148,7 +148,9 @@ def _baseline(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
         chosen = [(key, summary) for key, summary in measured if key.metric == metric]
         chosen.sort(key=lambda named: -named[1].median)
         top = chosen[0] if chosen else None
-        scale = numbers.scale(top[1].median if top else None, top[0].quantity.unit if top else "1")
+        scale = numbers.scale(
+            top[1].median if top else None, top[0].quantity.shown_unit if top else "1"
+        )
         shown += [
             replace(_bar(summary, scale, None, group, key.name), unit=scale.suffix.strip())
             for key, summary in chosen[:MOST_BARS]
@@ -189,7 +191,7 @@ def _buses(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
             ide[key] = max(ide.get(key, 0.0), overall[cell].median)
     chosen = sorted(ide, key=lambda key: -ide[key])[:MOST_GROUPS]
     top = max((overall[cell].median for key in chosen for cell in groups[key]), default=None)
-    scale = numbers.scale(top, report.measure.quantity.unit)
+    scale = numbers.scale(top, report.measure.quantity.shown_unit)
     shown = [
         _bar(overall[cell], scale, report.answer, str(replace(paths[cell],
              attachment=Attachment())))
@@ -219,7 +221,7 @@ def _guest_and_host(report: ReportAnswer) -> tuple[Sequence[Bar], str]:
             continue
         pair = summaries[answer], summaries[report.baseline]
         top = max(summary.median for summary in pair)
-        scale = numbers.scale(top, key.quantity.unit)
+        scale = numbers.scale(top, key.quantity.shown_unit)
         unit = scale.suffix.strip()
         shown += [replace(_bar(one, scale, answer, key.name), unit=unit) for one in pair]
     return shown, ""
@@ -308,7 +310,9 @@ def safety_plane(report: ReportAnswer) -> SafetyPlane | None:
     paths = {cell: path for cell, path in candidates(overall).items() if cell in overall}
     if not paths or report.measure.quantity.better is Better.LOWER:
         return None
-    scale = numbers.scale(max(overall[cell].median for cell in paths), report.measure.quantity.unit)
+    scale = numbers.scale(
+        max(overall[cell].median for cell in paths), report.measure.quantity.shown_unit
+    )
     known = {row.cell: row.power_cut for row in report.ranked.cells if row.power_cut is not None}
     placed = [(cell, _safety_of(known[cell]), overall[cell].median) for cell in paths]
     best_so_far = 0.0

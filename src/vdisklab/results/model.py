@@ -60,6 +60,11 @@ class Metric:
     step: float | None = None
     rounding: float = 0.0
 
+    @property
+    def shown_unit(self) -> str:
+        """The unit as tables say it: requests are IOPS, and other things by the second are not."""
+        return "IOPS" if self.name == "iops" else self.unit
+
 
 HALF_BIN = 1 / 128
 """fio reports percentiles as middles of bins, which are as wide as 1/64 to 1/128 of their values

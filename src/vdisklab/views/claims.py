@@ -44,13 +44,16 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
 
 
 def _ratio(row: JudgedClaim) -> str:
-    return numbers.ratio(row.ratio) if row.unit is None else numbers.value(row.ratio, row.unit)
+    if row.unit is None:
+        return numbers.ratio(row.ratio)
+    return numbers.value(row.ratio, row.measures[0].quantity.shown_unit)
 
 
 def _interval(row: JudgedClaim) -> str:
     if row.unit is None or row.low is None:
         return numbers.ratio_interval(row.low, row.high)
-    return f"{numbers.value(row.low, row.unit)}–{numbers.value(row.high, row.unit)}"
+    unit = row.measures[0].quantity.shown_unit
+    return f"{numbers.value(row.low, unit)}–{numbers.value(row.high, unit)}"
 
 
 _MOST_OPEN = 10

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from vdisklab import numbers
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.paired_ratios import Comparison, Verdict
-from vdisklab.analysis.published import Shape, ShapeRow
+from vdisklab.analysis.published import PublishedNumber, Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
 from vdisklab.units import counted
 from vdisklab.views.durability import losses
@@ -62,13 +62,13 @@ def _pair_table(
         *_measure("round"),
         Column(
             "A",
-            lambda row: numbers.value(row.a.median, row.unit),
+            lambda row: numbers.value(row.a.median, row.measure.quantity.shown_unit),
             right=True,
             spare=2,
         ),
         Column(
             "B",
-            lambda row: numbers.value(row.b.median, row.unit),
+            lambda row: numbers.value(row.b.median, row.measure.quantity.shown_unit),
             right=True,
             spare=2,
         ),
@@ -200,6 +200,10 @@ _OUTCOMES = {
 }
 
 
+def _unit_of(number: PublishedNumber) -> str:
+    return number.unit if number.measure is None else number.measure.quantity.shown_unit
+
+
 def published_tables(answer: PublishedAnswer) -> Iterator[Table[ShapeRow]]:
     """One row per published number that has a counterpart here."""
     comparison = answer.comparison
@@ -225,7 +229,7 @@ def published_tables(answer: PublishedAnswer) -> Iterator[Table[ShapeRow]]:
         Column("measure", lambda row: str(row.number.measure), folds=NAMES),
         Column(
             "published",
-            lambda row: numbers.value(row.number.value, row.number.unit),
+            lambda row: numbers.value(row.number.value, _unit_of(row.number)),
             right=True,
             spare=1,
         ),

@@ -26,7 +26,7 @@ def tables(answer: DensityAnswer) -> Iterator[Table[PathCapacity]]:
         Column[PathCapacity]("guests", _guests, right=True),
         Column[PathCapacity]("95 %", _interval, right=True),
         Column[PathCapacity]("limited by", lambda row: _limit(row.limited), folds=WORDS),
-        _at_limit("IOPS", lambda step: numbers.value(step.iops, "1/s"), 2),
+        _at_limit("IOPS", lambda step: numbers.value(step.iops, "IOPS"), 2),
         _at_limit("worst guest", lambda step: numbers.value(step.worst, "s"), 1),
         _at_limit("p99 of all", lambda step: numbers.value(step.p99, "s"), 3),
         _at_limit("fairness", lambda step: _plain(step.fairness), 4),

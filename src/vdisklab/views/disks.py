@@ -53,7 +53,7 @@ def _score_text(row: DiskRow) -> str:
     standing = row.standing
     if standing is None or standing.score is None:
         return numbers.MISSING
-    return numbers.value(standing.score.median, standing.measure.quantity.unit)
+    return numbers.value(standing.score.median, standing.measure.quantity.shown_unit)
 
 
 def power_cut_of(row: DiskRow) -> str:

@@ -250,7 +250,9 @@ def _medians(answer: RankAnswer, key: MeasureKey) -> tuple[Column[RankedCell], .
 def _scale(answer: RankAnswer, key: MeasureKey) -> numbers.Scale:
     """One scale for a column: that of its median cell."""
     medians = [row.medians[key].median for row in answer.cells if key in row.medians]
-    return numbers.scale(statistics.median_low(medians) if medians else None, key.quantity.unit)
+    return numbers.scale(
+        statistics.median_low(medians) if medians else None, key.quantity.shown_unit
+    )
 
 
 def _bar(value: float, longest: float) -> str:

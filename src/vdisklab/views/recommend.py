@@ -144,7 +144,7 @@ def _medians(answer: RecommendAnswer, key: MeasureKey) -> Sequence[Column[Altern
     decides = key == answer.recommendation.measure
     return summary_columns(
         measure_name(key).removeprefix("weighted "),
-        numbers.scale(next(with_it, None), key.quantity.unit),
+        numbers.scale(next(with_it, None), key.quantity.shown_unit),
         partial(_median, key),
         spare=(0 if decides else 1, 2),
     )

@@ -340,7 +340,7 @@ def _markdown(report: ReportAnswer) -> Iterator[str]:
         cell = row.cell
         summaries = [report.summaries[key].get(cell) for key in keys]
         values = [
-            numbers.value(None if summary is None else summary.median, key.quantity.unit)
+            numbers.value(None if summary is None else summary.median, key.quantity.shown_unit)
             for summary, key in zip(summaries, keys, strict=True)
         ]
         columns = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from vdisklab import numbers
 from vdisklab.answers.show import ShowAnswer, ShownCheck, ShownMeasurement, ShownSample
-from vdisklab.results.model import GuestGroup, IoCounters, Member
+from vdisklab.results.model import METRICS, GuestGroup, IoCounters, Member
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views.layout import WORDS, Column, Table
 
@@ -73,7 +73,7 @@ def _samples(measured: ShownMeasurement) -> Table[ShownSample]:
     columns: tuple[Column[ShownSample], ...] = (
         Column("direction", lambda sample: sample.direction.value),
         Column("metric", lambda sample: sample.metric),
-        Column("value", lambda sample: numbers.value(sample.value, sample.unit), right=True),
+        Column("value", lambda sample: numbers.value(sample.value, _unit(sample)), right=True),
     )
     title = f"{measured.name}: {measured.program}, {duration}"
     return Table(title, columns, measured.samples, verbatim=(measured.command,), kind=ShownSample)
@@ -133,6 +133,11 @@ def _before_after(before: float | None, after: float | None, spell: Callable[[fl
     return f"{first} before, {last} after"
 
 
+def _unit(sample: ShownSample) -> str:
+    known = METRICS.get(sample.metric)
+    return sample.unit if known is None else known.shown_unit
+
+
 def _guests(measured: ShownMeasurement, group: GuestGroup) -> Table[Member]:
     """One row for each guest."""
 
@@ -147,7 +152,7 @@ def _guests(measured: ShownMeasurement, group: GuestGroup) -> Table[Member]:
     columns: tuple[Column[Member], ...] = (
         Column("guest", lambda member: str(member.number), right=True),
         Column("started", lambda member: f"+{member.start:.2f} s", right=True),
-        Column("IOPS", lambda member: numbers.value(member.iops, "1/s"), right=True),
+        Column("IOPS", lambda member: numbers.value(member.iops, "IOPS"), right=True),
         Column("p50", lambda member: numbers.value(member.latency_p50, "s"), right=True),
         Column("p99", lambda member: numbers.value(member.latency_p99, "s"), right=True),
         Column("max", lambda member: numbers.value(member.latency_max, "s"), right=True),

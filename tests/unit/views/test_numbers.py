@@ -7,6 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdisklab import numbers
+from vdisklab.results.model import METRICS
+
+
+def test_only_requests_are_iops() -> None:
+    assert {name for name, one in METRICS.items() if one.shown_unit == "IOPS"} == {"iops"}
+    assert {one.unit for one in METRICS.values()} == {
+        one.shown_unit for one in METRICS.values() if one.name != "iops"
+    }
 
 
 @pytest.mark.parametrize(
@@ -15,8 +23,10 @@ from vdisklab import numbers
         (1.234e9, "B/s", "1.23 GB/s"),
         (999.6e6, "B/s", "1.00 GB/s"),
         (0.2e6, "B/s", "200 kB/s"),
-        (12_345.0, "1/s", "12.3k IOPS"),
-        (512.0, "1/s", "512 IOPS"),
+        (12_345.0, "IOPS", "12.3k IOPS"),
+        (512.0, "IOPS", "512 IOPS"),
+        (12_345.0, "1/s", "12.3k/s"),
+        (512.0, "1/s", "512/s"),
         (85e-6, "s", "85.0 µs"),
         (0.0123, "s", "12.3 ms"),
         (90.0, "s", "90.0 s"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.unit.analysis.made import campaign_runs
 from vdisklab import numbers
 from vdisklab.answers.show import ShowAnswer, answer_run
-from vdisklab.results.model import Evidence, GuestGroup, HostLoad, Member
+from vdisklab.results.model import Direction, Evidence, GuestGroup, HostLoad, Member, Sample
 from vdisklab.views.layout import Table
 from vdisklab.views.show import tables
 
@@ -53,3 +53,21 @@ def test_a_closed_load_is_said() -> None:
     assert closed.startswith("the load was closed")
     is_open = GuestGroup(5.0, (replace(first, offered=2500), first))
     assert "closed" not in " ".join(group_table(is_open).notes)
+
+
+def test_transactions_are_no_iops() -> None:
+    run = next(iter(campaign_runs()))
+    samples = (
+        Sample("transactions", Direction.WRITE, 183.0),
+        Sample("iops", Direction.READ, 12_345.0),
+    )
+    measured = replace(run.measurements[0], samples=samples)
+    answer = answer_run(replace(run, measurements=(measured,)), raw=False)
+    shown = [
+        column.show(row)
+        for table in tables(answer)
+        for column in table.columns
+        if str(column.heading) == "value"
+        for row in table.rows
+    ]
+    assert shown == ["183/s", "12.3k IOPS"]

@@ -65,8 +65,6 @@ _UNBROKEN = re.compile(
 )
 """Text that a browser would break at a hyphen or a dash: an option, an interval or a date."""
 
-_UNIT_NAMES = {"1/s": "IOPS", "1": "times the baseline"}
-
 
 def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
     """The whole file; `draw` may draw the charts elsewhere while the rest is built."""
@@ -251,12 +249,12 @@ def _diagnostics_at(cells: Iterable[str], diagnostics: Mapping[str, tuple[str, .
 
 
 def _measure(key: MeasureKey) -> dict[str, str]:
-    unit = key.quantity.unit
+    unit = key.quantity.shown_unit
     name = key.metric.replace("_", " ") if key.name == "score" else str(key)
     return {
         "key": str(key),
         "name": name,
-        "unit": _UNIT_NAMES.get(unit, unit),
+        "unit": "times the baseline" if unit == "1" else unit,
         "better": key.quantity.better.value,
     }
 
@@ -387,7 +385,7 @@ def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[
 
 
 def _first_rows(report: ReportAnswer) -> list[dict[str, str]]:
-    summaries, unit = report.of(report.measure), report.measure.quantity.unit
+    summaries, unit = report.of(report.measure), report.measure.quantity.shown_unit
     rows = []
     for row in report.ranked.cells[:FIRST_PAGE]:
         summary = summaries.get(row.cell)
