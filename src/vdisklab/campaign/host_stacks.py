@@ -22,6 +22,7 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import NEW
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
+from vdisklab.storage import given
 from vdisklab.storage.ageing import aged, fill_filesystem
 from vdisklab.storage.image import (
     DiskData,
@@ -216,6 +217,7 @@ class HostStacks:
             raise HostError(f"the stack {path.stack} is not part of this campaign")
         stack, image = self.layout.places[path]
         active = self._activate(stack)
+        self.site.check(lambda: self._require_answer(path))
         name = f"thin-{path.fingerprint}{f'-{member}' if member else ''}"
         if path.shares_directory:
             with shared_directory(self.site, active.target, f"share-{path.fingerprint}") as share:
@@ -311,7 +313,16 @@ class HostStacks:
         for stack, active in self._active.items():
             if stack.layers == path.layers and isinstance(active.target, Remote):
                 return unanswered(self.site.host, str(path.layers[0].option("at")), active.target)
-        return None
+        named = self.plan.backing.target_of(path.layers)
+        if named is None or named.opened_by_qemu:
+            return None
+        return given.unanswered(self.site.host, named)
+
+    def _require_answer(self, path: DiskPath) -> None:
+        """Raises HostError if a mount or a device does not answer: QEMU would wait for ever."""
+        gone = None if path.target is None or path.target.by_qemu else self.unanswered(path)
+        if gone is not None:
+            raise gone
 
     def _release(self, device: str | None) -> None:
         """Takes down the stack on a device of the user, if there is one."""

@@ -7,13 +7,16 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.probe import device_statistics
 from vdisklab.host import counters, pagecache
+from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
 from vdisklab.host.network import Link
 from vdisklab.path.segments import PageCache
@@ -51,8 +54,8 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
     if image is None:
         return
     if wanted is PageCache.WARM:
-        for file in pagecache.files_of(image.caches):
-            pagecache.warm(file)
+        for place in image.caches:
+            answered(place, partial(_with_files, pagecache.warm, place))
         resident = _resident_share(image)
         confirmed = resident is None or resident >= _WARM
     else:
@@ -64,7 +67,9 @@ def set_page_cache(wanted: PageCache, image: DiskData | None) -> None:
 
 def _resident_share(image: DiskData) -> float | None:
     """The share of the image in the host's page cache; None for one that no kernel here opens."""
-    return None if isinstance(image.path, Url) else pagecache.resident_share(image.path)
+    if isinstance(image.path, Url):
+        return None
+    return answered(image.path, partial(pagecache.resident_share, image.path))
 
 
 def _emptied(image: DiskData, most: float) -> float | None:
@@ -84,6 +89,11 @@ def _emptied(image: DiskData, most: float) -> float | None:
     return resident
 
 
+def _with_files(act: Callable[[Path], None], place: Path) -> None:
+    for file in pagecache.files_of([place]):
+        act(file)
+
+
 class WriteBack:
     """Writes an image's dirty pages back in the background.
 
@@ -100,7 +110,10 @@ class WriteBack:
         """Starts to write back the pages that are dirty now."""
         caches = () if self._image is None else self._image.caches
         self._writing += [
-            self._executor.submit(pagecache.write_back, file) for file in pagecache.files_of(caches)
+            self._executor.submit(
+                answered, place, partial(_with_files, pagecache.write_back, place)
+            )
+            for place in caches
         ]
 
     def wait(self) -> None:
@@ -118,6 +131,8 @@ def writing_back(image: DiskData | None) -> Iterator[WriteBack]:
         background.wait()
 
 
+_Count = TypeVar("_Count")
+
 QemuCounter = Callable[[], IoCounters | None]
 
 
@@ -127,7 +142,7 @@ class Counters:
     kernel's.
 
     `image` is what holds the guest's data: a file, a device or a directory. The `link` to a server
-    counts in place of devices.
+    counts if the host has no device for the data.
     """
 
     qemu: QemuCounter
@@ -150,13 +165,17 @@ class Counters:
         return Snapshot(
             qemu=self.qemu(),
             device=counters.read_devices(self.devices)
-            if self.link is None
+            if self.link is None or self.devices
             else self.link.counters(),
             cpu=cpu,
-            resident=None if self.image is None else pagecache.resident_share(self.image),
-            allocated=None if self.image is None else pagecache.occupied_bytes(self.image),
+            resident=self._of_image(pagecache.resident_share),
+            allocated=self._of_image(pagecache.occupied_bytes),
             steal=counters.steal_seconds(),
         )
+
+    def _of_image(self, count: Callable[[Path], _Count]) -> _Count | None:
+        image = self.image
+        return None if image is None else answered(image, lambda: count(image))
 
 
 @dataclass(frozen=True, slots=True)

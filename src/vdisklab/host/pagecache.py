@@ -15,11 +15,12 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host import command, mounts, syscalls
+from vdisklab.host.answering import answered
 from vdisklab.host.facts import SYSTEM, read_text
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -50,7 +51,12 @@ def evict(*paths: Path) -> None:
     POSIX_FADV_DONTNEED drops only clean pages (mm/fadvise.c), hence the sync first. Pages that a
     process has mapped or locked stay, so check `residency`. Raises HostError.
     """
-    for path in files_of(paths):
+    for place in paths:
+        answered(place, partial(_evict_all, place))
+
+
+def _evict_all(place: Path) -> None:
+    for path in files_of([place]):
         _evict_one(path)
 
 

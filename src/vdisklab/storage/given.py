@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from vdisklab.errors import CommandError, CommandTimeoutError, HostError
+from vdisklab.errors import CommandError, HostError
+from vdisklab.host.answering import answered, require_answer
 from vdisklab.host.blockdevice import device_facts
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Kind
@@ -29,9 +30,6 @@ MOUNTED: Mapping[str, LayerKind] = {
 }  # fmt: skip
 """The kinds of directories that are not on this machine, by the file system in mountinfo."""
 
-_ANSWER_SECONDS = 15.0
-"""How long a mount may take to answer: a hard NFS mount waits for its server for ever (nfs(5))."""
-
 
 def with_kinds(host: Host, targets: Collection[NamedTarget]) -> tuple[NamedTarget, ...]:
     """The targets with the kind that each is on this host, and absolute file names.
@@ -45,16 +43,12 @@ def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
     place = Path(target.place).absolute()
     named = f"target {target.name}: {place}"
     try:
-        mode = int(host.run("stat", "-L", "-c", "%f", place, timeout=_ANSWER_SECONDS).stdout, 16)
-    except CommandTimeoutError as error:
-        raise HostError(
-            f"{named} does not answer within {_ANSWER_SECONDS:.0f} s",
-            hint="its server may be gone: mount it again, or name another place",
-        ) from error
+        require_answer(host, place)
+        mode = int(host.run("stat", "-L", "-c", "%f", place).stdout, 16)
     except CommandError as error:
-        reason = error.stderr.strip().rpartition(": ")[2] or "unknown error"
-        hint = "mount it again" if "tale" in reason else "name a directory, a block device or a URL"
-        raise HostError(f"{named} cannot be used: {reason}", hint=hint) from error
+        raise _unusable(named, error) from error
+    except HostError as error:
+        raise HostError(f"target {target.name}: {error.message}", hint=error.hint) from error
     if stat.S_ISBLK(mode):
         is_krbd = place.resolve().name.startswith("rbd")
         return replace(
@@ -68,6 +62,32 @@ def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
     mount = mount_of(place)
     kind = LayerKind.DIR if mount is None else MOUNTED.get(mount.filesystem, LayerKind.DIR)
     return replace(target, place=str(place), kind=kind)
+
+
+def _unusable(named: str, error: CommandError) -> HostError:
+    reason = error.stderr.strip().rpartition(": ")[2] or "unknown error"
+    hint = "mount it again" if "tale" in reason else "name a directory, a block device or a URL"
+    return HostError(f"{named} cannot be used: {reason}", hint=hint)
+
+
+def unanswered(host: Host, target: NamedTarget) -> HostError | None:
+    """Why a directory's server or a device does not answer any more; None if it does."""
+    named, place = f"target {target.name}: {target.place}", Path(target.place)
+    try:
+        if target.holds_files:
+            require_answer(host, place)
+        else:
+            read = (f"if={place}", "of=/dev/null", "iflag=direct", "bs=4096", "count=1")
+            host.run("dd", "status=none", *read, timeout=_READ_SECONDS)
+    except CommandError as error:
+        return _unusable(named, error)
+    except HostError as error:
+        return HostError(f"target {target.name}: {error.message}", hint=error.hint)
+    return None
+
+
+_READ_SECONDS = 30.0
+"""How long a device may take to read a block."""
 
 
 @contextmanager
@@ -99,8 +119,9 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
     """A new directory in the target's, which is removed with its contents at the end."""
     place = Path(target.place)
     own = place / f"{site.directory.name}.{target.name}"
-    site.check(lambda: _require_alone(target, place, site.directory.name))
-    site.check(lambda: require_room(place, needed, f"target {target.name}"))
+    site.check(
+        lambda: answered(place, lambda: _require_fit(target, place, needed, site.directory.name))
+    )
     with site.tracked(Kind.DIRECTORY, own):
         try:
             site.run("mkdir", "--mode=700", own)
@@ -110,11 +131,12 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
                 f"target {target.name}: nothing can be created in {place}: {reason}",
                 hint="export and mount it read-write for this user (NFS: no_root_squash for root)",
             ) from error
-        yield Directory(own, site.read_back(lambda: mount_properties(place)))
+        yield Directory(own, site.read_back(lambda: answered(own, lambda: mount_properties(own))))
 
 
-def _require_alone(target: NamedTarget, place: Path, own: str) -> None:
-    """Raises HostError if another campaign, perhaps on another host, has its images there."""
+def _require_fit(target: NamedTarget, place: Path, needed: int, own: str) -> None:
+    """Raises HostError if another campaign, perhaps on another host, has its images there, or
+    without room."""
     found = (one.name for one in place.glob("vdisklab-" + "[0-9a-f]" * 8 + "*"))
     others = sorted(name for name in found if not name.startswith(own))
     if others:
@@ -123,6 +145,7 @@ def _require_alone(target: NamedTarget, place: Path, own: str) -> None:
             hint="wait until it ends; after a crash run `vdisklab clean` on the host that ran it, "
             f"or remove {place / others[0]}",
         )
+    require_room(place, needed, f"target {target.name}")
 
 
 def mount_properties(place: Path) -> dict[str, str]:

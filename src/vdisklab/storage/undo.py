@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.errors import CommandError, DirtyHostError, HostError
+from vdisklab.host.answering import answered
 from vdisklab.host.command import Host
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.host.mounts import mount_at, mount_of, mounts_below, read_mounts, still_mounted
@@ -44,10 +45,11 @@ def remove_file(_host: Host, entry: Entry) -> None:
     """
     if _is_loop(entry.name):
         raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")
+    file = Path(entry.name)
     try:
-        Path(entry.name).unlink(missing_ok=True)
+        answered(file.parent, lambda: file.unlink(missing_ok=True))
     except OSError as error:
-        if error.errno not in _BROKEN_FILE_SYSTEM or not _goes_with_its_mount(Path(entry.name)):
+        if error.errno not in _BROKEN_FILE_SYSTEM or not _goes_with_its_mount(file):
             raise
 
 
@@ -61,6 +63,10 @@ def remove_directory(_host: Host, entry: Entry) -> None:
     """Removes a directory with its contents, unless something is still mounted inside, or a loop
     device stands on a file in it: a pool in another mount namespace may use that."""
     directory = Path(entry.name)
+    answered(directory.parent, lambda: _remove_directory(directory))
+
+
+def _remove_directory(directory: Path) -> None:
     if not directory.exists():
         return
     mounted = mounts_below(directory) or (() if mount_at(directory) is None else (directory,))
