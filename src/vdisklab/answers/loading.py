@@ -22,6 +22,7 @@ from vdisklab.path.durability import (
     HostDisk,
     PathCrashes,
     forgets_fua,
+    promise_of_device,
 )
 from vdisklab.path.segments import HOST, PageCache
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting, StateOutcome
@@ -407,13 +408,19 @@ def verdicts_of(
 def with_servers(
     verdicts: CrashVerdicts, examples: Iterable[Example], cells: Mapping[str, MeasuredCell]
 ) -> CrashVerdicts:
-    """The verdicts with the servers that offer no flush, as they said when they were measured."""
-    paths = (cells[one.cell].path for one in examples if _NO_FLUSH in one.checks)
-    flushless = (str(path.layers[0]) for path in paths if path is not None and path.layers)
-    return replace(verdicts, flushless=frozenset(flushless))
-
-
-_NO_FLUSH = ("host.nbd.can_flush", None, "off")
+    """The verdicts with the servers that offer no flush, as they said when they were measured, and
+    with the devices that are on servers."""
+    flushless, served = set[str](), set[str]()
+    for one in examples:
+        path = cells[one.cell].path
+        if path is None or not path.layers:
+            continue
+        seen = {name: value for name, _, value in one.checks}
+        if seen.get("host.nbd.can_flush") == "off":
+            flushless.add(str(path.layers[0]))
+        if promise_of_device(seen) is not None:
+            served.add(str(path.layers[0]))
+    return replace(verdicts, flushless=frozenset(flushless), served=frozenset(served))
 
 
 _KEEPS_ALL = (FailureModel.POWER,)

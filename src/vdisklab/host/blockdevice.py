@@ -247,7 +247,8 @@ def device_facts(path: Path, root: Path = SYSTEM) -> dict[str, str]:
     """How a block device is reached and what it says of its write cache, as sysfs shows it.
 
     `device.transport`, `device.write_cache` (what the kernel flushes for), `device.cache_type`
-    (what a SCSI disk itself claims), `device.max_sectors_kb` (the largest request).
+    (what a SCSI disk itself claims), `device.max_sectors_kb` (the largest request),
+    `device.server` (host and port of an iSCSI session or an NVMe controller over a network).
     """
     return _facts_of((root / "sys/dev/block" / _number(path.stat().st_rdev)).resolve())
 
@@ -259,6 +260,7 @@ def _facts_of(node: Path) -> dict[str, str]:
         "write_cache": read_text(node / "queue/write_cache"),
         "cache_type": read_text(claims[0]) if claims else None,
         "max_sectors_kb": read_text(node / "queue/max_sectors_kb"),
+        "server": _server(node),
     }
     return {f"device.{name}": value for name, value in seen.items() if value}
 
@@ -273,13 +275,34 @@ _TRANSPORTS = (
 
 def _transport(node: Path) -> str:
     """How a device is reached; `unknown` rather than a guess."""
-    fabric = read_text(node / "device/transport")  # of an NVMe controller: tcp, rdma, fc, pcie
+    fabric = _of_controller(node, "transport")  # tcp, rdma, fc, pcie
     if fabric:
         return f"nvme-{fabric}"
     if (read_text(node / "dm/uuid") or "").startswith("mpath-"):
         below = sorted(_transport(slave.resolve()) for slave in (node / "slaves").glob("*"))
         return f"multipath over {len(below)} {'/'.join(dict.fromkeys(below))}"
     return next((name for part, name in _TRANSPORTS if part in str(node)), "unknown")
+
+
+def _of_controller(node: Path, name: str) -> str | None:
+    """An attribute of a namespace's NVMe controller; of several, as of native multipath, the first.
+
+    Then the namespace's parent is their subsystem (drivers/nvme/host/multipath.c).
+    """
+    controllers = (node / "device", *sorted(node.glob("device/nvme[0-9]*")))
+    return next((text for one in controllers if (text := read_text(one / name))), None)
+
+
+def _server(node: Path) -> str | None:
+    words = dict(
+        word.partition("=")[::2] for word in (_of_controller(node, "address") or "").split(",")
+    )
+    if "trsvcid" in words:
+        return f"{words['traddr']}:{words['trsvcid']}"
+    session = next((one for one in node.parents if one.name.startswith("session")), node)
+    for one in sorted(session.glob("connection*/iscsi_connection/*")):
+        return f"{read_text(one / 'persistent_address')}:{read_text(one / 'persistent_port')}"
+    return None
 
 
 def stacked_device(path: Path, root: Path = SYSTEM) -> StackedDevice | None:

@@ -220,7 +220,8 @@ class CrashVerdicts:
 
     `zfs_fuse` is True if the host's ZFS is known to be zfs-fuse and not the kernel's.
     `without_flushes` says why the file system below all these paths sends no flushes; a target that
-    the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush.
+    the user named is not on it. `flushless` are targets, as in paths, whose server offers no flush,
+    `served` those that are devices of this host, but disks of a server.
     """
 
     by_path: Mapping[str, PathCrashes] = field(default_factory=dict)
@@ -228,6 +229,7 @@ class CrashVerdicts:
     zfs_fuse: bool = False
     without_flushes: str | None = None
     flushless: frozenset[str] = frozenset()
+    served: frozenset[str] = frozenset()
 
     def get(self, path: str) -> PathCrashes | None:
         """The verdict on a canonical path; None if none is stored."""
@@ -249,7 +251,8 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     elsewhere = in_memory(path.layers) or path.target is not None
     if verdicts.without_flushes and not (disk.keeps_its_cache or elsewhere):
         reasons.append(verdicts.without_flushes)
-    if path.layers and str(path.layers[0]) in verdicts.flushless:
+    bottom = str(path.layers[0]) if path.layers else ""
+    if bottom in verdicts.flushless:
         reasons.append(NO_FLUSH_OFFERED)
     if reasons:
         lost = DurabilityKind.LOST_BY_CONSTRUCTION
@@ -257,7 +260,8 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     verdict = tested or PathCrashes(path.canonical)
     states = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
     kind = _TESTED[states.kept]
-    if kind is DurabilityKind.NOT_TESTED and promise_of(path) is not None:
+    by_server = promise_of(path) is not None or bottom in verdicts.served
+    if kind is DurabilityKind.NOT_TESTED and by_server:
         kind = DurabilityKind.BY_SERVER
     return Durability(kind, flush_free, None, states, tested, disk, outcome)
 
@@ -265,6 +269,24 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
 def promise_of(path: DiskPath) -> str | None:
     """When a server says that a write with cache=none is stable; None for a local disk."""
     return None if path.target is None else path.target.promise
+
+
+AFTER_A_FLUSH = "when the server says so after a flush"
+CLAIMED = "at once, as the server claims, which says that it has no write cache"
+
+_SERVED = ("iscsi", "fc", "nvme-tcp", "nvme-rdma", "nvme-fc", "rbd", "nbd")
+
+
+def promise_of_device(seen: Mapping[str, str]) -> str | None:
+    """When the server of a block device says that a write is stable; None for a local device.
+
+    `seen` are the checks of a run. The kernel sends a flush only to a device that claims a write
+    cache (block/blk-flush.c).
+    """
+    if seen.get("host.device.transport", "").rpartition(" ")[2] not in _SERVED:
+        return None
+    claims_none = seen.get("host.device.write_cache") == "write through"
+    return CLAIMED if claims_none else AFTER_A_FLUSH
 
 
 NO_FLUSH_OFFERED = (

@@ -132,8 +132,9 @@ class Device(_Place):
 
     @property
     def server(self) -> tuple[str, int | None] | None:
-        """None: the kernel does not say where a device's server is."""
-        return None
+        """The server of an iSCSI disk or of NVMe over a network, and its port; else None."""
+        server, _, port = self.properties.get("device.server", "").rpartition(":")
+        return (server.strip("[]"), int(port)) if server and port.isdigit() else None
 
     @property
     def holds_files(self) -> bool:

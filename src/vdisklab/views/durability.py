@@ -11,6 +11,8 @@ from vdisklab.analysis.candidates import Recommendation
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Layer, parse_path
 from vdisklab.path.durability import (
+    AFTER_A_FLUSH,
+    CLAIMED,
     CrashStates,
     CrashVerdicts,
     Durability,
@@ -83,9 +85,10 @@ def durability_sentence(path: str, durability: Durability) -> str:
                 f"{path} kept all acknowledged writes in {_extent(states)}{above}: {condition}."
             )
         case DurabilityKind.BY_SERVER:
+            promise = promise_of(parse_path(path)) or f"{AFTER_A_FLUSH}, or {CLAIMED}"
             answer = (
                 f"{path} is on a server, which answers for what it keeps: a guest's write with "
-                f"cache=none is stable {promise_of(parse_path(path))}. vdisklab cannot see "
+                f"cache=none is stable {promise}. vdisklab cannot see "
                 "whether that is true."
             )
         case DurabilityKind.NOT_TESTED:

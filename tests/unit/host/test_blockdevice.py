@@ -138,6 +138,30 @@ def test_the_transport_is_read_from_the_place_in_sysfs(
     }  # fmt: skip
 
 
+def test_an_nvme_namespace_below_native_multipath_has_its_controllers_transport(
+    disks: FakeDisks,
+) -> None:
+    """As Debian's kernel 6.1 shows NVMe over TCP: the namespace's parent is a subsystem."""
+    subsystem = "virtual/nvme-subsystem/nvme-subsys0"
+    disks.add(f"{subsystem}/nvme0n1", "259:1", {"queue/write_cache": "write back\n"})
+    controller = {"transport": "tcp\n", "address": "traddr=10.0.0.5,trsvcid=4420,src_addr=::1\n"}
+    write(disks.root / "sys/devices" / subsystem / "nvme0n1/device/nvme0", controller)
+    assert _facts_of(disks.root / "sys/devices" / subsystem / "nvme0n1") == {
+        "device.transport": "nvme-tcp", "device.write_cache": "write back",
+        "device.server": "10.0.0.5:4420",
+    }  # fmt: skip
+
+
+def test_an_iscsi_disk_says_which_server_its_session_is_with(disks: FakeDisks) -> None:
+    session = "platform/host3/session1"
+    name = f"{session}/target3:0:0/3:0:0:1/block/sdb"
+    disks.add(name, "8:16", {})
+    connection = disks.root / "sys/devices" / session / "connection1:0/iscsi_connection/it"
+    write(connection, {"persistent_address": "10.0.0.5\n", "persistent_port": "3260\n"})
+    seen = _facts_of(disks.root / "sys/devices" / name)
+    assert seen == {"device.transport": "iscsi", "device.server": "10.0.0.5:3260"}
+
+
 def test_a_multipath_device_says_over_how_many_paths_of_which_kind(disks: FakeDisks) -> None:
     disks.add("virtual/block/dm-0", "253:0", {"dm/uuid": "mpath-3600\n"})
     for number in (1, 2):

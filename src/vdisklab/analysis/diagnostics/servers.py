@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.path.durability import promise_of
+from vdisklab.path.durability import CLAIMED, promise_of, promise_of_device
 from vdisklab.path.segments import LayerKind
 from vdisklab.results.model import Example
 from vdisklab.units import counted, named
@@ -38,6 +38,20 @@ class ServerMemory(Diagnostic):
         return (
             f"{named(self.targets)}: the server's memory may have served these numbers, because "
             "O_DIRECT ends at this host. Measure a --size larger than the server's memory."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedNoCache(Diagnostic):
+    """Devices, as in paths, whose server claims that they have no write cache."""
+
+    targets: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.targets)}: the server claims that it has no write cache, so no flush is "
+            "sent to it, in any cache mode. If it keeps writes in memory all the same, as LIO's "
+            "fileio does without O_DSYNC, a power cut there loses them: check its settings."
         )
 
 
@@ -102,13 +116,13 @@ def server_diagnostics(
         cell = cells[run.cell]
         if cell.path is None or cell.path.on_host or not cell.path.has_storage:
             continue
-        promise = promise_of(cell.path)
+        seen = {name: value for name, _, value in run.checks}
+        promise = promise_of(cell.path) or promise_of_device(seen)
         if promise is None:
             promises.setdefault("a disk of this host", "after the guest's flush")
             continue
         target = str(cell.path.layers[0])
         promises[target] = promise
-        seen = {name: value for name, _, value in run.checks}
         targets[target] = seen
         if cell.path.layers[0].kind is LayerKind.RBD and not cell.path.cache.direct:
             cached.append(cell)
@@ -117,9 +131,11 @@ def server_diagnostics(
             again.append(Retransmits(cell, number, seen.get("net.round_trip_ms")))
     if not targets:
         return ()
+    claimed = tuple(sorted(target for target in targets if promises[target] == CLAIMED))
     unequal = len(set(promises.values())) > 1
     return (
         *([UnequalPromises(tuple(sorted(promises.items())))] if unequal else []),
+        *([ClaimedNoCache(claimed)] if claimed else []),
         ServerMemory(tuple(sorted(targets))),
         *([ClientMemory(tuple(sorted(cached)))] if cached else []),
         *_shared(targets),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.analysis.diagnostics.test_recorded import example
 from tests.unit.analysis.made import cell
 from vdisklab.analysis.diagnostics.servers import (
     MANY_RETRANSMITS,
+    ClaimedNoCache,
     ClientMemory,
     Retransmits,
     ServerMemory,
@@ -13,6 +16,10 @@ from vdisklab.analysis.diagnostics.servers import (
     UnequalPromises,
     server_diagnostics,
 )
+from vdisklab.answers.loading import with_servers
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import CrashVerdicts, DurabilityKind, durability
+from vdisklab.views.durability import durability_sentence
 
 CELLS = {
     "local": cell("ext4/raw/none"),
@@ -21,6 +28,7 @@ CELLS = {
     "rbd": cell("rbd:at=ceph/writeback"),
     "dir": cell("dir:at=here/raw/none"),
     "host": cell("host"),
+    "san": cell("device:at=san/none"),
 }
 FAR = ("host.target.url", None, "nbd://10.0.0.5/x")
 NAS = ("host.target.url", None, "nfs://10.0.0.5/export")
@@ -42,6 +50,33 @@ def test_unequal_promises_stand_beside_each_other() -> None:
 
 def test_one_promise_needs_no_comparison() -> None:
     assert server_diagnostics([example("nbd", ())], CELLS) == (ServerMemory(("nbd:at=far",)),)
+
+
+@pytest.mark.parametrize(
+    ("transport", "cache", "claims_none"),
+    [
+        ("iscsi", "write back", False),
+        ("iscsi", "write through", True),
+        ("multipath over 2 nvme-tcp", "write through", True),
+        ("sas", "write through", None),
+        ("nvme-pcie", "write through", None),
+    ],
+)
+def test_what_the_server_of_a_device_claims_stays_a_claim(
+    transport: str, cache: str, claims_none: bool | None
+) -> None:
+    """LIO's fileio can claim no write cache and keep what it acknowledged in memory."""
+    seen = [("host.device.transport", None, transport), ("host.device.write_cache", None, cache)]
+    found = server_diagnostics([example("local", ()), example("san", seen)], CELLS)
+    assert (ServerMemory(("device:at=san",)) in found) is (claims_none is not None)
+    assert (ClaimedNoCache(("device:at=san",)) in found) is (claims_none is True)
+    unequal = [one for one in found if isinstance(one, UnequalPromises)]
+    assert bool(unequal) is (claims_none is not None)
+    verdicts = with_servers(CrashVerdicts(), [example("san", seen)], CELLS)
+    kept = durability(parse_path("device:at=san/none"), verdicts)
+    assert (kept.kind is DurabilityKind.BY_SERVER) is (claims_none is not None)
+    if claims_none is not None:
+        assert "vdisklab cannot see" in durability_sentence("device:at=san/none", kept)
 
 
 def test_librbd_with_writeback_answers_from_this_hosts_memory() -> None:
