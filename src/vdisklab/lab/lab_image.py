@@ -39,6 +39,7 @@ PACKAGES = (
     "qemu-system-x86", "qemu-utils", "seabios",
     "qemu-guest-agent", "busybox-static",
     "fio", "bonnie++", "sysbench", "sqlite3",
+    "nfs-kernel-server", "open-iscsi", "nvme-cli", "iproute2",
     "python3", "libc-bin", "initramfs-tools", "procps",
 )  # fmt: skip
 
