@@ -120,7 +120,10 @@ def _with_change(
     if _settings(disk) == _settings(later):
         return disk
     loss = loses_writes(later) or ("its cache mode drops flushes" if later.drops_flushes else None)
-    said = say(later) if loss is None else f"{say(later)}: {loss}"
+    said = say(later)
+    if said == say(disk):  # something beside the disk's own settings changes it
+        said = f"{later.path or later.problem}"
+    said = said if loss is None else f"{said}: {loss}"
     return replace(disk, pending=said, pending_loss=loss)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,6 +100,15 @@ def json_object(text: str) -> dict[str, Any] | None:
 def names_device(filename: str) -> bool:
     """True for the name of a block device, as opposed to an image's (/dev/shm has images)."""
     return filename.startswith("/dev/") and not filename.startswith("/dev/shm/")  # noqa: S108 - a name
+
+
+def split_arguments(text: str) -> list[str]:
+    """The words of arguments in a configuration; a broken quotation leaves one word, which no
+    option has."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [f"-{text.lstrip('- ')} "]
 
 
 def options_of(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -206,6 +216,8 @@ def _unread(options: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield f"the JSON after -{flag} cannot be read, and may describe a disk"
         elif flag in _WHOLE_WORDS and _UNKNOWN_WORD.match(value):
             yield f"a shell puts arguments in place of {value}, which may describe a disk"
+        elif " " in flag:
+            yield f"QEMU does not know the one argument '-{flag}', which may describe a disk"
         elif flag in ("sd", "mtdblock", "usbdevice") and (flag != "usbdevice" or "disk:" in value):
             yield f"vdisklab does not measure disks of -{flag}: {value}"
 
@@ -226,6 +238,24 @@ def properties_of(
 def drive_changes(words: Sequence[str], name: str) -> Mapping[str, str]:
     """The changes that `-set drive.NAME.KEY=VALUE` makes to the -drive with that name."""
     return _set_on(words, "drive", name)
+
+
+def beside_arguments(words: Sequence[str]) -> Iterator[str]:
+    """The words that change disks which a manager gives to QEMU beside these arguments, if it gives
+    them as -drive: QEMU ignores -snapshot for -blockdev, and does not start with such a -set."""
+    options = tuple(options_of(words))
+    own = {keyed_settings(value, "file").get("id") for flag, value in options if flag == "drive"}
+    for flag, value in options:
+        group, *name = value.split(".")
+        if flag == "snapshot":
+            yield "-snapshot"
+        elif flag == "set" and group == "drive" and own.isdisjoint(name[:1]):
+            yield f"-set {value}"
+
+
+def drops_flushes(drive: Mapping[str, str]) -> bool:
+    """True if these options of a -drive ignore flushes."""
+    return drive.get("cache") == CacheMode.UNSAFE or is_on(drive.get("cache.no-flush"))
 
 
 def _set_on(words: Sequence[str], group: str, name: str) -> Mapping[str, str]:

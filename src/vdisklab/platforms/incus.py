@@ -36,7 +36,11 @@ from vdisklab.platforms.dialect import (
     require_supported,
     require_target,
 )
-from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.drive_arguments import (
+    beside_arguments,
+    properties_of,
+    split_arguments,
+)
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
@@ -103,6 +107,9 @@ def _is_container(document: Tree) -> bool:
     )
 
 
+_TRUE = ("true", "1", "yes", "on")
+"""Incus's shared/util.IsTrue."""
+
 _KNOWN = re.compile(
     r"type|source|path|pool|size(\.state)?|readonly|required|boot\.priority|initial\..*|io\.(bus|cache)|"
     r"limits\..*|shift|recursive|propagation|raw\.mount\.options|ceph\..*|wwn|attached|dependent|"
@@ -122,11 +129,8 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
         architecture=word(document, "architecture"),
     )  # fmt: skip
     expanded = {**tree(document, "expanded_devices"), **own}
-    try:
-        words = shlex.split(str(settings.get("raw.qemu", "")))
-    except ValueError:  # a quotation without its end
-        words = []
-    raw = tuple(key for key in settings if key.startswith("raw.qemu."))
+    words = split_arguments(str(settings.get("raw.qemu", "")))
+    raw = (*(key for key in settings if key.startswith("raw.qemu.")), *beside_arguments(words))
     for key, device in expanded.items():
         if isinstance(device, dict) and device.get("type") == "disk":
             disk = _disk(device, drivers, words)
@@ -140,7 +144,7 @@ def _disks(document: Tree, drivers: Mapping[str, str], origin: str) -> Iterator[
                     path=disk.path,
                     server=disk.server,
                     problem=disk.problem,
-                    read_only=str(device.get("readonly", "false")).lower() == "true",
+                    read_only=str(device.get("readonly")).lower() in _TRUE,
                     text=json.dumps({"inherited": key not in own, **device}, default=str),
                     limits=(*disk.limits, *raw),
                     drops_flushes=disk.drops_flushes,

@@ -21,7 +21,13 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
-from vdisklab.platforms.drive_arguments import properties_of
+from vdisklab.platforms.drive_arguments import (
+    beside_arguments,
+    drive_changes,
+    drops_flushes,
+    is_on,
+    properties_of,
+)
 from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server_disk
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
 from vdisklab.platforms.reading import (
@@ -263,6 +269,7 @@ class _Guest:
             path, problem = None, str(error)
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
+        changes = drive_changes(self.words, f"drive-{_alias(disk, bus)}")
         policy = driver.get("error_policy")
         # enospace is a policy for writes only (qemuBuildDiskGetErrorPolicy).
         errors = policy, driver.get("rerror_policy", policy)
@@ -278,11 +285,15 @@ class _Guest:
             server=server,
             io_thread=self.free_io_thread,
             limits=(*self._limits(disk, bus, driver, properties), *beyond),
-            drops_flushes=opens and driver.get("cache") == CacheMode.UNSAFE,
+            drops_flushes=opens
+            and (driver.get("cache") == CacheMode.UNSAFE or drops_flushes(changes)),
             ignored_errors=ignored_errors(
-                properties.get("werror", errors[0]), properties.get("rerror", errors[1])
+                *(
+                    changes.get(word, properties.get(word, policy))
+                    for word, policy in zip(("werror", "rerror"), errors, strict=True)
+                )
             ),
-            transient=disk.find("transient") is not None,
+            transient=disk.find("transient") is not None or is_on(changes.get("snapshot")),
             shareable=disk.find("shareable") is not None,
         )
 
@@ -310,7 +321,7 @@ class _Guest:
     ) -> Mapping[str, str]:
         """The properties of QEMU's device that the domain sets beside libvirt: <qemu:override>,
         -set, and -global, which does not change what libvirt sets."""
-        name = _attributes(disk, "alias").get("name") or _alias(disk, bus)
+        name = _alias(disk, bus)
         device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
         every, own = properties_of(self.words, device)
         cache_is_set = driver.get("cache", "default") != "default"
@@ -352,6 +363,7 @@ class _Guest:
         for name, value in properties.items():
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
+        yield from beside_arguments(self.words)
         for tag in ("driver/metadata_cache", "source/slices", "mirror"):
             if disk.find(tag) is not None:
                 yield tag.rpartition("/")[2]
@@ -498,7 +510,9 @@ def _bus_by_name(device: str) -> str:
 
 
 def _alias(disk: ET.Element, bus: str) -> str:
-    """The id that libvirt gives the disk's device (qemuAssignDeviceDiskAlias)."""
+    """The id of the disk's device: its <alias>, or libvirt's own (qemuAssignDeviceDiskAlias)."""
+    if name := _attributes(disk, "alias").get("name"):
+        return name
     place = _attributes(disk, "address")
     if place.get("type") == "drive":
         keys = (

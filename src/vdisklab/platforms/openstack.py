@@ -187,11 +187,13 @@ def _disks(
     unsafe = _compute(host).is_unsafe("block", "network")  # the backend decides which it is
     volumes = [word(volume, "id") or "?" for volume in branches(server, "volumes_attached")]
     for volume in volumes or re.findall(r"id='([^']+)'", word(server, "volumes_attached") or ""):
-        path, problem, found = None, None, None
+        path, problem, found, document = None, None, None, named.get(volume, {})
+        # Nova turns the cache of a shared disk off (nova/virt/libvirt/driver.py, _set_cache_mode).
+        shared = str(document.get("multiattach")).lower() == "true"
         try:
             properties = {**_properties(image), **specs}
-            document = named.get(volume, {})
             path, found = _volume(document, volume, _host_of(host), cinder, properties)
+            path = replace(path, cache=CacheMode.NONE) if shared else path
         except ValueError as error:
             problem = str(error)
         yield ConfiguredDisk(
@@ -203,7 +205,8 @@ def _disks(
             server=found,
             platform=Platform.OPENSTACK,
             guest=name,
-            drops_flushes=unsafe if path is None else path.cache.no_flush,
+            drops_flushes=(unsafe and not shared) if path is None else path.cache.no_flush,
+            shareable=shared,
         )
 
 

@@ -40,7 +40,12 @@ from vdisklab.platforms.dialect import (
     require_supported,
     require_target,
 )
-from vdisklab.platforms.drive_arguments import drive_changes, properties_of
+from vdisklab.platforms.drive_arguments import (
+    drive_changes,
+    drops_flushes,
+    properties_of,
+    split_arguments,
+)
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
@@ -82,6 +87,11 @@ _BLOCK_LAYERS = {
 }  # fmt: skip
 
 
+def _is_true(word: str | None) -> bool:
+    """Proxmox's ways to say yes (PVE::JSONSchema::parse_boolean)."""
+    return (word or "").lower() in ("1", "on", "yes", "true")
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """A storage of storage.cfg: its name, type and options."""
@@ -93,7 +103,7 @@ class Storage:
     @property
     def makes_thin(self) -> bool:
         """True if its volumes grow when the guest writes: Ceph's always, ZFS's with `sparse`."""
-        return self.type == "rbd" or self.options.get("sparse") in ("1", "yes", "on", "true")
+        return self.type == "rbd" or _is_true(self.options.get("sparse"))
 
 
 def read_storages(text: str) -> Mapping[str, Storage]:
@@ -149,23 +159,24 @@ def _disks(
             disk = _disk(settings, vmid, key, storages, words)
             if disk is not None:
                 yield replace(disk, transient=disk.transient or thrown_away)
-        elif re.search(r"(^|,)size=", settings[key]) and not _NO_SLOT.fullmatch(key):
+        elif _VOLUME.search(settings[key]) and re.fullmatch(r"[a-z]+\d+", key):
+            if _NO_SLOT.fullmatch(key):
+                continue
             problem = f"vdisklab does not know the slot {key!r}, which has a volume"
             yield ConfiguredDisk(
                 domain=settings.get("name", vmid), target=key, source=None, path=None,
                 problem=problem, platform=Platform.PROXMOX, guest=vmid, text=settings[key],
+                drops_flushes=re.search(r"\bcache=unsafe\b", settings[key]) is not None,
             )  # fmt: skip
 
 
-_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)\d+|rootfs")
+_VOLUME = re.compile(r"(^|,)(size=|((file|volume)=)?(/dev/|[A-Za-z][\w.-]*:[\w./-]*(vm|base)-\d))")
+_NO_SLOT = re.compile(r"(efidisk|tpmstate|unused|mp)\d+")
 
 
 def _words(settings: Mapping[str, str]) -> Sequence[str]:
     """The arguments that QEMU gets as they are."""
-    try:
-        return shlex.split(settings.get("args", ""))
-    except ValueError:  # a quotation without its end
-        return ()
+    return split_arguments(settings.get("args", ""))
 
 
 def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
@@ -236,7 +247,7 @@ def _disk(
     storage = storages.get(volume.partition(":")[0])
     try:
         layers, image, source, server = _place(volume, options, storages)
-        if options.get("scsiblock") in ("1", "on"):
+        if _is_true(options.get("scsiblock")):
             raise ValueError(SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
         if path.target is not None:
@@ -255,7 +266,7 @@ def _disk(
         path=path,
         server=server,
         problem=problem,
-        read_only=options.get("ro") in ("1", "on"),
+        read_only=_is_true(options.get("ro")),
         platform=Platform.PROXMOX,
         guest=vmid,
         text=settings[slot],
@@ -270,9 +281,9 @@ def _disk(
             properties.get("werror", options.get("werror")),
             properties.get("rerror", options.get("rerror")),
         ),
-        drops_flushes=options.get("cache") == CacheMode.UNSAFE,
+        drops_flushes=drops_flushes(options),
         on_thin_volume=storage is not None and storage.makes_thin,
-        transient=options.get("snapshot") in ("1", "on"),
+        transient=_is_true(options.get("snapshot")),
     )
 
 
@@ -318,7 +329,7 @@ def _place(
         mounted = _DIRECTORIES[storage.type]
         layers = () if mounted is None else (Layer(mounted),)
         return layers, Image(image.format, linked), file, None
-    if storage.type == "iscsi" or (storage.type == "rbd" and storage.options.get("krbd") == "1"):
+    if storage.type == "iscsi" or (storage.type == "rbd" and _is_true(storage.options.get("krbd"))):
         pool = "/".join(_pool(storage.options))
         device = f"/dev/rbd/{pool}/{own}" if storage.type == "rbd" else f"/dev/disk/by-id/{own[6:]}"
         layer = Layer(LayerKind.KRBD if storage.type == "rbd" else LayerKind.DEVICE)
@@ -389,13 +400,13 @@ def _path(
     usual = CacheMode.WRITEBACK if checksummed else CacheMode.NONE
     cache = CacheMode(one_of(options.get("cache", usual), tuple(CacheMode), "cache mode"))
     discards = options.get("discard") == "on"
-    zeroes = "off" if options.get("detect_zeroes") in ("0", "off") else "on"
+    zeroes = "on" if _is_true(options.get("detect_zeroes", "1")) else "off"
     attached: dict[str, OptionValue] = {
         "aio": Aio(one_of(options.get("aio", _usual_aio(kind, cache)), tuple(Aio), "aio")).value,
         "discard": "unmap" if discards else "ignore",
         "detect_zeroes": "unmap" if zeroes == "on" and discards else zeroes,
         # Only virtio disks and a SCSI controller of their own have a thread.
-        "iothread": options.get("iothread") in ("1", "on")
+        "iothread": _is_true(options.get("iothread"))
         and (bus is Bus.VIRTIO or controller == "virtio-scsi-single"),
     }
     if options.get("queues"):

@@ -80,11 +80,15 @@ _TOKEN = re.compile(
 """A line break does not end a command if the next line begins with an option, as printed."""
 
 
+_SUBSTITUTION = re.compile(r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`")
+
+
 def _lines(text: str) -> Iterator[Sequence[str]]:
     """The words of each command in a shell's text. Broken words, such as half a quotation, are left
     out.
     """
     text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)  # also between continued lines
+    text = _SUBSTITUTION.sub(lambda match: re.sub(r"\s", "␣", match[0]), text)  # one word
     words: list[str] = []
     for token in _TOKEN.finditer(re.sub(r"\\\r?\n", " ", text)):
         if token["end"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from vdisklab.errors import PlanError
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBERS
@@ -192,7 +192,12 @@ def disks_of_arguments(
             temporary = thrown_away and str(device.get("drive")) in arguments.drives
             yield replace(disk, transient=disk.transient or temporary)
     for name in _unused(arguments):
-        yield _found(name, None, None, f"no device here has the node {name!r}")
+        chain = _chain(name, arguments.nodes)
+        yield replace(
+            _found(name, None, None, f"no device here has the node {name!r}"),
+            drops_flushes=_drops_flushes(chain, arguments.nodes),
+            transient=is_on(chain[0].get("snapshot")) or thrown_away,
+        )
     yield from _shares(arguments, served or {})
     for problem in arguments.unread:
         yield _found("?", None, None, problem)
@@ -276,10 +281,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
         limits=tuple(limits),
-        drops_flushes=any(
-            is_on(settings_of(node.get("cache")).get("no-flush"))
-            for node in _files(chain, arguments.nodes)
-        ),
+        drops_flushes=_drops_flushes(chain, arguments.nodes),
         transient=is_on(chain[0].get("snapshot")),
         shareable=is_on(device.get("share-rw")),
         ignored_errors=ignored_errors(device.get("werror"), device.get("rerror")),
@@ -309,11 +311,29 @@ def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator
     """The nodes that write the guest's data. The format's node passes each flush on to them
     (block/io.c, bdrv_co_flush).
     """
-    yield chain[-1]
-    for node in chain:
-        if "data-file" in node:
-            below = {"": {**node, "file": node["data-file"]}, **nodes}
-            yield _chain("", below)[-1]
+    rest, seen = [chain], 0
+    while rest and seen < _DEEPEST:
+        chain, seen = rest.pop(), seen + 1
+        yield chain[-1]
+        for node in chain:
+            for word in _FURTHER & node.keys():
+                below = node[word]
+                several = below if isinstance(below, list) else [below]
+                if isinstance(below, dict) and "driver" not in below:  # children.0=…
+                    several = list(below.values())
+                chains = (_chain("", {**nodes, "": {**node, "file": each}})[1:] for each in several)
+                found = (chain or ({"driver": node.get("driver")},) for chain in chains)
+                rest += islice(found, max(0, _DEEPEST - len(rest)))
+
+
+_FURTHER = {"data-file", "children", "test", "raw"}
+"""Members beside `file` whose nodes are written: of qcow2, quorum and blkverify."""
+
+
+def _drops_flushes(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> bool:
+    """True if a node that writes the guest's data ignores flushes."""
+    files = _files(chain, nodes) if chain else ()
+    return any(is_on(settings_of(node.get("cache")).get("no-flush")) for node in files)
 
 
 def _limit_groups(chain: Sequence[Settings], arguments: Arguments) -> list[Settings]:

@@ -134,6 +134,36 @@ def test_no_disk_is_missed(more: str, path: str) -> None:
     assert second.path == parse_path(path)
 
 
+@pytest.mark.parametrize(
+    "file",
+    ["$(realpath a.raw b.raw)", "`realpath a.raw`", '"$(dirname "$0")/a b.raw"', "$(a $(b c) d)"],
+)
+def test_a_shells_substitution_is_one_word(file: str) -> None:
+    (disk,) = read(f"{QEMU}-drive file={file},format=raw,if=virtio,cache=unsafe\n")
+    assert disk.path == parse_path("raw/unsafe")
+    (named,) = read(f"{QEMU}$(cat my arguments)\n")
+    assert "$(cat␣my␣arguments), which may describe a disk" in (named.problem or "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-drive if=none,id=d,file=/vm/a.raw,format=raw,cache=unsafe",
+        "-blockdev driver=file,node-name=f,filename=/vm/a.raw,cache.no-flush=on "
+        "-blockdev driver=file,node-name=g,filename=/vm/b.raw "
+        "-blockdev driver=quorum,node-name=q,children.0=g,children.1=f,vote-threshold=1 "
+        "-device virtio-blk-pci,drive=q",
+        "-blockdev driver=quorum,node-name=q,children.0.driver=file,children.0.filename=/vm/a.raw,"
+        "children.0.cache.no-flush=on,vote-threshold=1 -device virtio-blk-pci,drive=q",
+        "-blockdev driver=file,node-name=f,filename=/vm/a.raw,cache.no-flush=on "
+        "-blockdev driver=blkverify,node-name=q,test=q,raw=f -device virtio-blk-pci,drive=q",
+    ],
+)
+def test_flushes_are_judged_in_all_nodes_that_are_written(words: str) -> None:
+    (disk,) = read(QEMU + words)
+    assert risks(disk) == (FlushesDropped(),)
+
+
 def test_a_line_that_continues_in_its_first_column_is_read() -> None:
     text = f"{QEMU}{IMAGE} \\\n-drive file=/vm/two.img,format=raw,if=virtio,cache=unsafe\n"
     assert [str(disk.path) for disk in read(text)] == ["raw/default", "raw/unsafe"]
@@ -285,6 +315,22 @@ def test_advice_makes_an_unsafe_device_safe_without_a_measurement(
     assert "Flushes are dropped" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("word", ["1", "on", "yes", "True"])
+def test_proxmox_says_yes_in_four_ways(word: str) -> None:
+    """PVE::JSONSchema::parse_boolean."""
+    thrown, kept = read(
+        f"{PROXMOX}virtio0: /vm/a.raw,snapshot={word},iothread={word}\n"
+        f"virtio1: /vm/b.raw,ro={word},cache=unsafe,detect_zeroes={word}\n",
+        "3.conf",
+    )
+    assert WritesThrownAway() in risks(thrown)
+    assert thrown.path is not None
+    assert thrown.path.attachment.iothread
+    assert kept.read_only
+    assert kept.path is not None
+    assert kept.path.attachment.detect_zeroes == "on"
+
+
 PROXMOX = "name: g\nmemory: 512\nscsihw: virtio-scsi-single\n"
 DISK = "virtio0: files:3/vm-3-disk-0.raw,detect_zeroes=0,aio=threads"
 
@@ -297,6 +343,8 @@ DISK = "virtio0: files:3/vm-3-disk-0.raw,detect_zeroes=0,aio=threads"
         ("-set device.virtio0.werror=ignore", "raw/none", ErrorsIgnored(("writes",))),
         ("-global virtio-blk-pci.write-cache=off", "raw/none/virtio:write_cache=off",
          FlushAfterEachWrite()),
+        ("-set drive.drive-virtio0.snapshot=yes", "raw/none", WritesThrownAway()),
+        ("-set drive.drive-virtio0.cache.no-flush=on", "raw/none", FlushesDropped()),
         ("-set device.virtio0.event_idx=off", "raw/none", LimitsBeyondPath(("event_idx=off",))),
     ],
 )  # fmt: skip
@@ -312,6 +360,7 @@ def test_args_of_proxmox_change_its_own_disks(args: str, path: str, risk: Risk) 
         ("scsi1: files:3/vm-3-disk-1.raw,cache=unsafe", {"scsi1": "it is new", "virtio0": ""}),
         ("delete: virtio0", {"virtio0": "it is gone"}),
         ("scsihw: lsi", {"virtio0": ""}),
+        ("args: -set drive.drive-virtio0.cache=writeback", {"virtio0": "raw/writeback"}),
         (f"{DISK},werror=ignore", {"virtio0": f"{DISK[9:]},werror=ignore: a write or flush that "
          "fails is called good (its error policy is ignore)"}),
     ],
@@ -326,6 +375,9 @@ def test_all_that_proxmox_has_pending_is_named(pending: str, said: dict[str, str
     [
         ("scsi0: /dev/sda,scsiblock=1", "SCSI commands go straight to the device"),
         ("nvme0: files:3/vm-3-disk-7.raw,size=8G", "the slot 'nvme0'"),
+        ("nvme0: files:vm-3-disk-7", "the slot 'nvme0'"),
+        ("xyz12: /dev/sdb,cache=unsafe", "the slot 'xyz12'"),
+        ("args: -drive 'file=/vm/a.img,if=virtio", "the one argument '-drive 'file=/vm/a.img"),
         ("virtio0: files:3/vm-3-cloudinit-data.raw", "None"),
     ],
 )

@@ -18,6 +18,8 @@ from vdisklab.platforms.configured_disk import (
     LimitsBeyondPath,
     PendingChange,
     PendingLoss,
+    Risk,
+    WritesThrownAway,
     disk_path,
     risks,
 )
@@ -213,6 +215,33 @@ def test_other_properties_of_libvirts_disks_are_named() -> None:
     (found,) = read(domain(disk(), words=arguments(*words)))
     assert ErrorsIgnored(("writes",)) in risks(found)
     assert found.limits == ("seg-max-adjust=off",)
+
+
+@pytest.mark.parametrize(
+    ("words", "risk"),
+    [
+        (("-set", "drive.drive-virtio-disk0.cache=unsafe"), FlushesDropped()),
+        (("-set", "drive.drive-virtio-disk0.cache.no-flush=on"), FlushesDropped()),
+        (("-set", "drive.drive-virtio-disk0.snapshot=on"), WritesThrownAway()),
+        (("-set", "drive.drive-virtio-disk0.werror=ignore"), ErrorsIgnored(("writes",))),
+        (("-snapshot",), LimitsBeyondPath(("-snapshot",))),
+        (("-set", "drive.other.cache=unsafe"),
+         LimitsBeyondPath(("-set drive.other.cache=unsafe",))),
+    ],
+)  # fmt: skip
+def test_arguments_that_change_a_drive_are_named(words: tuple[str, ...], risk: Risk) -> None:
+    """libvirt before 6.0 gives its disks as -drive; QEMU ignores -snapshot for -blockdev."""
+    (found,) = read(domain(disk(), words=arguments(*words)))
+    assert risk in risks(found)
+    assert " ".join(words) in found.limits
+
+
+def test_an_argument_that_qemu_does_not_know_is_named() -> None:
+    words = arguments("-drive file=/vm/b.img,if=virtio,cache=unsafe", "-snapshot")
+    _, named = read(domain(disk(), words=words))
+    assert "the one argument '-drive file=/vm/b.img" in (named.problem or "")
+    own = ("-drive", "if=none,id=z,file=/vm/b.img", "-set", "drive.z.cache=unsafe")
+    assert read(domain(disk(), words=arguments(*own)))[0].limits == ()
 
 
 def test_what_waits_for_the_next_start_is_named() -> None:

@@ -27,6 +27,10 @@ def test_arguments_that_incus_gives_to_qemu_are_read() -> None:
     assert other.path == parse_path("raw/unsafe")
     (scripted,) = read(INCUS % ("raw.qemu.conf: '[drive]'", ", turbo: 1"))
     assert scripted.limits == ("turbo=1", "raw.qemu.conf")
+    (kept,) = read(INCUS % ("raw.qemu: '-snapshot'", ", readonly: 1"))
+    assert (kept.limits, kept.read_only) == (("-snapshot",), True)
+    _, broken = read(INCUS % ("raw.qemu: '-drive \"file=/x'", ""))
+    assert "the one argument" in (broken.problem or "")
 
 
 def test_profiles_of_incus_that_are_not_here_are_named() -> None:
@@ -129,3 +133,10 @@ def test_openstacks_unsafe_modes_count_for_volumes_and_unknown_storage() -> None
     assert found("rbd", "network=unsafe") == {"root": True, "eph0": True, "v": True}
     assert found("raw", "file=unsafe") == {"root": True, "eph0": True, "v": False}
     assert found("raw", "block=unsafe") == {"root": False, "eph0": False, "v": True}
+
+
+def test_openstack_turns_the_cache_of_a_shared_volume_off() -> None:
+    nova = GuestText("[libvirt]\nimages_type = raw\ndisk_cachemodes = block=unsafe\n", "nova.conf")
+    volume = GuestText('{"id": "v", "multiattach": true, "os-vol-host-attr:host": "h@b#p"}', "v")
+    found = next(disk for disk in read(SERVER, nova, volume) if disk.target == "v")
+    assert (found.shareable, risks(found)) == (True, ())

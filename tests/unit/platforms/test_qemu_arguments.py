@@ -232,3 +232,9 @@ def test_a_key_of_thousands_of_parts_is_read_without_recursion() -> None:
     key = ".".join(["x"] * 20_000)
     (disk,) = disks_of_arguments(["-drive", f"file=a.raw,format=raw,if=virtio,{key}=1"])
     assert disk.source is not None
+
+
+def test_thousands_of_children_are_read_in_time() -> None:
+    children = "".join(f",children.{number}=q" for number in range(5_000))
+    (disk,) = read(f"-blockdev driver=quorum,node-name=q{children} {DISK}q")
+    assert disk.path is None
