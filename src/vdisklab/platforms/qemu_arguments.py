@@ -313,7 +313,7 @@ def _files(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterator
     """
     rest, seen = [chain], 0
     while rest and seen < _DEEPEST:
-        chain, seen = rest.pop(), seen + 1
+        chain, seen = rest.pop(0), seen + 1  # breadth first: a node may hold itself
         yield chain[-1]
         for node in chain:
             for word in _FURTHER & node.keys():
