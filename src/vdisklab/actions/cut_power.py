@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
+from vdisklab.campaign.prepared_data import kept_or_made
 from vdisklab.guest.accelerator import device_refused, kvm_error
 from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger, state_directory
@@ -19,10 +21,11 @@ from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import observed_accelerator, open_guests
 from vdisklab.powercut.controls import controls_of, run_controls
 from vdisklab.powercut.logged_disk import LoggedBy, require_log_writes
+from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, judge_questions
 from vdisklab.powercut.session import PowerCutSession, open_session, replayed
-from vdisklab.powercut.vocabulary import AccessKind
-from vdisklab.progress import Note, Progress
+from vdisklab.powercut.vocabulary import AccessKind, ClientKind
+from vdisklab.progress import Note, Progress, Step
 from vdisklab.results.model import HostFacts
 from vdisklab.results.power_cut import ControlResult, PowerCut, ReplayedState
 from vdisklab.results.store import Store, open_store
@@ -111,7 +114,8 @@ def _judge(
         during = {question.settings.during for question in questions}
         operations = [operation for operation in during if operation is not None]
         in_guest = any(question.access is AccessKind.GUEST for question in questions)
-        controlling = controls_of(models, operations, in_guest=in_guest)
+        clients = {question.client for question in questions}
+        controlling = controls_of(models, operations, in_guest=in_guest, clients=clients)
         for result in run_controls(session, progress, controlling):
             controls.append(result)
             losses = f"{result.losses} of {counted(result.states, 'state')} lost data"
@@ -139,7 +143,12 @@ def _guests_for(
         return
     context = GuestContext(session.site.host, session.site.ledger, setup.guest_cache, progress)
     buses = frozenset(path.attachment.bus for path in paths)
-    with open_guests(context, setup.guest, buses, session.site) as session.guests:
+    carried: tuple[CarriedDisk, ...] = ()
+    if any(question.client is ClientKind.POSTGRESQL for question in questions):
+        progress(Step("making an empty PostgreSQL cluster"))
+        cluster = kept_or_made(session.site, setup.guest_cache / "data", CLUSTER)
+        carried = (CarriedDisk(CLUSTER.name, cluster.disk),)
+    with open_guests(context, setup.guest, buses, session.site, carried) as session.guests:
         yield
 
 

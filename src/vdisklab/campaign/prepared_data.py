@@ -77,7 +77,7 @@ def prepared_data(
                 hint=install_hint(lacking),
             )
         progress(Step(f"preparing {name}: {format_bytes(files.size)} of data"))
-        data[name] = _kept_or_made(site, cache / "data", files)
+        data[name] = kept_or_made(site, cache / "data", files)
     return data
 
 
@@ -109,7 +109,8 @@ def _fingerprint(request: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _kept_or_made(site: Site, directory: Path, files: PreparedFiles) -> PreparedData:
+def kept_or_made(site: Site, directory: Path, files: PreparedFiles) -> PreparedData:
+    """One set of files below `directory`. Raises HostError if it cannot be made."""
     request = _request(site.host, files)
     return kept_or_built(
         directory,

@@ -44,13 +44,15 @@ def powercut(request: PowercutRequest, context: typer.Context, output: OutputOpt
 
       vdisklab powercut ext4/raw/none --access guest --client sqlite-wal
 
+      vdisklab powercut {ext4,xfs}/raw/none --access guest --client postgresql
+
       vdisklab powercut ext4/raw/{none,writeback} --model plp --model qemu-killed
 
       vdisklab powercut ext4/qcow2/none --during snapshot --client flushes
 
       vdisklab powercut --replay 3f2a9c01/12-3f
     """
-    work = (request.directory or Path()).absolute()
+    work = (request.directory or Path()).resolve()
     if request.replay is not None:
         _refuse_ignored(context, "replay", "directory")
         return _replay(work, request.replay)

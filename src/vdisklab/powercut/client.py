@@ -268,7 +268,10 @@ class Tail(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The client's load. `depth` requests are in flight; `seed` decides sizes and places."""
+    """The client's load. `depth` requests are in flight; `seed` decides sizes and places.
+
+    `synced` is False only in a control: a database that does not sync what it commits.
+    """
 
     kind: ClientKind
     writes: int = DEFAULT_WRITES
@@ -276,6 +279,7 @@ class Load:
     depth: int = 1
     seed: int = 1
     max_sectors: int = 128
+    synced: bool = True
 
 
 def write_extents(load: Load, sectors: int) -> Iterator[Extent]:

@@ -23,6 +23,7 @@ from vdisklab.guest.factory import GuestContext, GuestPool, prepare_guests
 from vdisklab.guest.hotplug import served, shared
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments, mount_command
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.guest.qemu.probe import inserted_node
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state
@@ -40,8 +41,9 @@ from vdisklab.powercut.guest_clients import (
     guest_script,
 )
 from vdisklab.powercut.mid_run import ResettableDisk
+from vdisklab.powercut.postgresql import postgresql_in_guest
 from vdisklab.powercut.sectors import make_records
-from vdisklab.powercut.vocabulary import DriverSetting
+from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
 from vdisklab.results.model import Check, RanUnder
 from vdisklab.storage.site import Site
 
@@ -189,6 +191,8 @@ def _confirmed(checks: Iterable[Check]) -> dict[str, str]:
 
 
 def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientDisk]:
+    if load.kind is ClientKind.POSTGRESQL:
+        return postgresql_in_guest(*place, synced=load.synced)
     if load.kind.is_database:
         return database_in_guest(*place, load.kind)
     return guest_client_disk(*place, load.depth)
@@ -196,10 +200,14 @@ def _client(place: _GuestWithDisk, load: Load) -> AbstractContextManager[ClientD
 
 @contextmanager
 def open_guests(
-    context: GuestContext, guest: GuestPlan, buses: frozenset[Bus], site: Site
+    context: GuestContext,
+    guest: GuestPlan,
+    buses: frozenset[Bus],
+    site: Site,
+    carried: tuple[CarriedDisk, ...] = (),
 ) -> Iterator[Guests]:
-    """Guests with drivers for these buses, which end with the context."""
-    accelerator, start = prepare_guests(context, guest, buses, site.directory)
+    """Guests with drivers for these buses and the disks `carried`, which end with the context."""
+    accelerator, start = prepare_guests(context, guest, buses, site.directory, carried=carried)
     with GuestPool(start, context.progress) as pool:
         yield Guests(context.host, pool, accelerator, context.ledger, site.directory)
 

@@ -18,7 +18,7 @@ from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.syscalls import forgetful_syncs
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
-from vdisklab.powercut import crash_states, mid_run, nbd, recordings, vocabulary
+from vdisklab.powercut import crash_states, mid_run, nbd, postgresql, recordings, vocabulary
 from vdisklab.powercut.client import DEFAULT_WRITES, Load
 from vdisklab.powercut.disk_server import HONEST, Lies
 from vdisklab.powercut.session import PowerCutSession, repeated_while_held
@@ -182,17 +182,38 @@ GUEST_CONTROLS: Sequence[Control] = (
 """Further controls, if a question's client is in a guest."""
 
 
+def _postgresql(path: str, *, synced: bool = True) -> recordings.RunSpec:
+    load = Load(vocabulary.ClientKind.POSTGRESQL, writes=24, synced=synced)
+    return recordings.RunSpec(
+        parse_path(path), load, vocabulary.AccessKind.GUEST, postgresql.disk_size(load.writes)
+    )
+
+
+POSTGRESQL_CONTROLS: Sequence[Control] = tuple(
+    Control(f"PostgreSQL, {name}", spec, must_lose=lost, in_guest=True, states=states)
+    for name, spec, lost, states in (
+        ("fsync=off", _postgresql(f"{_THIN}/none", synced=False), True, 8),
+        ("cache mode unsafe", _postgresql(f"{_THIN}/unsafe"), True, 8),
+        ("fsync=on, cache mode none", _postgresql(f"{_THIN}/none"), False, 32),
+    )
+)
+"""Further controls, if the client is PostgreSQL: its judge must see a loss, and no loss."""
+
+
 def controls_of(
     models: Collection[FailureModel],
     operations: Collection[mid_run.MidRunOperation] = (),
     *,
     in_guest: bool = False,
+    clients: Collection[vocabulary.ClientKind] = (),
 ) -> Sequence[Control]:
-    """The controls of these failure models and operations, and of clients `in_guest`."""
+    """The controls of these failure models, operations and clients, and of clients `in_guest`."""
+    of_databases = POSTGRESQL_CONTROLS if vocabulary.ClientKind.POSTGRESQL in clients else ()
     of_resets = GUEST_CONTROLS if in_guest and FailureModel.GUEST_RESET in models else ()
     return [
         *(control for control in CONTROLS if control.model in models),
         *of_resets,
+        *of_databases,
         *(
             control
             for operation in mid_run.MidRunOperation
@@ -235,9 +256,15 @@ def _run(session: PowerCutSession, control: Control) -> ControlResult:
             verdict = _examine(session, control, partial(_own_disk, session, dropped.before))
         note = f"{dropped.dropped} of {dropped.calls} syncs were dropped"
     else:
-        killed = partial(_killed_disk, session) if control.killed else None
-        verdict = _examine(session, control, killed)
+        verdict = _examine(session, control, _access(session, control))
     return ControlResult(control.name, control.must_lose, verdict.states, verdict.losses, note)
+
+
+def _access(session: PowerCutSession, control: Control) -> recordings.Access | None:
+    guests, load = session.guests, control.spec.load
+    if control.in_guest and guests is not None:
+        return lambda disk: guests.open(disk, load, vocabulary.DriverSetting.AS_FOUND)
+    return partial(_killed_disk, session) if control.killed else None
 
 
 def _reset(session: PowerCutSession, control: Control) -> crash_states.RunVerdict:

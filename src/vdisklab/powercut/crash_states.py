@@ -179,13 +179,36 @@ class Selection:
     exhaustive: bool
 
 
+Windows = Sequence[tuple[int, int]]
+"""Log positions between which something happened that deserves more states than the rest."""
+
+
+def _is_within(position: int, windows: Windows) -> bool:
+    return any(begin <= position <= end for begin, end in windows)
+
+
+def _drawn(
+    strata: Sequence[Sequence[CrashState]], states: int, rng: random.Random
+) -> list[CrashState]:
+    """So many states, as evenly from the strata as their sizes allow."""
+    chosen: list[CrashState] = []
+    for number, stratum in enumerate(sorted(strata, key=len)):
+        share = (states - len(chosen)) // (len(strata) - number)
+        chosen += stratum if len(stratum) <= share else sorted(rng.sample(stratum, share))
+    return chosen
+
+
 def select_states_of_epochs(
-    epochs: Sequence[Epoch], entries: Sequence[LogEntry], sampling: Sampling
+    epochs: Sequence[Epoch],
+    entries: Sequence[LogEntry],
+    sampling: Sampling,
+    around: Windows = (),
 ) -> Selection:
     """First every state in which nothing after the flush survived, then the others.
 
     The former are few, detect most losses, and assume no reordering: they are prefixes of the log.
-    A random sample is taken of more than `sampling.states` others.
+    A random sample is taken of more than `sampling.states` others. With the windows `around` a
+    sample is drawn evenly from the former and the others, within the windows and outside.
     """
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     first = [CrashState(epoch.number, epoch.durable) for epoch in epochs]
@@ -203,6 +226,14 @@ def select_states_of_epochs(
     others = sorted(candidates)
     possible = max(allowed, len(first) + len(others))
     if sampling.states is not None and len(first) + len(others) > sampling.states:
+        if around:
+            near = [_is_within(epoch.end, around) for epoch in epochs]
+            strata = [
+                [cut for cut in kind if near[cut.epoch] is wanted]
+                for kind in (first, others)
+                for wanted in (True, False)
+            ]
+            return Selection(tuple(_drawn(strata, sampling.states, rng)), possible, False)
         exhaustive = False
         if len(first) > sampling.states:
             first = sorted(rng.sample(first, sampling.states))
@@ -211,12 +242,18 @@ def select_states_of_epochs(
 
 
 def select_prefixes(
-    entries: Sequence[LogEntry], begin: int, end: int, sampling: Sampling, *, torn: bool
+    entries: Sequence[LogEntry],
+    begin: int,
+    end: int,
+    sampling: Sampling,
+    *,
+    torn: bool,
+    around: Windows = (),
 ) -> Selection:
     """Every prefix of the log between two positions that leaves another state, in their order.
 
-    `torn`: the write in flight may be half on the disk. If there are more prefixes than
-    `sampling.states`, a random sample is taken.
+    `torn`: the write in flight may be half on the disk. Of more prefixes than `sampling.states` a
+    random sample is taken, evenly from within the windows `around` and outside.
     """
     rng = random.Random(sampling.seed)  # noqa: S311 - reproducible, not secret
     positions = [at for at in range(begin, end) if entries[at].changes_disk]
@@ -228,7 +265,10 @@ def select_prefixes(
             if _is_tearable(entries, at, end, sampling.tear)
         ]
     exhaustive = sampling.states is None or len(cuts) <= sampling.states
-    chosen = cuts if exhaustive else rng.sample(cuts, sampling.states or 0)
+    strata = [
+        [cut for cut in cuts if _is_within(cut.epoch, around) is near] for near in (True, False)
+    ]
+    chosen = cuts if exhaustive else _drawn(strata, sampling.states or 0, rng)
     return Selection(tuple(sorted(chosen)), len(cuts), exhaustive)
 
 

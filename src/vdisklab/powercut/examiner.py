@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -49,10 +49,11 @@ from vdisklab.powercut.guest_clients import (
     guest_file_system,
     judge_database,
 )
+from vdisklab.powercut.postgresql import REACHABLE, ClusterJudge
 from vdisklab.powercut.recordings import KEY_NAME, Recording
 from vdisklab.powercut.recovery import Recovery, open_recovery
 from vdisklab.powercut.sectors import Bytes, NoVersion, Numbers, read_versions
-from vdisklab.powercut.vocabulary import StateOutcome
+from vdisklab.powercut.vocabulary import ClientKind, StateOutcome
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Directory
 from vdisklab.units import SECTOR
@@ -335,6 +336,14 @@ def _write_and_compare(
     )
 
 
+def guest_disk(site: Site, trace: Trace) -> AbstractContextManager[GuestFileSystem | None]:
+    """The judge of a database on the guest's own disk; None for other clients."""
+    if trace.client is ClientKind.POSTGRESQL:
+        return guest_file_system(site, ClusterJudge(site.host), below=REACHABLE)
+    on_guests_disk = trace.client.is_database and trace.image_format != SHARED
+    return guest_file_system(site) if on_guests_disk else nullcontext()
+
+
 @contextmanager
 def open_examiner(
     site: Site, recording: Recording, daemon: nbd.RestartingDaemon | None, *, sharers: int = 1
@@ -351,9 +360,8 @@ def open_examiner(
         raise PowercutError("the recording is damaged: it writes beyond the end of its disk")
     if any(entry.offset + entry.length > trace.disk_size for entry in log.entries):
         raise PowercutError("the recording is damaged: its log belongs to a larger disk")
-    on_guests_disk = trace.client.is_database and trace.image_format != SHARED
     with (
-        guest_file_system(site) if on_guests_disk else nullcontext() as guest,
+        guest_disk(site, trace) as guest,
         rebuild.open_rebuilder(site.directory, log, trace.disk_size, sharers=sharers) as rebuilder,
         site.tracked(Kind.LOOP, rebuilder.state_file),
         open_recovery(site, trace) as recovery,

@@ -21,12 +21,13 @@ import os
 import socket
 import sqlite3
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from importlib import resources
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -283,6 +284,9 @@ def transaction(version: int) -> str:
 class GuestDatabase:
     """A `ClientDisk` on which each write is one transaction; SQLite chooses the sectors."""
 
+    title: ClassVar[str] = "SQLite"
+    farewell: ClassVar[str] = ".quit\n"
+
     program: GuestProgram
     observed: dict[str, str]
     _pending: list[int] = field(default_factory=list)
@@ -291,12 +295,12 @@ class GuestDatabase:
     def write(self, first: int, count: int, version: int, *, fua: bool) -> int:
         """Begins and commits transaction `version`."""
         del first, count, fua
-        self._send(transaction(version))
+        self._send(self.statement(version))
         self._pending.append(version)
         return version
 
     def flush(self) -> int:
-        """Raises GuestError: SQLite itself decides when to flush."""
+        """Raises GuestError: the database itself decides when to flush."""
         raise GuestError("a database client has no flush of its own")
 
     def await_one(self) -> int:
@@ -305,26 +309,33 @@ class GuestDatabase:
         self._expect(f"done {version}")
         return version
 
+    def statement(self, version: int) -> str:
+        """The transaction, whose last line of output is `done` and its version."""
+        return transaction(version)
+
+    def ask(self, statement: str, answer: str, hint: str | None = None) -> None:
+        """Sends a statement. Raises GuestError unless that is its answer."""
+        self._send(statement)
+        self._expect(answer, hint)
+
     def prepare(self, mode: str, level: str) -> None:
         """Sets the journal mode and synchronous level, reads both back, and creates the tables."""
-        self._send(f"PRAGMA journal_mode={mode};\n")
-        self._expect(mode)
-        self._send(f"PRAGMA synchronous={level}; PRAGMA synchronous;\n")
-        self._expect(_LEVELS[level])
+        self.ask(f"PRAGMA journal_mode={mode};\n", mode)
+        self.ask(f"PRAGMA synchronous={level}; PRAGMA synchronous;\n", _LEVELS[level])
         if mode == "wal":
-            self._send(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES};\n")
-            self._expect(str(_CHECKPOINT_PAGES))
-        self._send(
+            self.ask(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES};\n", str(_CHECKPOINT_PAGES))
+        self.ask(
             "CREATE TABLE promise (version INTEGER PRIMARY KEY, payload TEXT NOT NULL); "
             "CREATE TABLE newest (version INTEGER); INSERT INTO newest VALUES (0); "
-            "SELECT 'ready';\n"
+            "SELECT 'ready';\n",
+            "ready",
+            _SHARED_MEMORY if mode == "wal" else None,
         )
-        self._expect("ready", _SHARED_MEMORY if mode == "wal" else None)
         self.observed |= {"guest.sqlite.journal_mode": mode, "guest.sqlite.synchronous": level}
 
     def quit(self) -> None:
         """Ends the program in the guest."""
-        self._send(".quit\n")
+        self._send(self.farewell)
 
     def _send(self, statement: str) -> None:
         self.program.send(statement.encode())
@@ -336,7 +347,9 @@ class GuestDatabase:
         self._received = bytearray(rest)
         if line != answer.encode():
             said = line.decode(errors="replace").strip()
-            raise GuestError(f"SQLite in the guest said {said!r} instead of {answer!r}", hint=hint)
+            raise GuestError(
+                f"{self.title} in the guest said {said!r} instead of {answer!r}", hint=hint
+            )
 
 
 @contextmanager
@@ -369,7 +382,8 @@ def database_on(
     agent.run(mounting, timeout=_PREPARE_SECONDS)
     version = agent.run((_SQLITE, "--version"), timeout=_PREPARE_SECONDS).stdout.split()[0]
     argv = (
-        _SHELL, "-c", guest_script("database.sh"), "database", name, f"{MOUNTPOINT}/{DATABASE}",
+        _SHELL, "-c", guest_script("database.sh"), "database", name,
+        _SQLITE, "-batch", "-bail", f"{MOUNTPOINT}/{DATABASE}",
     )  # fmt: skip
     with guest_program(machine, name, argv, "SQLite") as program:
         database = GuestDatabase(program, {**observed, "guest.sqlite": version})
@@ -416,12 +430,13 @@ def judge_database(file: Path, first: int, due: DueTransactions) -> tuple[StateO
         if error.errno == errno.ENOMEM:
             raise
         return StateOutcome.DATABASE, f"its file: {error.strerror}"
-    return _compare(rows, newest, first, due)
+    return compare_rows(rows, newest, first, due)
 
 
-def _compare(
+def compare_rows(
     rows: dict[int, str], newest: int, first: int, due: DueTransactions
 ) -> tuple[StateOutcome, str]:
+    """The outcome of a table's rows and the newest version. Raises FutureVersionError."""
     last = max(rows, default=0)
     if last > due.newest:
         raise FutureVersionError(f"the database holds transaction {last}, which had not begun")
@@ -440,17 +455,27 @@ def _compare(
     return StateOutcome.KEPT, ""
 
 
+FilesJudge = Callable[[Path, int, DueTransactions], tuple[StateOutcome, str]]
+"""(mount point, first version, due transactions) -> the outcome of the database there."""
+
+
+def _judge_sqlite(mountpoint: Path, first: int, due: DueTransactions) -> tuple[StateOutcome, str]:
+    return judge_database(mountpoint / DATABASE, first, due)
+
+
 @dataclass(frozen=True, slots=True)
 class GuestFileSystem:
     """A file with the content of a guest's disk, and its mount point on the host."""
 
     file: Path
     mountpoint: Path
+    judge_files: FilesJudge
 
     def judge(self, content: Bytes, first: int, due: DueTransactions) -> tuple[StateOutcome, str]:
         """The outcome of the database on a guest's disk with that content."""
-        descriptor = os.open(self.file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        descriptor = os.open(self.file, os.O_WRONLY | os.O_CLOEXEC)
         try:
+            os.ftruncate(descriptor, len(content))
             syscalls.write_whole(descriptor, [content.tobytes()], 0)
         finally:
             os.close(descriptor)
@@ -461,7 +486,7 @@ class GuestFileSystem:
             except OSError as error:
                 return StateOutcome.UNMOUNTABLE, f"the guest's file system: {error.strerror}"
             try:
-                return judge_database(self.mountpoint / DATABASE, first, due)
+                return self.judge_files(self.mountpoint, first, due)
             finally:
                 unmount_state(self.mountpoint)
         finally:
@@ -469,9 +494,12 @@ class GuestFileSystem:
 
 
 @contextmanager
-def guest_file_system(site: Site) -> Iterator[GuestFileSystem]:
-    """A file and a mount point in the site's directory, which is in memory."""
-    file, mountpoint = site.directory / "guest.disk", site.directory / "guest"
+def guest_file_system(
+    site: Site, judge: FilesJudge = _judge_sqlite, *, below: Path | None = None
+) -> Iterator[GuestFileSystem]:
+    """A file in the site's directory, which is in memory, and a mount point there or `below`."""
+    file, name = site.directory / "guest.disk", f"{site.directory.name}-guest"
+    mountpoint = (below or site.directory) / name
     with (
         site.tracked(ledger.Kind.DIRECTORY, mountpoint),
         site.tracked(ledger.Kind.LOOP, file),
@@ -480,6 +508,6 @@ def guest_file_system(site: Site) -> Iterator[GuestFileSystem]:
         mountpoint.mkdir()
         file.touch()
         try:
-            yield GuestFileSystem(file, mountpoint)
+            yield GuestFileSystem(file, mountpoint, judge)
         finally:
             os.truncate(file, 0)

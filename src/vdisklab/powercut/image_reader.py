@@ -13,6 +13,7 @@ external data file; compressed ones are refused. The content of encrypted images
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.host.syscalls import opened
-from vdisklab.powercut.sectors import Bytes, Numbers, extents_of
+from vdisklab.powercut.sectors import Bytes, Numbers
 from vdisklab.units import SECTOR
 
 _EXTENSION = struct.Struct(">II")
@@ -191,21 +192,19 @@ def read_image(
 def _read_sectors(descriptor: int, offsets: Numbers) -> Bytes:
     """A row for the sector at each offset; zeros where an offset is `_UNMAPPED` or `_ZEROES`."""
     sectors = np.zeros((len(offsets), SECTOR), dtype=np.uint8)
-    order = np.argsort(offsets, kind="stable")
-    order = order[offsets[order] >= 0]
-    stored = offsets[order] // SECTOR
-    extents = extents_of(stored)
-    for extent in extents:  # all at once, instead of one wait after another
-        where = (extent.first * SECTOR, extent.count * SECTOR)
+    stored = np.flatnonzero(offsets >= 0)
+    follows = (np.diff(stored) == 1) & (np.diff(offsets[stored]) == SECTOR)
+    bounds = [0, *(np.flatnonzero(~follows) + 1).tolist(), len(stored)]
+    runs = [
+        (int(stored[first]), end - first)
+        for first, end in itertools.pairwise(bounds)
+        if end > first
+    ]
+    for first, count in runs:  # all at once, instead of one wait after another
+        where = (int(offsets[first]), count * SECTOR)
         os.posix_fadvise(descriptor, *where, os.POSIX_FADV_WILLNEED)
-    counts = np.array([extent.count for extent in extents], dtype=np.int64)
-    starts = np.array([extent.first for extent in extents], dtype=np.int64)
-    rows = np.empty((int(counts.sum()), SECTOR), dtype=np.uint8)
-    places = np.cumsum(counts) - counts
-    for extent, place in zip(extents, places.tolist(), strict=True):
-        _fill(rows[place : place + extent.count].reshape(-1), descriptor, extent.first * SECTOR)
-    of = np.searchsorted(starts, stored, side="right") - 1
-    sectors[order] = rows[stored - starts[of] + places[of]]
+    for first, count in runs:
+        _fill(sectors[first : first + count].reshape(-1), descriptor, int(offsets[first]))
     return sectors
 
 

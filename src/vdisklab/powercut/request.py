@@ -16,7 +16,7 @@ from vdisklab.plan.guest import AcceleratorChoice
 from vdisklab.plan.matrix import Matrix, expand_matrix, expand_paths, narrow_to_needs
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import SWITCH, TEXT, WHOLE, Limits, one_of, several
-from vdisklab.powercut import crash_states, logged_disk, mid_run, recordings
+from vdisklab.powercut import crash_states, logged_disk, mid_run, postgresql, recordings
 from vdisklab.powercut.client import DEFAULT_WRITES
 from vdisklab.powercut.client_guests import bus_refusal
 from vdisklab.powercut.questions import Question, QuestionSettings
@@ -58,7 +58,7 @@ class PowercutRequest(OptionRows):
         WHOLE,
         "Judge at most N states of each run.",
         metavar="N",
-        shown=str(DEFAULT_STATES),
+        shown=f"{DEFAULT_STATES}; postgresql {postgresql.STATES}",
         limits=Limits(1),
     )
     exhaustive: bool = option(
@@ -157,12 +157,12 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     dropped = list(matrix.dropped)
     questions: list[Question] = []
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
-        judged_clients = [kind for kind in clients if kind.is_database or not path.shares_directory]
+        judged_clients = [k for k in clients if k.uses_directories or not path.shares_directory]
         if not judged_clients:
             dropped.append(
                 Dropped(
                     path.canonical,
-                    "cannot be judged: only a database in a guest writes to a directory",
+                    "cannot be judged: only SQLite in a guest writes to a directory",
                     f"choose --access {AccessKind.GUEST} --client {ClientKind.SQLITE_EXTRA}",
                 )
             )
@@ -187,7 +187,9 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
                 continue
             with_driver = replace(settings, driver=driver, during=operation)
             questions += [
-                Question(path, kind, _under(with_driver, model, request), request.access, model)
+                Question(
+                    path, kind, _under(with_driver, kind, model, request), request.access, model
+                )
                 for kind in judged_clients
                 for model in judgeable
             ]
@@ -197,9 +199,20 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
 
 
 def _under(
-    settings: QuestionSettings, model: FailureModel, request: PowercutRequest
+    settings: QuestionSettings, kind: ClientKind, model: FailureModel, request: PowercutRequest
 ) -> QuestionSettings:
-    """The settings under a model: each reset of a guest is a boot, so by default there are few."""
+    """The settings for a client under a model.
+
+    Each reset of a guest is a boot and each state of PostgreSQL a recovery, so by default there are
+    few.
+    """
+    if kind is ClientKind.POSTGRESQL:
+        asked = request.states is not None or request.exhaustive
+        states = settings.sampling.states if asked else postgresql.STATES
+        return replace(
+            settings, size=postgresql.disk_size(settings.writes),
+            sampling=replace(settings.sampling, states=states),
+        )  # fmt: skip
     boots = model.spares_qemu and request.access is AccessKind.GUEST
     if not boots or request.states is not None or request.exhaustive:
         return settings

@@ -24,6 +24,7 @@ from vdisklab.powercut import crash_states, mid_run, nbd, rebuild, write_log
 from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
 from vdisklab.powercut.examiner import open_examiner
+from vdisklab.powercut.postgresql import event_windows
 from vdisklab.powercut.recordings import (
     Access,
     Recording,
@@ -178,14 +179,13 @@ def select_states(
 ) -> crash_states.Selection:
     """The states of a recording to judge under a model."""
     entries = write_log.read_log(recording.log).entries
-    trace = recording.trace
+    trace, around = recording.trace, event_windows(recording.trace)
     if not model.disk_reorders:
         return crash_states.select_prefixes(
-            entries, trace.begin, trace.end, sampling, torn=model.tears
+            entries, trace.begin, trace.end, sampling, torn=model.tears, around=around
         )
-    return crash_states.select_states_of_epochs(
-        crash_states.epochs_between(entries, trace.begin, trace.end, trace.stops), entries, sampling
-    )
+    epochs = crash_states.epochs_between(entries, trace.begin, trace.end, trace.stops)
+    return crash_states.select_states_of_epochs(epochs, entries, sampling, around)
 
 
 def make_jobs(

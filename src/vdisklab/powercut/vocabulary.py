@@ -27,11 +27,17 @@ class ClientKind(StrEnum):
     SQLITE_WAL = "sqlite-wal"
     SQLITE_DELETE = "sqlite-delete"
     SQLITE_EXTRA = "sqlite-extra"
+    POSTGRESQL = "postgresql"
 
     @property
     def is_database(self) -> bool:
-        """True for SQLite, whose writes are transactions instead of sectors."""
-        return self in (ClientKind.SQLITE_WAL, ClientKind.SQLITE_DELETE, ClientKind.SQLITE_EXTRA)
+        """True for databases, whose writes are transactions instead of sectors."""
+        return self not in (ClientKind.FLUSHES, ClientKind.FUA, ClientKind.NEVER)
+
+    @property
+    def uses_directories(self) -> bool:
+        """True if it also works in a host directory that the guest mounts."""
+        return self.is_database and self is not ClientKind.POSTGRESQL
 
     @property
     def words(self) -> str:
@@ -43,6 +49,7 @@ class ClientKind(StrEnum):
             ClientKind.SQLITE_WAL: "SQLite, WAL",
             ClientKind.SQLITE_DELETE: "SQLite, journal, FULL",
             ClientKind.SQLITE_EXTRA: "SQLite, journal, EXTRA",
+            ClientKind.POSTGRESQL: "PostgreSQL",
         }[self]
 
     @property
@@ -55,6 +62,7 @@ class ClientKind(StrEnum):
             ClientKind.SQLITE_WAL: f"{_COMMIT} WAL, synchronous=FULL",
             ClientKind.SQLITE_DELETE: f"{_COMMIT} a rollback journal, synchronous=FULL",
             ClientKind.SQLITE_EXTRA: f"{_COMMIT} a rollback journal, synchronous=EXTRA",
+            ClientKind.POSTGRESQL: f"{_COMMIT} synchronous_commit=on",
         }[self]
 
 

@@ -195,7 +195,7 @@ class Postgresql(program.Workload):
         settings = program.read_settings(plan, PostgresqlSettings)
         facts = program.facts_of(plan, outcome)
         alone = settings.clients == 1 and settings.script != "select-only"
-        commits = float(facts["commits"]) if alone else 0.0
+        commits = "commits" if alone else None
         rate = outcome.samples[0].value
         yield from program.server_gates(facts, rate, commits, evidence, around)
         yield from _checkpoint_gates(facts, around.runtime)

@@ -218,10 +218,16 @@ class Gate:
         """The gate `observed <= most`."""
         return cls(name, observed <= most, observed, f"at most {most:g}")
 
+    @classmethod
+    def unknown(cls, name: str, lacking: str) -> Gate:
+        """A gate that cannot be judged, because nothing counted what is `lacking`."""
+        return cls(name, False, math.nan, f"{lacking} was not counted", only_said=True)
+
     def check(self, measurement: str) -> Check:
         """The gate as a state of the run, to be stored and shown."""
         word = "met" if self.met else f"{NOT_MET}, only said" if self.only_said else MISSED
-        observed = f"{word}: {self.observed:.3g}, {self.condition}"
+        number = "" if math.isnan(self.observed) else f"{self.observed:.3g}, "
+        observed = f"{word}: {number}{self.condition}"
         return Check(f"{measurement}{GATE}{self.name}", None, observed)
 
 
@@ -320,15 +326,24 @@ def flushed(what: str, done: float, evidence: Evidence, around: Around) -> Itera
 
 
 def server_gates(
-    facts: Mapping[str, str], rate: float, commits: float, evidence: Evidence, around: Around
+    facts: Mapping[str, str], rate: float, commits: str | None, evidence: Evidence, around: Around
 ) -> Iterator[Gate]:
-    """The gates of every database server; `commits` is 0 with several clients, or for reads."""
-    if commits:
-        yield from flushed("commits", commits, evidence, around)
-    if commits and "fdatasync" in facts:
+    """The gates of every database server, by what was counted in `facts`.
+
+    `commits` names the count of commits; None with several clients, or for reads.
+    """
+    if commits is not None and commits in facts:
+        yield from flushed("commits", float(facts[commits]), evidence, around)
+    elif commits is not None:
+        yield Gate.unknown("flushes ÷ commits", commits)
+    if commits is not None and "fdatasync" in facts:
         yield Gate.at_most(FASTER_THAN_DISK, rate * float(facts["fdatasync"]), 1.1)
+    elif commits is not None:
+        yield Gate.unknown(FASTER_THAN_DISK, "fdatasync")
     if "cpu" in facts:
         yield Gate.at_most("busy processors", float(facts["cpu"]), 0.9)
+    else:
+        yield Gate.unknown("busy processors", "cpu")
     if around.memory and "data_bytes" in facts:
         share = int(facts["data_bytes"]) / around.memory
         yield Gate.at_least("data ÷ guest memory", share, 4, only_said=True)

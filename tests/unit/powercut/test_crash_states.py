@@ -215,3 +215,26 @@ def test_only_the_write_in_flight_is_torn_and_a_budget_is_kept(
 def test_a_cut_that_the_log_does_not_have(cut: CrashState) -> None:
     log = [WRITE, FLUSH]
     assert epoch_of(cut, epochs_between(log, 0, 2), log, 2) is None
+
+
+@pytest.mark.parametrize("states", [4, 8, 16])
+def test_as_many_states_are_drawn_within_the_windows_as_outside(states: int) -> None:
+    log = [WRITE, WRITE, FLUSH] * 40
+    epochs, windows = epochs_between(log, 0, len(log)), [(30, 44)]
+    sampling = Sampling(states=states, tear=0)
+    cuts = select_states_of_epochs(epochs, log, sampling, windows).cuts
+    assert len(set(cuts)) == states
+    within = sum(30 <= epochs[cut.epoch].end <= 44 for cut in cuts)
+    assert within == states // 2
+    assert sum(cut.kept == 0 for cut in cuts) >= states // 2 - 1
+    prefixes = select_prefixes(log, 0, len(log), sampling, torn=False, around=windows).cuts
+    assert len(prefixes) == states
+    assert sum(30 <= cut.epoch <= 44 for cut in prefixes) == states // 2
+
+
+def test_windows_change_nothing_if_every_state_is_judged() -> None:
+    log = [WRITE, WRITE, FLUSH] * 4
+    epochs = epochs_between(log, 0, len(log))
+    everything = select_states_of_epochs(epochs, log, Sampling(states=None, tear=0))
+    assert select_states_of_epochs(epochs, log, Sampling(None, tear=0), [(0, 3)]) == everything
+    assert everything.exhaustive

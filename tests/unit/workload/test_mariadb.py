@@ -98,3 +98,13 @@ def test_gates() -> None:
     around = Around(256 * MIB, 60, parse_path("raw/writethrough"))
     names = {gate.name for gate in PROGRAM.gates(plan(), outcome, Evidence(), around)}
     assert "flushes ÷ commits" not in names
+
+
+def test_a_gate_whose_counter_is_missing_is_named_and_not_skipped() -> None:
+    lines = [line for line in COUNTS.splitlines() if "com_commit" not in line]
+    outcome = PROGRAM.parse(plan(), said("\n".join(lines)))
+    evidence = Evidence(qemu=IoCounters(0, 0, 0, 0, 1700))
+    around = Around(256 * MIB, 60, parse_path("raw/none"))
+    gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, evidence, around)}
+    check = gates["flushes ÷ commits"].check("one")
+    assert check.observed == "not met, only said: com_commit was not counted"

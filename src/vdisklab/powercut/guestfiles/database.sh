@@ -1,5 +1,5 @@
-# sh -c SCRIPT database PORT FILE: runs sqlite3 on a database, with its input, output and errors on
-# a virtio-serial port. The port is opened once, for both directions: a second open is refused.
+# sh -c SCRIPT database PORT COMMAND…: runs a command with its input, output and errors on a
+# virtio-serial port. The port is opened once, for both directions: a second open is refused.
 port=
 turns=0
 while [ -z "$port" ]; do
@@ -12,4 +12,5 @@ while [ -z "$port" ]; do
     [ $turns -lt 1000 ] || { echo "the guest has no port $1" >&2; exit 1; }
     [ $turns -lt 20 ] || /usr/bin/busybox usleep 5000
 done
-exec /usr/bin/sqlite3 -batch -bail "$2" <>"$port" >&0 2>&0
+shift
+exec "$@" <>"$port" >&0 2>&0

@@ -1,6 +1,7 @@
 # The steps around pgbench, in DIRECTORY on the measured disk.
 #
-#   make DIRECTORY SCALE                   makes a data directory with pgbench's tables
+#   make DIRECTORY SCALE                   makes a data directory with pgbench's tables; with SCALE 0
+#                                          a small one with the extension amcheck instead
 #   copy DIRECTORY SOURCE SCALE            copies the data directory in SOURCE, a tar file or the
 #                                          serial number of a virtio disk with one. Without such a
 #                                          disk, or if it is another major version's, makes one
@@ -10,17 +11,27 @@
 #   before DIRECTORY FILE                  writes settings, counters and the disk's fdatasync time
 #   after DIRECTORY FILE LOG               appends counters, and pgbench's log as a histogram
 #   stop DIRECTORY                         ends the server and removes the data
+#   client DIRECTORY                       runs psql on the started server
+#   version DIRECTORY                      prints the server's version
 
 PATH=$(ls -d /usr/lib/postgresql/*/bin /usr/pgsql-*/bin 2>/dev/null | sort -rV | tr '\n' ':')$PATH
 export PATH PGUSER=postgres PGDATABASE=postgres PGHOST=/proc/self/cwd
 
 make_data() {
     new_data
+    small=
+    [ "$1" != 0 ] || small=--wal-segsize=1
     unprivileged initdb -D . -U postgres -A trust -k --locale=C -E UTF8 --no-instructions \
-        >/dev/null || exit 1
+        ${small:+"$small"} >/dev/null || exit 1
     # With the least WAL there is no log of the rows.
     start fsync=off wal_level=minimal max_wal_senders=0 maintenance_work_mem=256MB
-    (cd "$data" && pgbench -i -q -s "$1" 2>&1 && psql -qc CHECKPOINT) || fail "pgbench -i failed"
+    if [ "$1" = 0 ]; then
+        (cd "$data" && printf "%s;\n" "CREATE EXTENSION amcheck" CHECKPOINT "ALTER DATABASE template0
+            IS_TEMPLATE false" "DROP DATABASE template0" |
+            psql -qXv ON_ERROR_STOP=1) || fail "PostgreSQL's amcheck cannot be installed"
+    else
+        (cd "$data" && pgbench -i -q -s "$1" 2>&1 && psql -qc CHECKPOINT) || fail "pgbench -i failed"
+    fi
     unprivileged pg_ctl -D . -s -w -t 600 stop || fail "the server does not stop"
     rm -f "$data/server.log"
     sync
@@ -117,4 +128,9 @@ after)
     { counters after && histogram "$2"; } >>"$1" || fail "the server does not answer"
     ;;
 stop) stop ;;
+client)
+    cd "$data" || exit 1
+    exec psql -XqAtv ON_ERROR_STOP=1
+    ;;
+version) postgres --version ;;
 esac
