@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
-from vdisklab.web import pages
+from vdisklab.web import pages, programs
 from vdisklab.web.door import Door, Guard
 
 _SECONDS_TO_END = 1
@@ -21,7 +21,7 @@ _SECONDS_TO_END = 1
 def make_app(db: str | None, door: Door) -> Starlette:
     """The application on the results at `--db`."""
     return Starlette(
-        routes=[*pages.routes(db)],
+        routes=[*pages.routes(db), *programs.routes(db)],
         middleware=[Middleware(Guard, door=door)],
         exception_handlers={VdisklabError: _sentence},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 
 from vdisklab.results import schema
 from vdisklab.results.exchange import CSV_COLUMNS, read_export, store_export, write_json
-from vdisklab.results.model import Evidence, IoCounters
+from vdisklab.results.model import Direction, Evidence, IoCounters, Sample, Series
 from vdisklab.results.store import Store
 
 from .values import BROKEN, a_campaign, a_measurement, a_run
@@ -60,13 +61,57 @@ def test_the_queries_run_as_they_are(filled: Store) -> None:
     assert left == {"host", "metric"}
 
 
-def test_every_table_and_column_is_described() -> None:
+def test_every_table_view_and_column_is_described(store: Store) -> None:
     sections = re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
     described = {name: re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) for name, text in sections}
-    assert described == {
+    with store._database.reading() as connection:
+        seen = sa.inspect(connection)
+        views = {
+            name: [column["name"] for column in seen.get_columns(name)]
+            for name in seen.get_view_names()
+        }
+    assert len(views) == 6
+    assert described == views | {
         table.name: [column.name for column in table.columns]
         for table in schema.metadata.tables.values()
     }
+
+
+def test_the_views_say_what_the_tables_hold(filled: Store) -> None:
+    ((campaign, rounds, _cells, measured, failed),) = rows(
+        filled, "SELECT campaign, rounds, cells, measured, failed FROM campaign_state"
+    )
+    assert (campaign, rounds, measured, failed) == ("0123456789abcdef", 3, 4, 1)
+    ((numbers,),) = rows(filled, "SELECT count(*) FROM sample")
+    assert rows(filled, "SELECT count(*) FROM result") == [(numbers,)]
+    ((reason, _path),) = rows(filled, "SELECT failure_message, path FROM failed_run")
+    assert reason == BROKEN.message
+    medians = "SELECT path, rounds, median FROM cell_median WHERE metric = 'iops' ORDER BY path"
+    assert rows(filled, medians) == [
+        ("qcow2/none/virtio", 2, 9870.5),
+        ("raw/none/virtio", 2, 9870.5),
+    ]
+
+
+@pytest.mark.parametrize("values", [[5.0], [1.0, 9.0], [9.0, 1.0, 2.0], [4.0, 1.0, 2.0, 9.0]])
+def test_a_median_is_that_of_all_rounds(store: Store, values: list[float]) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    for round, value in enumerate(values, 1):
+        samples = (Sample("iops", Direction.READ, value),)
+        measured = a_measurement(samples=samples)
+        store.add_run(a_run(campaign, round=round, measurements=(measured,)))
+    found = rows(store, "SELECT rounds, least, most, median FROM cell_median")
+    assert found == [(len(values), min(values), max(values), statistics.median(values))]
+
+
+def test_each_point_of_a_series_has_its_second(store: Store) -> None:
+    campaign = a_campaign()
+    store.add_campaign(campaign)
+    series = (Series("bandwidth", Direction.READ, 1.0, (5.0, 0.0, 7.5)),)
+    store.add_run(a_run(campaign, measurements=(a_measurement(series=series),)))
+    found = rows(store, "SELECT second, value FROM over_time ORDER BY second")
+    assert found == [(0.0, 5.0), (1.0, 0.0), (2.0, 7.5)]
 
 
 def test_the_json_of_the_page_is_an_export_with_every_field(store: Store) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from vdisklab.errors import DatabaseError
 
-LATEST = "0007"
+LATEST = "0008"
 VERSION_TABLE = "vdisklab_schema"
 
 _SHOWN_TABLES = 3

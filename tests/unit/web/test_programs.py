@@ -1,0 +1,240 @@
+"""`/metrics` and `/api`: the numbers of the commands, and no request that breaks the server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import Database
+from tests.unit.web.visitor import Answered, ask
+from vdisklab.cli.shell.main import main
+from vdisklab.results.store import open_store
+from vdisklab.web import programs
+from vdisklab.web.app import make_app
+from vdisklab.web.door import make_door
+
+HOSTILE = 'a"b\\c\nd{e="f"} 1 <script>'
+COMMANDS = {
+    "/api/campaigns": ["runs"],
+    f"/api/runs?campaign={CAMPAIGN.id[:4]}": ["runs", CAMPAIGN.id],
+    "/api/rank": ["rank"],
+    "/api/rank?metric=randread-4k-q1/read/iops&baseline=raw/none": [
+        "rank", "--metric", "randread-4k-q1/read/iops", "--baseline", "raw/none",
+    ],
+    "/api/table": ["table"],
+    "/api/recommend": ["recommend"],
+    "/api/compare?a=raw/none&b=qcow2/directsync": ["compare", "raw/none", "qcow2/directsync"],
+}  # fmt: skip
+
+
+def app_of(database: Database) -> Starlette:
+    return make_app(database.url, make_door("127.0.0.1"))
+
+
+def samples(said: Answered) -> dict[tuple[str, ...], float]:
+    return {
+        (sample.name, *(text for _, text in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(said.text)
+        for sample in family.samples
+    }
+
+
+def described(app: Starlette) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ask(app, "/api").text)
+    return found
+
+
+@pytest.mark.parametrize("target", COMMANDS)
+def test_a_document_is_that_of_the_command(
+    database: Database, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the default database, which commands need not name."""
+    answered = ask(app_of(database), target)
+    assert answered.status == 200
+    assert answered.headers["content-type"] == "application/json"
+    assert main([*COMMANDS[target], "--format", "json"]) == 0
+    assert json.loads(answered.text) == json.loads(capsys.readouterr().out)
+
+
+def test_openapi_describes_what_is_served(database: Database) -> None:
+    app = app_of(database)
+    openapi = described(app)
+    assert openapi["openapi"] == "3.1.0"
+    references = {
+        part["$ref"] for part in _dictionaries(openapi) if isinstance(part.get("$ref"), str)
+    }
+    for reference in references:
+        found: Any = openapi
+        for name in reference.removeprefix("#/").split("/"):
+            found = found[name]
+        assert found["description"] or found
+    served = {route.path for route in programs.routes(None) if hasattr(route, "path")}
+    assert set(openapi["paths"]) == served - {"/metrics", "/api"}
+    for target in COMMANDS:
+        operation = openapi["paths"][target.partition("?")[0]]["get"]
+        schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+        whole = {**schema, "components": openapi["components"]}
+        jsonschema.validate(json.loads(ask(app, target).text), whole)
+
+
+def _dictionaries(part: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+    below = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    own = [part] if isinstance(part, dict) else []
+    return own + [found for one in below for found in _dictionaries(one)]
+
+
+def test_metrics_are_the_numbers_of_rank(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered = ask(app_of(database), "/metrics")
+    assert answered.status == 200
+    assert answered.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = samples(answered)
+    assert found["vdisklab_campaign_runs", CAMPAIGN.id, "measured"] == 20
+    assert found["vdisklab_campaign_runs", CAMPAIGN.id, "failed"] == 4
+    assert found["vdisklab_campaign_round", CAMPAIGN.id] == 4
+    assert main(["rank", "--format", "json", "--db", database.url]) == 0
+    ranked = {row["cell"]: row["place"] for row in json.loads(capsys.readouterr().out)["cells"]}
+    place = ranked["qcow2/directsync"]
+    at = CAMPAIGN.id, "bypassed", "qcow2/directsync"  # the labels are sorted by name
+    assert found["vdisklab_cell_rank_best", *at] == place["best"]
+    assert found["vdisklab_cell_rank_worst", *at] == place["worst"]
+    iops = [value for (name, *_), value in found.items() if name == "vdisklab_cell_iops"]
+    assert len(iops) == 5 * 4, "each measured cell and measurement, and nothing else"
+
+
+def test_openmetrics_if_it_is_asked_for(database: Database) -> None:
+    accept = "application/openmetrics-text; version=1.0.0"
+    answered = ask(app_of(database), "/metrics", headers={"accept": accept})
+    assert answered.headers["content-type"].startswith("application/openmetrics-text")
+    parsed = openmetrics.text_string_to_metric_families(answered.text)  # type: ignore[no-untyped-call]
+    assert list(parsed)
+
+
+def test_a_hostile_label_is_one_label(database: Database) -> None:
+    database.write(campaigns=(replace(CAMPAIGN, label=HOSTILE),))
+    found = [
+        sample.labels
+        for family in text_string_to_metric_families(ask(app_of(database), "/metrics").text)
+        for sample in family.samples
+        if sample.name == "vdisklab_campaign_info"
+    ]
+    assert [labels["label"] for labels in found] == [HOSTILE]
+
+
+def test_more_campaigns_are_no_more_series(database: Database) -> None:
+    before = set(samples(ask(app_of(database), "/metrics")))
+    others = [replace(CAMPAIGN, id=f"aa{number:06}") for number in range(20)]
+    database.write(
+        [
+            replace(run, id=f"{one.id}{run.id}")
+            for one in (CAMPAIGN, *others)
+            for run in campaign_runs(campaign=one.id)
+        ],
+        campaigns=(CAMPAIGN, *others),
+    )
+    assert len(samples(ask(app_of(database), "/metrics"))) == len(before)
+    chosen = samples(ask(app_of(database), "/metrics?campaign=aa000007"))
+    assert len(chosen) == len(before)
+    assert ask(app_of(database), "/metrics?campaign=nobody").status == 404
+
+
+def test_a_new_run_is_seen_and_nothing_is_computed_twice(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.write(campaign_runs(3))
+    app = app_of(database)
+    first = samples(ask(app, "/metrics"))
+    with monkeypatch.context() as patch:
+        patch.setattr("vdisklab.web.metrics._numbers", lambda *_: pytest.fail("computed again"))
+        assert samples(ask(app, "/metrics")) == first
+    database.add(run for run in campaign_runs(4) if run.round == 4)
+    assert samples(ask(app, "/metrics"))["vdisklab_campaign_round", CAMPAIGN.id] == 4
+
+
+def test_an_empty_database_has_a_program_and_no_campaign(tmp_path: Path) -> None:
+    empty = Database(tmp_path / "empty.sqlite")
+    with open_store(empty.url):
+        pass
+    assert len(samples(ask(app_of(empty), "/metrics"))) == 1
+
+
+def test_what_takes_too_long_or_is_too_much_is_refused(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(programs, "answer_table", lambda *_: goes_on.wait(60) and None)
+    app = Starlette(routes=programs.routes(database.url, seconds=0.2))
+    for expected in (503, 503, 429):
+        answered = ask(app, "/api/table")
+        assert (answered.status, answered.headers["retry-after"]) == (expected, "5")
+        if expected == 503:
+            assert "longer than 0.2 s" in answered.text
+    goes_on.set()
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "said"),
+    [
+        ("/api/rank?colour=red", 400, "unknown parameter 'colour'; it takes campaign"),
+        ("/api/campaigns?a=1", 400, "it takes none"),
+        ("/api/rank?metric=a&metric=b", 400, "metric is given 2 times"),
+        ("/api/compare?a=raw/none", 400, "b is missing"),
+        ("/api/show?run=", 400, "run is missing"),
+        ("/api/runs?campaign=%00", 400, "NUL"),
+        ("/api/show?run=nobody", 404, "there is no run"),
+        ("/api/rank?metric=nothing", 409, "nothing"),
+        ("/api/trend", 409, "a trend needs two"),
+        ("/api/nothing", 404, ""),
+    ],
+)
+def test_what_cannot_be_answered_is_a_sentence(
+    database: Database, target: str, status: int, said: str
+) -> None:
+    answered = ask(app_of(database), target)
+    assert answered.status == status
+    assert said in answered.text
+
+
+def test_nothing_but_get_and_head(database: Database) -> None:
+    app = app_of(database)
+    for path in ("/metrics", "/api", "/api/rank"):
+        assert ask(app, path, method="HEAD").status == 200
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert ask(app, path, method=method).status == 405
+
+
+PATHS = ["/metrics", "/api", *(f"/api/{name}" for name in programs._DOCUMENTS), "/api/", "/api//"]
+NAMES = ["campaign", "metric", "baseline", "a", "b", "run", "path", "x", ""]
+VALUES = st.sampled_from(
+    ["", CAMPAIGN.id, "c0", "overall", "raw/none", "host", "randread-4k-q1/read/iops", "%", "a/b/c",
+     "{a,b}", "'", "--db", "../../etc/passwd", "\udcff"]
+) | st.text(max_size=20)  # fmt: skip
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(PATHS),
+    st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=4),
+    st.sampled_from(["", "*/*", "application/openmetrics-text", "text/plain;q=x", ";;=,"]),
+)
+def test_no_request_breaks_the_server(
+    database: Database, path: str, query: list[tuple[str, str]], accept: str
+) -> None:
+    asked = "&".join(f"{name}={quote(value, errors='surrogatepass')}" for name, value in query)
+    answered = ask(app_of(database), f"{path}?{asked}", headers={"accept": accept})
+    assert answered.status < 500, answered.text
+    assert answered.status in {200, 307} or answered.text
