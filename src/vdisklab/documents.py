@@ -212,7 +212,7 @@ def _value_type(hint: Any) -> Any:  # noqa: ANN401 - any type
 
 
 def _field(value: object) -> str:
-    """A value of JSON in CSV.
+    """A JSON value as the text of a CSV field.
 
     Text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, "CSV
     injection"); numbers do not need it.

@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from vdisklab.answers.audit import AuditAnswer
+from vdisklab.answers.disks import DisksAnswer
 from vdisklab.documents import schemas
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
@@ -192,7 +192,7 @@ def test_a_libvirts_guests_are_audited(images: Mapping[str, Path], tmp_path: Pat
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    schema = schemas([AuditAnswer])[AuditAnswer.FORMAT]
+    schema = schemas([DisksAnswer])[DisksAnswer.FORMAT]
     jsonschema.validate(found, schema)
     disks = {disk["disk"]["domain"]: disk for disk in found["disks"]}
     assert len(disks) == len(wishes) + 1

@@ -45,7 +45,7 @@ class MissingCells:
 
 
 def missing_cells(answers: Sequence[ClaimAnswer]) -> tuple[MissingCells, ...]:
-    """The unmeasured cells of the answers, in as few campaigns as possible."""
+    """The cells that these claims still need, in as few campaigns as possible."""
     lacking: dict[tuple[str, PageCacheChoice], list[ClaimAnswer]] = {}
     for answer in answers:
         if answer.missing:

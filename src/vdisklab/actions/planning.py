@@ -92,9 +92,9 @@ def make_plan(
 
 
 def possible_plan(host: Host, request: Request) -> CampaignPlan:
-    """The plan of a request if this host can build all stacks, which are not tried.
+    """The plan of a request, without trying to build its stacks: they are taken to work here.
 
-    Raises what `make_plan` and the start of the campaign would, but for that.
+    Raises the other errors of `make_plan` and of a campaign's start.
     """
     *_, plan = _possible_draft(host, request)
     require_space(plan)

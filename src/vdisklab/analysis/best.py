@@ -69,7 +69,7 @@ class BestSet:
     `noise` is the standard deviation of the logarithm of a competitor's run within its round;
     `rounds` is the median number of rounds of a competitor. `apart` is the standard deviation of
     the difference of two runs in a round: one run is the leader's, the other is of the rival
-    hardest to tell from it; `pooled` is False if the common noise does not tell this one. `shared`
+    hardest to tell from it; `pooled` is False if `apart` comes from these two cells alone. `shared`
     is the share of the noise that competitors have in common, because they are fast and slow in the
     same rounds (0 if that may be chance). `resolution` is the smallest difference of two leaders
     that their rounded values can show.

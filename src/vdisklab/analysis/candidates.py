@@ -28,7 +28,7 @@ from vdisklab.results.model import Better
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of one need: how much better the best cell without it is."""
+    """What one need costs: how much better the best cell would be without it."""
 
     need: Need
     without: Annotated[

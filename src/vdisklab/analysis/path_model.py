@@ -277,9 +277,9 @@ def _variances(shares: Floats) -> Floats:
 
 
 def _weights(data: Sequence[ModelSums]) -> tuple[Floats, Floats]:
-    """The weights of the shares, whose sum is 1, and the data's misfit (sum of squares).
+    """A weight for each of SHARES, their sum 1, and the data's misfit (sum of squares) with each.
 
-    Shares that are improbable after the first runs are not tried with all runs.
+    The first runs rule out most shares; only the rest are tried with all runs.
     """
     weight, misfit = np.ones(len(SHARES)), np.ones(len(SHARES))
     for sums in data:

@@ -340,7 +340,7 @@ def add_mix(
 def without_mix(
     observations: Observations, baseline: MeasuredCell, weights: Iterable[MeasureKey]
 ) -> tuple[NoScore, ...]:
-    """The cells for which `add_mix` gives no number, in any round or where a measure is zero."""
+    """The cells without a mix: no round of theirs has all its measures, or a measure is zero."""
     has_mix, row = _any(observations.grid(MIX)), observations.place[baseline]
     lacking: list[list[str]] = [[] for _ in observations.cells]
     zero: list[list[str]] = [[] for _ in observations.cells]

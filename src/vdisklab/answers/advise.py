@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disks import (
-    DiskRow,
+    Advice,
+    DiskAction,
+    DisksAnswer,
+    ExistingDisk,
     MeasuredPaths,
+    PlannedMeasurement,
     cpus_needed,
     default_path,
     is_alike,
@@ -32,7 +33,6 @@ from vdisklab.answers.doctor import cannot_build
 from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts
 from vdisklab.answers.plan import answer_plan
 from vdisklab.answers.race import as_race, can_race, race_outcome
-from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
@@ -40,7 +40,7 @@ from vdisklab.host.mounts import lies_in_memory
 from vdisklab.path.adjacent import adjacent_paths
 from vdisklab.path.cell import MeasuredCell, PageCacheChoice
 from vdisklab.path.disk_path import DiskPath, parse_path
-from vdisklab.path.durability import CrashVerdicts, Durability, HostDisk, durability
+from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import DURABLE, meets
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
@@ -53,73 +53,9 @@ from vdisklab.platforms.configured_disk import (
     disk_path,
     risks,
 )
-from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.registry import can_change, change_of, dialect_of, same_image_and_bus
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
-
-
-class DiskAction(StrEnum):
-    """What to do about a disk."""
-
-    CHANGE = "change"
-    KEEP = "keep"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class DiskAdvice(DiskRow):
-    """One disk, and what to do about it.
-
-    Its path is the one that is measured: on the disk's own file system, the image allocated.
-    """
-
-    action: DiskAction = DiskAction.UNKNOWN
-    reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
-    measurable: Annotated[bool, "true if a measurement here would answer"] = False
-    directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
-    far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False
-    campaign: str | None = None
-    to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
-    other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
-    gain: Annotated[Ratio | None, "of `other` to the present path"] = None
-    for_safety: Annotated[bool, "true if the present path loses flushed data"] = False
-    then: Annotated[Durability | None, "what a power cut does to `to`"] = None
-    change: Annotated[Change | None, "the line to paste"] = None
-    rebuilt: Annotated[
-        DiskPath | None, "a better path that needs a conversion or a guest's driver"
-    ] = None
-    over_rebuilt: Annotated[Ratio | None, "of `rebuilt` to the present path"] = None
-    over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
-    elsewhere: Annotated[
-        Path | None, "where it was measured, if that is on another file system than the disk"
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedMeasurement:
-    """A campaign that answers for some disks, each by a race of its own paths."""
-
-    request: Annotated[Request, HIDDEN]
-    race: Annotated[RaceTerms | None, HIDDEN]
-    command: str
-    seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
-    seconds_usually: Annotated[float, "estimate; most races end sooner"]
-    seconds: Annotated[float, "estimate of the most"]
-    paths: Annotated[int, "number of disks' paths that it answers for"]
-
-
-@dataclass(frozen=True, slots=True)
-class AdviceAnswer(Answer):
-    """`vdisklab advise`: what to do about existing guests' disks, those to change first."""
-
-    FORMAT = "vdisklab.advise/2"
-
-    disks: tuple[DiskAdvice, ...]
-    planned: Annotated[tuple[PlannedMeasurement, ...], "for the groups that were not measured"]
-    unplaced: Annotated[int, "paths of images that are not on this host"] = 0
-    notes: Annotated[tuple[str, ...], "what could not be read"] = ()
-    caveats: Caveats = field(default_factory=lambda: caveats_of(()))
 
 
 def advise_disks(
@@ -130,7 +66,7 @@ def advise_disks(
     campaigns: Sequence[str] | None = None,
     *,
     machine: str,
-) -> AdviceAnswer:
+) -> DisksAnswer:
     """The answer for each disk from stored campaigns, and the plan for those without one.
 
     An answer from fewer rounds than `request` asks for, or of a race without a decision, is planned
@@ -145,36 +81,39 @@ def advise_disks(
         for disk, context in zip(disks, read_contexts(disks), strict=True)
     ]
     order = list(DiskAction)
-    own = {str(row.path) for row in rows}
+    own = {str(row.advised.path) for row in rows}
     still_open = [
         row
         for row in rows
-        if row.measurable
+        if row.advised.measurable
         and (
-            row.action is DiskAction.UNKNOWN
-            or (row.to is not None and row.gain is None)
-            or row.elsewhere is not None
+            row.advised.action is DiskAction.UNKNOWN
+            or (row.advised.to is not None and row.advised.gain is None)
+            or row.advised.elsewhere is not None
             or desk.is_unfinished(row, request, own)
         )
     ]
-    return AdviceAnswer(
-        tuple(sorted(rows, key=lambda row: order.index(row.action))),
-        tuple(_plans(still_open, request)),
-        len({(row.disk.platform, row.path) for row in still_open if row.directory is None}),
-        caveats=desk.caveats,
+    nowhere = (row for row in still_open if row.advised.directory is None)
+    return DisksAnswer(
+        tuple(sorted(rows, key=lambda row: order.index(row.advised.action))),
+        desk.caveats,
+        host_disk=request.disk or HostDisk.VOLATILE,
+        planned=tuple(_plans(still_open, request)),
+        unplaced=len({(row.disk.platform, row.advised.path) for row in nowhere}),
     )
 
 
-def _plans(rows: Iterable[DiskAdvice], request: Request) -> Iterator[PlannedMeasurement]:
+def _plans(rows: Iterable[ExistingDisk], request: Request) -> Iterator[PlannedMeasurement]:
     """One campaign for each file system and stack: what cannot be built must not stop the rest."""
-    by_place: dict[object, dict[DiskPath, DiskAdvice]] = {}
+    by_place: dict[object, dict[DiskPath, ExistingDisk]] = {}
     for row in rows:
-        if row.directory is not None and row.path is not None:
-            stack = (number_of(row.directory), row.path.layers)
-            by_place.setdefault(stack, {}).setdefault(row.path, row)
+        directory, path = row.advised.directory, row.advised.path
+        if directory is not None and path is not None:
+            stack = (number_of(directory), path.layers)
+            by_place.setdefault(stack, {}).setdefault(path, row)
     for together in by_place.values():
         own = next(iter(together))
-        place = together[own].directory
+        place = together[own].advised.directory
         in_memory = place is not None and lies_in_memory(place)
         paths = dict.fromkeys(str(path) for row in together.values() for path in _wanted(row))
         full = replace(
@@ -204,14 +143,15 @@ def _plans(rows: Iterable[DiskAdvice], request: Request) -> Iterator[PlannedMeas
         )
 
 
-def _wanted(row: DiskAdvice) -> Iterator[DiskPath]:
+def _wanted(row: ExistingDisk) -> Iterator[DiskPath]:
     """The disk's path, the adjacent paths that it can have, and the default of its platform."""
-    if row.path is not None:
-        yield row.path
-        for other in _adjacent(row.disk, row.path):
-            if not same_image_and_bus(row.path, other) or can_change(row.disk, other):
+    path = row.advised.path
+    if path is not None:
+        yield path
+        for other in _adjacent(row.disk, path):
+            if not same_image_and_bus(path, other) or can_change(row.disk, other):
                 yield other
-        yield from filter(None, [default_path(row.disk.platform, row.path)])
+        yield from filter(None, [default_path(row.disk.platform, path)])
 
 
 def _adjacent(disk: ConfiguredDisk, path: DiskPath) -> tuple[DiskPath, ...]:
@@ -235,7 +175,7 @@ class _Desk:
     ) -> None:
         self._results, self._host = results, host
         self._measured: dict[str, MeasuredPaths] = {}
-        self._answers: dict[object, DiskAdvice] = {}
+        self._answers: dict[object, Advice] = {}
         self._verdicts = CrashVerdicts(disk=disk)
         self._campaigns: tuple[Campaign, ...] = ()
         if results is None:
@@ -259,7 +199,7 @@ class _Desk:
 
     def row(
         self, disk: ConfiguredDisk, context: DiskContext, machine: str, directory: Path | None
-    ) -> DiskAdvice:
+    ) -> ExistingDisk:
         """The answer for one disk."""
         path = None if disk.path is None else measured_form(disk, disk.path, context)
         found = risks(disk, replace(context, disk=self._verdicts.disk))
@@ -270,9 +210,8 @@ class _Desk:
         far = known is not None and is_mounted(known)
         own = known if far else path  # the server's promise, though its directory is measured
         now = None if own is None or disk.read_only else durability(own, rules)
-        row = DiskAdvice(
-            disk, path, found, None, None, now, reason=problem or "", directory=place, far=far
-        )
+        row = ExistingDisk(disk, known, found, power_cut=now)
+        start = Advice(path, reason=problem or "", directory=place, far=far)
         settings = (disk.platform, disk.limits, disk.shareable, disk.read_only, disk.drops_flushes)
         alike = (
             path,
@@ -284,46 +223,48 @@ class _Desk:
             any(risk.blocks for risk in found),
         )
         if alike not in self._answers:
-            self._answers[alike] = _unsafe_below(row, below) or self._advise(row)
+            self._answers[alike] = _unsafe_below(row, start, below) or self._advise(row, start)
         answer = self._answers[alike]
         change = None if answer.to is None else change_of(disk, answer.to)
-        return replace(answer, disk=disk, risks=found, change=change, directory=place)
+        return replace(row, advice=replace(answer, change=change, directory=place))
 
-    def _advise(self, row: DiskAdvice) -> DiskAdvice:
-        """Advises by rules first, then by measurements; the row's reason is the disk's problem."""
-        disk, path, now = row.disk, row.path, row.power_cut
+    def _advise(self, row: ExistingDisk, start: Advice) -> Advice:
+        """Advises by rules first, then by measurements; the reason at `start` is the disk's
+        problem."""
+        disk, path, now = row.disk, start.path, row.power_cut
         if path is None or now is None:
             action = DiskAction.CHANGE if disk.drops_flushes else DiskAction.UNKNOWN
-            keep = replace(row, action=DiskAction.KEEP, reason="it is read-only, and loses nothing")
-            other = replace(row, action=action, for_safety=disk.drops_flushes)
+            nothing = "it is read-only, and loses nothing"
+            keep = replace(start, action=DiskAction.KEEP, reason=nothing)
+            other = replace(start, action=action, for_safety=disk.drops_flushes)
             return keep if disk.read_only else other
         unsafe = not now.kind.acceptable and not any(risk.blocks for risk in row.risks)
-        safe = _made_safe(row, path) if unsafe else None
+        safe = _made_safe(row, start, path) if unsafe else None
         limits = limits_of(disk, path)
-        refusal = row.reason or (None if disk.limits else _no_line(disk, path))
+        refusal = start.reason or (None if disk.limits else _no_line(disk, path))
         if safe is not None and (refusal or disk.limits):
             return safe
         if refusal or disk.limits:
-            return replace(row, reason=refusal) if refusal else _limited(row, limits)
+            return replace(start, reason=refusal) if refusal else _limited(row, start, limits)
         reason = _cannot_build(self._host, path) or ""
-        row = replace(row, measurable=not reason)
+        start = replace(start, measurable=not reason)
         reason = reason or "none of its paths has been measured on this host"
-        for campaign in self._candidates(path, row.directory, far=row.far):
-            answer = self._answer(row, path, campaign)
+        for campaign in self._candidates(path, start.directory, far=start.far):
+            answer = self._answer(row, start, path, campaign)
             if answer.action is not DiskAction.UNKNOWN:
-                return replace(answer, elsewhere=_elsewhere(row.directory, campaign))
+                return replace(answer, elsewhere=_elsewhere(start.directory, campaign))
             reason = answer.reason
         if limits and not unsafe:
-            return replace(_limited(row, limits), measurable=False)
+            return replace(_limited(row, start, limits), measurable=False)
         reason = _LOSES if unsafe else reason
-        return replace(safe or replace(row, reason=reason), measurable=row.measurable)
+        return replace(safe or replace(start, reason=reason), measurable=start.measurable)
 
-    def is_unfinished(self, row: DiskAdvice, request: Request, own: set[str]) -> bool:
+    def is_unfinished(self, row: ExistingDisk, request: Request, own: set[str]) -> bool:
         """True for a campaign of `advise` that was interrupted, or made with fewer --rounds.
 
         Its baseline is the path of a disk, one of `own`.
         """
-        campaign = next((one for one in self._campaigns if one.id == row.campaign), None)
+        campaign = next((one for one in self._campaigns if one.id == row.advised.campaign), None)
         if campaign is None or self._results is None:
             return False
         plan = campaign.plan
@@ -363,26 +304,28 @@ class _Desk:
             self._measured[campaign.id] = MeasuredPaths(Analysis(self._results, loaded))
         return self._measured[campaign.id]
 
-    def _answer(self, row: DiskAdvice, path: DiskPath, campaign: Campaign) -> DiskAdvice:
+    def _answer(
+        self, row: ExistingDisk, start: Advice, path: DiskPath, campaign: Campaign
+    ) -> Advice:
         """The answer of one campaign for a disk; unknown if the campaign compares too few paths."""
         try:
             measured = self._paths_of(campaign)
         except PlanError as error:
-            return replace(row, reason=str(error))
+            return replace(start, reason=str(error))
         cells, own = measured.cells, measured.closest(path)
         scored = measured.score in measured.analysis.observations.used
         if own is None or not scored or not is_alike(path, cells[own]):
-            return replace(row, reason="its measurements have no score")
+            return replace(start, reason="its measurements have no score")
         safe, usable = self._eligible(row.disk, path, own, cells)
         ranked = {one.cell for one in measured.ranking((own, *usable)).rows}
         if own not in ranked or len(ranked) < 2:
             few = f"fewer than {MIN_ROUNDS} rounds of its path, or no other setting, are measured"
-            return replace(row, reason=few)
+            return replace(start, reason=few)
         standing = measured.standing(path, own, usable, (own, *usable))
         unsafe = row.power_cut is not None and not row.power_cut.kind.acceptable
         chosen = measured.winner(usable) if unsafe else standing.better
         if unsafe and chosen is None:
-            return row
+            return start
         best = chosen or measured.highest(usable)
         rebuilt = measured.better(
             own, [cell for cell in safe if cell not in usable and not _is_empty(cell)]
@@ -394,7 +337,7 @@ class _Desk:
         default = default_path(row.disk.platform, path)
         others = (cell for cell in cells if cells[cell] == default and cell != (chosen or own))
         return replace(
-            row,
+            start,
             standing=standing,
             action=DiskAction.KEEP if to is None else DiskAction.CHANGE,
             campaign=campaign.id,
@@ -434,12 +377,12 @@ class _Desk:
         return safe, {cell: to for cell, to in adapted.items() if can_change(disk, to)}
 
 
-def _unsafe_below(row: DiskAdvice, below: str | None) -> DiskAdvice | None:
+def _unsafe_below(row: ExistingDisk, start: Advice, below: str | None) -> Advice | None:
     """The advice for a disk below whose image flushes are dropped, for the reason `below`."""
-    if below is None or row.path is None or any(risk.blocks for risk in row.risks):
+    if below is None or start.path is None or any(risk.blocks for risk in row.risks):
         return None
     reason = f"no setting of the guest makes it safe: {below}"
-    return replace(row, action=DiskAction.CHANGE, for_safety=True, reason=reason)
+    return replace(start, action=DiskAction.CHANGE, for_safety=True, reason=reason)
 
 
 def _elsewhere(own: Path | None, campaign: Campaign) -> Path | None:
@@ -456,12 +399,12 @@ def _cannot_build(host: Host, path: DiskPath) -> str | None:
     return next(reasons, None)
 
 
-def _limited(row: DiskAdvice, limits: Sequence[str]) -> DiskAdvice:
+def _limited(row: ExistingDisk, start: Advice, limits: Sequence[str]) -> Advice:
     """The advice for a disk with limits that no measured path has."""
     said = f"its speed is not comparable ({', '.join(limits)})"
     if row.power_cut is not None and row.power_cut.kind.acceptable:
-        return replace(row, action=DiskAction.KEEP, reason=f"safe; {said}")
-    return replace(row, reason=f"{_LOSES}; {said}")
+        return replace(start, action=DiskAction.KEEP, reason=f"safe; {said}")
+    return replace(start, reason=f"{_LOSES}; {said}")
 
 
 def _no_line(disk: ConfiguredDisk, path: DiskPath) -> str:
@@ -485,7 +428,7 @@ def _is_empty(cell: MeasuredCell) -> bool:
     return cell.path is not None and cell.path.image is not None and cell.path.image.is_thin
 
 
-def _made_safe(row: DiskAdvice, path: DiskPath) -> DiskAdvice | None:
+def _made_safe(row: ExistingDisk, start: Advice, path: DiskPath) -> Advice | None:
     """The advice for disks that lose flushed data: the first setting that keeps it. None if no
     single line makes them safe. The price of that setting was not measured.
     """
@@ -496,15 +439,13 @@ def _made_safe(row: DiskAdvice, path: DiskPath) -> DiskAdvice | None:
         if can_change(row.disk, other) and meets(other, DURABLE, rules)
     )
     to = next(usable, None)
-    return (
-        None
-        if to is None
-        else replace(
-            row,
-            action=DiskAction.CHANGE,
-            reason="what safety costs was not measured",
-            to=to,
-            for_safety=True,
-            then=durability(to, rules),
-        )
+    if to is None:
+        return None
+    return replace(
+        start,
+        action=DiskAction.CHANGE,
+        reason="what safety costs was not measured",
+        to=to,
+        for_safety=True,
+        then=durability(to, rules),
     )

@@ -5,17 +5,22 @@ Nothing is changed, neither guests nor images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.disks import DiskRow, MeasuredPaths, is_alike, read_contexts
+from vdisklab.answers.disks import (
+    ClaimedCache,
+    DisksAnswer,
+    ExistingDisk,
+    MeasuredPaths,
+    is_alike,
+    read_contexts,
+)
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results, stored_verdicts
-from vdisklab.documents import Answer
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
@@ -38,50 +43,6 @@ from vdisklab.platforms.registry import cannot_have
 _MEASURE = "Measure first: `vdisklab run PATHS…`."
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedCache:
-    """A host disk's claim about its write cache; null if the kernel does not know it."""
-
-    name: str
-    write_cache: Annotated[str | None, "queue/write_cache"]
-    fua: Annotated[bool | None, "queue/fua"]
-
-
-@dataclass(frozen=True, slots=True)
-class AuditedDisk(DiskRow):
-    """One disk with its risks, its speed, and the needs that it does not meet.
-
-    Its path has the host layers, and what the image's header shows.
-    """
-
-    lacks: Annotated[Mapping[Need, str], "why, for each requested need that is not met"] = field(
-        default_factory=dict
-    )
-    undecided: Annotated[Mapping[Need, str], "why, for each that unknown layers decide"] = field(
-        default_factory=dict
-    )
-    instead: Annotated[
-        DiskPath | None,
-        "the nearest path that meets all needs and that the platform has; null when none is unmet",
-    ] = None
-    caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AuditAnswer(Answer):
-    """`vdisklab audit`: each disk with its risks and its speed."""
-
-    FORMAT = "vdisklab.audit/2"
-
-    disks: tuple[AuditedDisk, ...]
-    caveats: Annotated[Caveats, "of the campaign that the speeds come from"]
-    why_no_speed: Annotated[str | None, "a sentence if there is no database"] = None
-    needs: Annotated[tuple[Need, ...], "as requested"] = ()
-    host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"] = (
-        HostDisk.VOLATILE
-    )
-
-
 def audit_disks(
     host: Host,
     disks: Iterable[ConfiguredDisk],
@@ -90,7 +51,7 @@ def audit_disks(
     db: str | None,
     *,
     host_disk: HostDisk = HostDisk.VOLATILE,
-) -> AuditAnswer:
+) -> DisksAnswer:
     """Every disk with its risks and unmet needs, and its score if the database has one.
 
     Raises DatabaseError if the caller named a database or campaign that cannot be read.
@@ -124,16 +85,16 @@ class _Audit:
         self._needs, self._verdicts, self._measured = needs, verdicts, measured
         self._eligible: dict[bool, list[MeasuredCell]] = {}
 
-    def answer(self, disks: Iterable[ConfiguredDisk], caveats: Caveats) -> AuditAnswer:
+    def answer(self, disks: Iterable[ConfiguredDisk], caveats: Caveats) -> DisksAnswer:
         """All disks, each with the facts about its source on this host."""
         disks, host_disk = tuple(disks), self._verdicts.disk
         audited = tuple(
             self._audited(disk, replace(context, disk=host_disk))
             for disk, context in zip(disks, read_contexts(disks), strict=True)
         )
-        return AuditAnswer(audited, caveats, needs=self._needs, host_disk=host_disk)
+        return DisksAnswer(audited, caveats, needs=self._needs, host_disk=host_disk)
 
-    def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> AuditedDisk:
+    def _audited(self, disk: ConfiguredDisk, context: DiskContext) -> ExistingDisk:
         path, disk_risks = disk_path(disk, context), risks(disk, context)
         loss = loses_writes(disk) or (context.drops_flushes if path is None else None)
         verdicts = replace(self._verdicts, without_flushes=context.without_flushes)
@@ -141,12 +102,12 @@ class _Audit:
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
         lacks = {need: loss for need in needs if loss and need.goes_by_power_cuts}
         if path is None:
-            return AuditedDisk(disk, None, disk_risks, None, None, None, lacks)
+            return ExistingDisk(disk, None, disk_risks, lacks=lacks)
         lacks |= unmet(path, needs, verdicts)
         unknown = unknown_layers(disk, context)
         open_needs = [need for need in lacks if unknown and undecided(path, need)]
         reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
-        row = AuditedDisk(
+        row = ExistingDisk(
             disk,
             path,
             disk_risks,
@@ -160,7 +121,7 @@ class _Audit:
         )
         return row if disk.limits or context.without_flushes else self._compared(row, path)
 
-    def _compared(self, row: AuditedDisk, path: DiskPath) -> AuditedDisk:
+    def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""
         measured = self._measured
         path = path if measured is None else measured.on_target(row.disk, path)

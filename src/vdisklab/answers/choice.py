@@ -187,7 +187,7 @@ def _surer(
 
 
 def _beside(analysis: Analysis, tied: Collection[MeasuredCell]) -> list[MeasuredCell]:
-    """The other cells that a race of these measures in each round."""
+    """The cells that each round of a race between `tied` measures, too."""
     return [
         cell
         for cell in analysis.loaded.observations.cells

@@ -14,13 +14,15 @@ from __future__ import annotations
 import os
 import shlex
 import struct
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 from vdisklab.analysis.candidates import RatioOf, candidates, ratios_among, to_use
+from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, narrowed
 from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.rank_intervals import Ranking
@@ -28,6 +30,7 @@ from vdisklab.analysis.rank_intervals import rank as rank_cells
 from vdisklab.analysis.score import Score
 from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
+from vdisklab.documents import HIDDEN, RARE, Answer
 from vdisklab.errors import HostError
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import LocalHost
@@ -45,18 +48,21 @@ from vdisklab.host.mounts import (
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
-from vdisklab.path.durability import Durability
-from vdisklab.path.needs import distance, other_format
+from vdisklab.path.durability import Durability, HostDisk
+from vdisklab.path.needs import Need, distance, other_format
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, ImageFormat, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
+from vdisklab.plan.run_request import RaceTerms
+from vdisklab.plan.settings import Request
 from vdisklab.platforms.configured_disk import (
     UNKNOWN_CONTEXT,
     ConfiguredDisk,
     DiskContext,
     Risk,
 )
+from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server
 from vdisklab.powercut.image_reader import (
@@ -434,18 +440,129 @@ class DiskStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskRow:
-    """One disk of an existing guest, as it is configured and as it was measured on this machine."""
+class ClaimedCache:
+    """A host disk's claim about its write cache; null if the kernel does not know it."""
+
+    name: str
+    write_cache: Annotated[str | None, "queue/write_cache"]
+    fua: Annotated[bool | None, "queue/fua"]
+
+
+class DiskAction(StrEnum):
+    """What to do about a disk."""
+
+    CHANGE = "change"
+    KEEP = "keep"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMeasurement:
+    """A campaign that answers for some disks, each by a race of its own paths."""
+
+    request: Annotated[Request, HIDDEN]
+    race: Annotated[RaceTerms | None, HIDDEN]
+    command: str
+    seconds_at_least: Annotated[float, "estimate, if the first rounds decide"]
+    seconds_usually: Annotated[float, "estimate; most races end sooner"]
+    seconds: Annotated[float, "estimate of the most"]
+    paths: Annotated[int, "number of disks' paths that it answers for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do about a disk."""
+
+    path: Annotated[
+        DiskPath | None,
+        "as it is measured: on the disk's own file system, the image allocated; null if no disk "
+        "path can express the disk",
+    ] = None
+    standing: Annotated[
+        DiskStanding | None, "among its own path and those that it can change to; null if unknown"
+    ] = None
+    action: DiskAction = DiskAction.UNKNOWN
+    reason: Annotated[str, "why nothing is advised, or what is not known"] = ""
+    measurable: Annotated[bool, "true if a measurement here would answer"] = False
+    directory: Annotated[Path | None, "where it can be measured; null if not on this host"] = None
+    far: Annotated[bool, "true for an image in a directory that is mounted from a server"] = False
+    campaign: str | None = None
+    to: Annotated[DiskPath | None, "the path to change to; null unless `action` is `change`"] = None
+    other: Annotated[DiskPath | None, "the best other setting that was measured, or `to`"] = None
+    gain: Annotated[Ratio | None, "of `other` to the present path"] = None
+    for_safety: Annotated[bool, "true if the present path loses flushed data"] = False
+    then: Annotated[Durability | None, "what a power cut does to `to`"] = None
+    change: Annotated[Change | None, "the line to paste"] = None
+    rebuilt: Annotated[
+        DiskPath | None, "a better path that needs a conversion or a guest's driver"
+    ] = None
+    over_rebuilt: Annotated[Ratio | None, "of `rebuilt` to the present path"] = None
+    over_default: Annotated[Ratio | None, "of the advised path to the platform's default"] = None
+    elsewhere: Annotated[
+        Path | None, "where it was measured, if that is on another file system than the disk"
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingDisk:
+    """One disk of an existing guest: how it is configured, how it was measured on this machine,
+    the needs that it does not meet, and, from `advise`, what to do."""
 
     disk: ConfiguredDisk
-    path: Annotated[DiskPath | None, "null if no disk path can express the disk"]
+    path: Annotated[
+        DiskPath | None,
+        "with its host layers and what the image's header shows; null if no disk path can express "
+        "the disk",
+    ]
     risks: Annotated[tuple[Risk, ...], "most serious first"]
-    standing: Annotated[DiskStanding | None, "null when no path with the same options was measured"]
+    standing: Annotated[
+        DiskStanding | None,
+        "among all measured cells; null from `advise`, and when no path with the same options was "
+        "measured",
+    ] = None
     nearest: Annotated[
         DiskStanding | None,
         "without `standing`, the measured path that differs least; not its speed",
-    ]
-    power_cut: Annotated[Durability | None, "null for a read-only disk"]
+    ] = None
+    power_cut: Annotated[Durability | None, "null for a read-only disk"] = None
+    lacks: Annotated[Mapping[Need, str], "why, for each requested need that is not met"] = field(
+        default_factory=dict
+    )
+    undecided: Annotated[Mapping[Need, str], "why, for each that unknown layers decide"] = field(
+        default_factory=dict
+    )
+    instead: Annotated[
+        DiskPath | None,
+        "the nearest path that meets all needs and that the platform has; null when none is unmet",
+    ] = None
+    caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
+    advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
+
+    @property
+    def advised(self) -> Advice:
+        """Its advice; one that knows nothing from `audit`."""
+        return self.advice or Advice()
+
+
+@dataclass(frozen=True, slots=True)
+class DisksAnswer(Answer):
+    """`vdisklab audit` and `vdisklab advise`: existing guests' disks, for `advise` those to change
+    first."""
+
+    FORMAT = "vdisklab.disks/1"
+
+    disks: tuple[ExistingDisk, ...]
+    caveats: Annotated[Caveats, "of the campaigns that the speeds come from"]
+    why_no_speed: Annotated[str | None, "a sentence if there is no database"] = None
+    needs: Annotated[tuple[Need, ...], "as requested"] = ()
+    host_disk: Annotated[HostDisk, "the host's disk in a power cut, as --disk says"] = (
+        HostDisk.VOLATILE
+    )
+    planned: Annotated[
+        tuple[PlannedMeasurement, ...], "what `advise` would measure for disks without an answer"
+    ] = ()
+    unplaced: Annotated[int, "paths to measure of images that are not on this host"] = 0
+    notes: Annotated[tuple[str, ...], "what could not be read"] = ()
 
 
 class MeasuredPaths:

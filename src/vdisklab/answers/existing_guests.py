@@ -127,7 +127,8 @@ def _output(host: Host, *words: str) -> str:
 
 
 def _directory(directory: Path, notes: list[str]) -> list[GuestText]:
-    """The guests' texts of a directory, and what belongs to them there or in the one above."""
+    """The guests' configurations in a directory, and the files that they refer to, there or in the
+    directory above."""
     texts = list(_beside(directory))
     try:
         files = sorted(file for file in directory.iterdir() if file.suffix in _ENDINGS)
@@ -197,7 +198,7 @@ def running_disks(processes: Path) -> Iterator[ConfiguredDisk]:
 
 
 def _placed(disk: ConfiguredDisk, directory: Path) -> ConfiguredDisk:
-    """The disk of a process, whose file's name may begin at its directory."""
+    """The disk with its file's whole name: a process may name it from its working `directory`."""
     if disk.path is None or disk.source is None or disk.source.startswith("/"):
         return disk
     if disk.path.attachment.bus.opened_outside_qemu or disk.server is not None:

@@ -43,7 +43,9 @@ class WorkerCheck:
     ] = None
     free_bytes: Annotated[int | None, "in the work directory"] = None
     certificate_until: str
-    leftovers: Annotated[int | None, "things that killed runs left behind; null: could not look"]
+    leftovers: Annotated[
+        int | None, "number of things that killed runs left behind; null if nobody could look"
+    ]
     facts: Mapping[str, str]
 
     @property

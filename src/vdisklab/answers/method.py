@@ -211,8 +211,8 @@ OTHERS = (
         "standing by shares measures",
         "Another path is shown to be better in each measure, each at 5 %, corrected for the "
         "other paths. `cpu` is the host's CPU seconds per operation; a metric alone is the "
-        "geometric mean of all measurements that have it. Shares of the best hold although the "
-        "data chose it.",
+        "geometric mean of all measurements that have it. The shares allow for a best that was "
+        "chosen by the same numbers.",
         "Berger 1982",
     ),
     _entry(
@@ -397,7 +397,7 @@ OTHERS = (
         "hosts next_low next_high between a_better_on best_on peers",
         "A host takes the place of a round: the ratio is that of the mean host. `next_low` and "
         "`next_high` are the 95 % interval for another host of the fleet, `between` is the "
-        "standard deviation of log ratios between hosts without that of rounds. A host is compared "
+        "standard deviation of hosts' log ratios that rounds do not explain. A host is compared "
         "with its `peers`, which have the same facts.",
         "docs/fleet.md",
     ),

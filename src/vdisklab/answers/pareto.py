@@ -66,7 +66,8 @@ class ParetoAnswer(Answer):
 
 
 def front(analysis: Analysis, criteria: str) -> ParetoAnswer:
-    """The front in the criteria. Raises PlanError for an unknown one, or if no path has all."""
+    """The Pareto front: the cells that no other beats in all criteria. Raises PlanError for an
+    unknown criterion, or if no path has numbers for all."""
     names = parse_criteria(criteria)
     observations, measures = _with_criteria(analysis, names)
     found = pareto_front(observations, measures)

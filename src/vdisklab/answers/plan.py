@@ -65,7 +65,7 @@ class PlanAnswer(Answer):
 
     plan: Annotated[Mapping[str, Any], "the plan as stored with a campaign"]
     fingerprint: Annotated[str, "hash of the plan; `run` continues a campaign with the same hash"]
-    runs: Annotated[tuple[int, int], "the fewest and the most; a race decides, else they are equal"]
+    runs: Annotated[tuple[int, int], "the fewest and the most, equal unless it is a race"]
     seconds_at_least: Annotated[float, "how long the fewest runs take"]
     seconds_usually: Annotated[float, "most races end sooner"]
     seconds_estimated: Annotated[float, "how long the most runs take"]

@@ -172,9 +172,9 @@ def answer_trend(
 ) -> TrendAnswer:
     """Compares the newest campaign with earlier ones of its plan on its host.
 
-    One of `campaigns` names the newest, several name all that are compared. With the answer that
-    was `suspect`, the newest repeats that one's newest, and only paths that exceed the limit in
-    both do so in the answer. Raises PlanError.
+    One of `campaigns` names the newest, several name all that are compared. With `suspect`, an
+    earlier answer, the newest campaign repeats that answer's newest: a path exceeds the limit only
+    if it does so in both. Raises PlanError.
     """
     chosen, findings = _chosen(results, campaigns)
     loaded = load_chosen(results, chosen)

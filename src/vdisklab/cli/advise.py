@@ -13,7 +13,8 @@ from rich.console import Console
 
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.measure import Measured, measure
-from vdisklab.answers.advise import AdviceAnswer, advise_disks
+from vdisklab.answers.advise import advise_disks
+from vdisklab.answers.disks import DisksAnswer
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.live import TerminalProgress
@@ -127,7 +128,7 @@ def _results(stack: ExitStack, db: str | None, *, create: bool, needed: bool) ->
         return None
 
 
-def _measure(results: Store, answer: AdviceAnswer) -> tuple[dict[str, str], list[Measured]]:
+def _measure(results: Store, answer: DisksAnswer) -> tuple[dict[str, str], list[Measured]]:
     """Measures what is planned; says of each command that fails why, and goes on."""
     measured: list[Measured] = []
     failures: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdisklab.answers.audit import audit_disks
 from vdisklab.answers.existing_guests import read_disks
@@ -61,6 +61,7 @@ def audit(guests: GuestsOptions, request: AuditOptions, output: OutputOptions) -
         request.db,
         host_disk=request.disk or HostDisk.VOLATILE,
     )
-    for note in found.notes:
+    answer = replace(answer, notes=found.notes)
+    for note in answer.notes:
         print(f"note: {note}", file=sys.stderr)
     print_answer(answer, view.tables(answer), output, request)

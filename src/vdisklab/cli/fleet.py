@@ -124,7 +124,7 @@ class CertificatesOptions(OptionRows):
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions(OptionRows):
-    """The scheduler's place."""
+    """Where the scheduler is."""
 
     listen: str = option(TEXT, "Where to listen.", "tls://0.0.0.0:8786", metavar="ADDRESS")
 

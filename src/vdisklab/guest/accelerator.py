@@ -139,7 +139,8 @@ def remembered_trial(file: Path, key: str, trial: Callable[[], KvmTrial]) -> Kvm
 def earlier_trial(file: Path, key: str) -> KvmTrial | None:
     """The trial's result stored in `file` under the same key, or None.
 
-    A failure does not count once the patience is higher: a slow guest may answer in time then.
+    A failure counts only for the patience that it was tried with, or less: with more, a slow guest
+    may answer in time.
     """
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         note = json.loads(file.read_text())

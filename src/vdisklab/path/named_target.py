@@ -98,7 +98,7 @@ def urlsplit_of(name: str, place: str) -> SplitResult:
 
 
 def _require_no_password(name: str, parts: SplitResult) -> None:
-    """Raises PlanError, without the password: a command line and a database are no place for it."""
+    """Raises PlanError if the URL holds a password, which commands and databases would show."""
     users = unquote(parts.netloc.rpartition("@")[0])
     hidden = {key for key, _ in parse_qsl(parts.query)} & {"password", "key", "secret", "psk"}
     if parts.password is not None or "%" in users or ":" in users or hidden:

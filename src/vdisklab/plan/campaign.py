@@ -157,7 +157,7 @@ _HOW_OFTEN = ("seed", "rounds", "race", "requested", "guest_boot", "diskspd")
 def what_is_measured(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a stored plan that are equal when it is measured again.
 
-    The order, the number of rounds and what the host could not serve may be others.
+    The order, the number of rounds and what the host could not serve may differ.
     """
     cells = stored.get("requested", stored.get("cells", []))
     return {key: value for key, value in stored.items() if key not in _HOW_OFTEN} | {"cells": cells}

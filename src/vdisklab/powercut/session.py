@@ -88,13 +88,13 @@ class PowerCutSession:
         return nbd.nbd_disk(self.daemon, disk)
 
     def over_resettable_nbd(self, disk: Disk) -> AbstractContextManager[mid_run.ResettableDisk]:
-        """The same, for a client whose connection breaks off."""
+        """A disk like that of `over_nbd`, for a client whose connection breaks off."""
         return mid_run.resettable_nbd(self.daemon, disk)
 
     def resettable_guest(
         self, load: Load, driver: DriverSetting = DriverSetting.AS_FOUND
     ) -> mid_run.ResettableAccess:
-        """The same in a guest that is really reset. `guests` must be set."""
+        """Such disks in a guest that is really reset. `guests` must be set."""
         guests = self.guests
         assert guests is not None  # noqa: S101 - opened for questions that need a guest
         return lambda disk: guests.open_resettable(disk, load, driver)

@@ -549,9 +549,8 @@ class RunSums:
 
 @dataclass(frozen=True, slots=True)
 class TimedMeasurement:
-    """How long a measurement took, was counted by its program, and had CPU time stolen.
-
-    All in seconds; `cell` is the fingerprint.
+    """The times of a measurement in seconds: how long it took, how much of that its program
+    counted, and how much CPU time was stolen meanwhile. `cell` is the fingerprint.
     """
 
     cell: str

@@ -71,7 +71,7 @@ class Store:
         self, query: Callable[[sa.Connection, Sequence[int]], _Answer],
         campaign_ids: Collection[str], *numbers: sa.Table,
     ) -> _Answer:  # fmt: skip
-        """The result of a query over some campaigns and these tables."""
+        """What `query` says of some campaigns; `numbers` are the tables that it reads."""
         with self._reading(*numbers) as connection:
             return query(connection, self._campaign_keys(connection, campaign_ids))
 

@@ -1,4 +1,4 @@
-"""The answer of `advise`: a sentence, a table of groups, and the lines to paste."""
+"""The answer of `advise`: a sentence, a table of disks, and the lines to paste."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.advise import AdviceAnswer, DiskAction, DiskAdvice, PlannedMeasurement
+from vdisklab.answers.disks import (
+    Advice,
+    DiskAction,
+    DisksAnswer,
+    ExistingDisk,
+    PlannedMeasurement,
+)
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.durability import DurabilityKind
+from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped, FlushesDroppedBelow
 from vdisklab.sanitise import sanitise_line
@@ -29,23 +35,25 @@ SHOWN = 12
 """Number of disks whose lines are printed; the JSON document has all."""
 
 
-def advice_headline(answer: AdviceAnswer) -> str:
+def advice_headline(answer: DisksAnswer) -> str:
     """One sentence: how many disks to keep, change or measure."""
-    counts = Counter(row.action for row in answer.disks)
+    counts = Counter(row.advised.action for row in answer.disks)
     parts = [f"{action} {counts[action]}" for action in DiskAction if counts[action]]
     return f"{counted(len(answer.disks), 'disk')}: {', '.join(parts)}"
 
 
-def tables(answer: AdviceAnswer) -> Iterator[Table[DiskAdvice]]:
+def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
     """One row per disk; details follow as notes, and the lines to paste come last."""
-    columns: tuple[Column[DiskAdvice], ...] = (
+    columns: tuple[Column[ExistingDisk], ...] = (
         disk_column(),
-        Column("advice", lambda row: str(row.action)),
+        Column("advice", lambda row: str(row.advised.action)),
         Column("why", _why, folds=3 * WORDS),
         *measured_columns(spare=7),
-        Column("change to", lambda row: str(row.to or numbers.MISSING), folds=NAMES, spare=4),
-        Column("gain", lambda row: gain_text(row.gain) if row.to else numbers.MISSING, spare=5),
-        Column("and then", lambda row: safety(row.then), spare=6),
+        Column(
+            "change to", lambda row: str(row.advised.to or numbers.MISSING), folds=NAMES, spare=4
+        ),
+        Column("gain", _gain, spare=5),
+        Column("and then", lambda row: safety(row.advised.then), spare=6),
         source_column(),
     )
     yield Table(
@@ -54,23 +62,33 @@ def tables(answer: AdviceAnswer) -> Iterator[Table[DiskAdvice]]:
         answer.disks,
         tuple(_notes(answer)),
         verbatim=tuple(_lines(answer)),
-        kind=DiskAdvice,
+        kind=ExistingDisk,
     )
 
 
-def _why(row: DiskAdvice) -> str:
+def _change_to(row: ExistingDisk) -> str:
+    return str(row.advised.to or numbers.MISSING)
+
+
+def _gain(row: ExistingDisk) -> str:
+    return gain_text(row.advised.gain) if row.advised.to else numbers.MISSING
+
+
+def _why(row: ExistingDisk) -> str:
     """The reason in a few words; the notes have the full text."""
-    if row.to is not None and row.path is not None:
-        gain = "its cost was not measured" if row.gain is None else gain_text(row.gain)
-        kept = "keeps flushed data, " if row.for_safety else ""
-        return f"{_settings(row.path, row.to)}: {kept}{gain}"
+    advice = row.advised
+    reason = advice.reason.partition(":")[0]
+    if advice.to is not None and advice.path is not None:
+        gain = "its cost was not measured" if advice.gain is None else gain_text(advice.gain)
+        kept = "keeps flushed data, " if advice.for_safety else ""
+        return f"{_settings(advice.path, advice.to)}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
-    if row.action is DiskAction.CHANGE:
+    if advice.action is DiskAction.CHANGE:
         below = any(isinstance(risk, FlushesDroppedBelow) for risk in row.risks)
-        return serious + (row.reason.partition(":")[0] if below else "set cache none or writeback")
-    if row.action is DiskAction.KEEP:
-        return serious + (row.reason or "no other setting is shown to be better")
-    return serious + ("not measured yet" if row.measurable else row.reason.partition(":")[0])
+        return serious + (reason if below else "set cache none or writeback")
+    if advice.action is DiskAction.KEEP:
+        return serious + (advice.reason or "no other setting is shown to be better")
+    return serious + ("not measured yet" if advice.measurable else reason)
 
 
 def _settings(path: DiskPath, to: DiskPath) -> str:
@@ -82,10 +100,11 @@ def _settings(path: DiskPath, to: DiskPath) -> str:
     return ", ".join(words)
 
 
-def advice_sentence(entry: DiskAdvice) -> str:
+def advice_sentence(row: ExistingDisk) -> str:
     """The answer for a disk, without its name."""
+    entry = row.advised
     if entry.to is not None:
-        return f"change to {entry.to}: {_why_change(entry)}."
+        return f"change to {entry.to}: {_why_change(entry, row.power_cut)}."
     if entry.action is DiskAction.CHANGE:
         return f"no line is printed, as {entry.reason}."
     if entry.action is DiskAction.UNKNOWN:
@@ -96,7 +115,7 @@ def advice_sentence(entry: DiskAdvice) -> str:
     return f"keep {entry.path}: no other setting is shown to be better{_best_other(entry)}."
 
 
-def _best_other(entry: DiskAdvice) -> str:
+def _best_other(entry: Advice) -> str:
     """The best other setting, and how many rounds would decide if it is better."""
     if entry.gain is None:
         return ""
@@ -106,7 +125,7 @@ def _best_other(entry: DiskAdvice) -> str:
     return f"; the best other is {entry.other}, {gain_text(entry.gain)}{more}"
 
 
-def _why_change(entry: DiskAdvice) -> str:
+def _why_change(entry: Advice, now: Durability | None) -> str:
     tested = entry.then is not None and entry.then.kind is DurabilityKind.KEPT_IN_TEST
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
     if entry.gain is None:
@@ -114,21 +133,20 @@ def _why_change(entry: DiskAdvice) -> str:
     gain = f"{gain_text(entry.gain)} by the overall score"
     if entry.for_safety:
         return f"{kept}, at {gain}"
-    return (
-        f"{gain}, {'as safe' if _equally_tested(entry) else 'as safe by its settings (untested)'}"
-    )
+    untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
+    return f"{gain}, as safe{untested}"
 
 
-def _equally_tested(entry: DiskAdvice) -> bool:
+def _equally_tested(now: Durability | None, then: Durability | None) -> bool:
     """True unless only the present path's power cuts were tested."""
-    now, then = entry.power_cut, entry.then
     return now is not None and then is not None and now.kind is then.kind
 
 
-def _sentences(entry: DiskAdvice) -> Iterator[str]:
+def _sentences(row: ExistingDisk) -> Iterator[str]:
     """All that is to know about a disk, without its name."""
-    yield advice_sentence(entry)
-    for risk in entry.risks:
+    yield advice_sentence(row)
+    entry = row.advised
+    for risk in row.risks:
         changed = isinstance(risk, FlushesDropped) and entry.to is not None
         if isinstance(risk, FileVolume) or (risk.serious and not changed):
             yield str(risk)
@@ -147,12 +165,12 @@ def _sentences(entry: DiskAdvice) -> Iterator[str]:
         )
     if entry.over_default is not None:
         yield (
-            f"compared with the disk of a new guest of {entry.disk.platform.full_name} it is "
+            f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
             f"{gain_text(entry.over_default)}."
         )
 
 
-def _notes(answer: AdviceAnswer) -> Iterator[str]:
+def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
     yield from said_of(answer.disks, _sentences)
     for planned in answer.planned:
@@ -184,8 +202,9 @@ def _needed(path: DiskPath | None, rebuilt: DiskPath) -> str:
     return f"the driver of {bus} in the guest" if other_bus else "a converted image"
 
 
-def _lines(answer: AdviceAnswer) -> Iterator[str]:
-    changes = [(row, row.change) for row in answer.disks if row.change is not None]
+def _lines(answer: DisksAnswer) -> Iterator[str]:
+    all_disks = ((row, row.advised.change) for row in answer.disks)
+    changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
         instead = ", instead of its arguments" if row.disk.platform is Platform.QEMU else ""
         yield f"# {sanitise_line(name_of(row))}, from its next start on{instead}"

@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
-from vdisklab.answers.disks import command_to_measure
+from vdisklab.answers.disks import (
+    ClaimedCache,
+    DisksAnswer,
+    ExistingDisk,
+    command_to_measure,
+)
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -28,10 +32,10 @@ from vdisklab.views.durability import disk_note, durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
-def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
+def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
     """One row per disk; the risks follow as notes."""
-    lacks = (Column[AuditedDisk]("lacks", _lacks_text, folds=WORDS),) if answer.needs else ()
-    columns: tuple[Column[AuditedDisk], ...] = (
+    lacks = (Column[ExistingDisk]("lacks", _lacks_text, folds=WORDS),) if answer.needs else ()
+    columns: tuple[Column[ExistingDisk], ...] = (
         disk_column(),
         *measured_columns(),
         Column("better", _better, folds=NAMES, spare=5),
@@ -41,10 +45,10 @@ def tables(answer: AuditAnswer) -> Iterator[Table[AuditedDisk]]:
         source_column(),
     )
     title = f"Audit: {counted(len(answer.disks), 'disk')}"
-    yield Table(title, columns, answer.disks, tuple(_notes(answer)), kind=AuditedDisk)
+    yield Table(title, columns, answer.disks, tuple(_notes(answer)), kind=ExistingDisk)
 
 
-def _lacks_text(audited: AuditedDisk) -> str:
+def _lacks_text(audited: ExistingDisk) -> str:
     if audited.path is None and not audited.lacks:
         return numbers.MISSING
     names = [str(need) for need in audited.lacks]
@@ -52,18 +56,18 @@ def _lacks_text(audited: AuditedDisk) -> str:
     return ", ".join(names) or "nothing"
 
 
-def _gain(audited: AuditedDisk) -> str:
+def _gain(audited: ExistingDisk) -> str:
     gain = None if audited.standing is None else audited.standing.gain
     return numbers.ratio(None if gain is None else gain.ratio)
 
 
-def _better(audited: AuditedDisk) -> str:
+def _better(audited: ExistingDisk) -> str:
     standing = audited.standing
     return numbers.MISSING if standing is None or standing.better is None else standing.better.label
 
 
-def _notes(answer: AuditAnswer) -> Iterator[str]:
-    def unmeasured(audited: AuditedDisk) -> Iterator[str]:
+def _notes(answer: DisksAnswer) -> Iterator[str]:
+    def unmeasured(audited: ExistingDisk) -> Iterator[str]:
         if audited.standing is None and audited.path is not None and not audited.disk.limits:
             yield f"not measured here{_way_to_measure(audited)}."
 
@@ -111,7 +115,7 @@ def _claim(disk: ClaimedCache, assumed: HostDisk) -> str | None:
             return None
 
 
-def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
+def _volatile_data(disks: Iterable[ExistingDisk]) -> Iterator[str]:
     """One sentence about all disks on which only flushed data are durable: nearly every disk."""
     counts = Counter(
         risk for audited in disks for risk in audited.risks if isinstance(risk, DurableOnceFlushed)
@@ -127,7 +131,7 @@ def _volatile_data(disks: Iterable[AuditedDisk]) -> Iterator[str]:
         )
 
 
-def _sentences(audited: AuditedDisk) -> Iterator[str]:
+def _sentences(audited: ExistingDisk) -> Iterator[str]:
     """Sentences about one disk, without its name."""
     if audited.disk.problem is not None:
         yield f"no disk path, as {audited.disk.problem}."
@@ -159,7 +163,7 @@ def _offer(instead: DiskPath | None, platform: str) -> str:
     return f"The nearest path that meets all needs: {instead}{but}."
 
 
-def _way_to_measure(audited: AuditedDisk) -> str:
+def _way_to_measure(audited: ExistingDisk) -> str:
     """A clause with the most similar measured path, and the command to measure this path too."""
     path, nearest = audited.path, audited.nearest
     if path is None or impossible(path, backing_below(path)) is not None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from vdisklab import numbers
 from vdisklab.analysis.paired_ratios import Ratio
-from vdisklab.answers.disks import DiskRow, DiskStanding
+from vdisklab.answers.disks import DiskStanding, ExistingDisk
 from vdisklab.path.durability import Durability
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.views.durability import power_cut_word
 from vdisklab.views.layout import WORDS, Column
 
-_Row = TypeVar("_Row", bound=DiskRow)
 _MOST_NAMES = 3
 
 
-def name_of(row: DiskRow) -> str:
+def name_of(row: ExistingDisk) -> str:
     """The guest and its disk."""
     return f"{row.disk.domain} {row.disk.target}"
 
@@ -28,13 +27,22 @@ def disk_column() -> Column[Any]:
 
 
 def measured_columns(spare: int = 0) -> tuple[Column[Any], ...]:
-    """The columns of a disk's path (dropped at `spare`, see `Column`) and of its measurements."""
+    """The columns of a disk's path (dropped at `spare`, see `Column`) and of its measurements; with
+    advice those that the advice is based on."""
     return (
-        Column("path", lambda row: str(row.path or numbers.MISSING), folds=WORDS, spare=spare),
-        Column("rank", lambda row: rank_of(row.standing), spare=2),
+        Column("path", _path_text, folds=WORDS, spare=spare),
+        Column("rank", lambda row: rank_of(_standing(row)), spare=2),
         Column("score", _score_text, right=True, spare=3),
         Column("power cut", power_cut_of, spare=1),
     )
+
+
+def _path_text(row: ExistingDisk) -> str:
+    return str((row.path if row.advice is None else row.advice.path) or numbers.MISSING)
+
+
+def _standing(row: ExistingDisk) -> DiskStanding | None:
+    return row.standing if row.advice is None else row.advice.standing
 
 
 def source_column() -> Column[Any]:
@@ -49,14 +57,14 @@ def rank_of(standing: DiskStanding | None) -> str:
     return f"{numbers.place(standing.best, standing.worst)} of {standing.cells}"
 
 
-def _score_text(row: DiskRow) -> str:
-    standing = row.standing
+def _score_text(row: ExistingDisk) -> str:
+    standing = _standing(row)
     if standing is None or standing.score is None:
         return numbers.MISSING
     return numbers.value(standing.score.median, standing.measure.quantity.shown_unit)
 
 
-def power_cut_of(row: DiskRow) -> str:
+def power_cut_of(row: ExistingDisk) -> str:
     """The effect of a power cut on the disk's data, in a word or two."""
     return "read-only" if row.disk.read_only else safety(row.power_cut)
 
@@ -71,18 +79,20 @@ def gain_text(gain: Ratio | None) -> str:
     return numbers.MISSING if gain is None else numbers.gain(gain.ratio, gain.low, gain.high)
 
 
-def risk_words(row: DiskRow) -> str:
+def risk_words(row: ExistingDisk) -> str:
     """The risks in a few words each; that data wait for a flush holds for nearly every disk."""
     words = ["no disk path"] if row.path is None else []
     return ", ".join([*words, *(risk.short for risk in row.risks if risk.short)])
 
 
-def risk_sentences(row: DiskRow) -> Iterator[str]:
+def risk_sentences(row: ExistingDisk) -> Iterator[str]:
     """A sentence for each risk; that data wait for a flush is said once for all disks."""
     yield from (str(risk) for risk in row.risks if not isinstance(risk, DurableOnceFlushed))
 
 
-def said_of(rows: Iterable[_Row], sentences: Callable[[_Row], Iterable[str]]) -> Iterator[str]:
+def said_of(
+    rows: Iterable[ExistingDisk], sentences: Callable[[ExistingDisk], Iterable[str]]
+) -> Iterator[str]:
     """Each sentence once, after the names of the disks for which it holds."""
     names: dict[str, list[str]] = {}
     for row in rows:

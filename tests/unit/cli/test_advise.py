@@ -66,9 +66,10 @@ def guest(tmp_path: Path, path: str, name: str = "web", image: str | None = None
 
 
 def advised(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, Any]:
+    """The document, with the advice of each disk beside what is known of the disk."""
     assert main(["advise", *words, "--format", "json"]) == status
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
+    return document | {"disks": [disk | disk["advice"] for disk in document["disks"]]}
 
 
 def limited(file: str) -> str:

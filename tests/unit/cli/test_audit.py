@@ -15,8 +15,14 @@ from tests.unit.cli.test_advice import CUT_LOST, answer, runs
 from tests.unit.results.test_power_cut import LOST
 from tests.unit.stored import Database
 from vdisklab.analysis.diagnostics.caveats import caveats_of
-from vdisklab.answers.audit import AuditAnswer, AuditedDisk, ClaimedCache
-from vdisklab.answers.disks import differences, is_alike, unlikeness
+from vdisklab.answers.disks import (
+    ClaimedCache,
+    DisksAnswer,
+    ExistingDisk,
+    differences,
+    is_alike,
+    unlikeness,
+)
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import EXIT_CELLS_FAILED, HostError, PlanError
 from vdisklab.host.blockdevice import device_of
@@ -335,8 +341,8 @@ def test_what_the_hosts_disk_claims_decides_which_power_cuts_count(
 ) -> None:
     disk = ConfiguredDisk("d", "vda", "/a", parse_path("ext4/raw/none"))
     claims = (ClaimedCache("nvme0n1", cache, True),)
-    audited = AuditedDisk(disk, disk.path, (), None, None, None, caches=claims)
-    answer = AuditAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
+    audited = ExistingDisk(disk, disk.path, (), caches=claims)
+    answer = DisksAnswer((audited, audited), caveats_of(()), "none", host_disk=assumed)
     notes = [note for note in next(view.tables(answer)).notes if note.startswith("nvme0n1 claims")]
     assert len(notes) == (words is not None)
     assert (words or "") in "".join(notes)

@@ -64,7 +64,7 @@ WORDED: list[tuple[Diagnostic, str]] = [
     (SetAndRanksDiffer(cell("a"), (cell("b"),)), "b: ranked behind a, but may still be the best"),
     (NoCommonRound((cell("a"),)), "a: never measured in the same round"),
     (NothingToCompare(cell("a")), "a is the only cell"),
-    (SeveralGuests((2,)), "Rates are the sums over 2 guests."),
+    (SeveralGuests((2,)), "Rates are summed over 2 guests."),
     (SeveralGuests((1, 4)), "sums over all guests (1, 4 at once)"),
     (OpenLoad(), "rates show the requested load"),
     (Inconclusive(4), "none of the 4 cells is shown to differ"),

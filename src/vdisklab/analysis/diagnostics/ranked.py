@@ -207,7 +207,8 @@ class SetAndRanksDiffer(Diagnostic):
 class NoBaseline(Diagnostic):
     """Scores are missing because the baseline has no numbers.
 
-    `instead` is a measure to rank by if all numbers are imported, so that it cannot be measured.
+    `instead` is a measure to rank by, set if all numbers are imported: then the baseline cannot be
+    measured.
     """
 
     baseline: MeasuredCell

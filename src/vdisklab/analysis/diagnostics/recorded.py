@@ -204,7 +204,7 @@ class SeveralGuests(Diagnostic):
 
     def __str__(self) -> str:
         if len(self.numbers) == 1:
-            return f"Rates are the sums over {self.numbers[0]} guests."
+            return f"Rates are summed over {self.numbers[0]} guests."
         return (
             f"Rates are sums over all guests ({', '.join(map(str, self.numbers))} at once): more "
             "guests give a higher rate on a path that is no faster. Compare paths with the same "
