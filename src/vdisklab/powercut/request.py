@@ -159,10 +159,11 @@ def plan_questions(request: PowercutRequest) -> PlannedQuestions:
     for path in dict.fromkeys(cell.path for cell in matrix.cells):
         judged_clients = [k for k in clients if k.uses_directories or not path.shares_directory]
         if not judged_clients:
+            able = "SQLite" if ClientKind.POSTGRESQL in clients else "a database"
             dropped.append(
                 Dropped(
                     path.canonical,
-                    "cannot be judged: only SQLite in a guest writes to a directory",
+                    f"cannot be judged: only {able} in a guest writes to a directory",
                     f"choose --access {AccessKind.GUEST} --client {ClientKind.SQLITE_EXTRA}",
                 )
             )
