@@ -210,6 +210,9 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
         yield f"# {sanitise_line(name_of(row))}, from its next start on{instead}"
         yield change.paste
         yield f"#   undo: {change.undo}"
+    guests = [row.disk.guest for row, _ in changes[:SHOWN]]
+    for guest in (one for one in dict.fromkeys(guests) if guests.count(one) > 1):
+        yield f"# undo the changes to {sanitise_line(guest)} from the last to the first"
     if changes[SHOWN:]:
         yield f"# … and {counted(len(changes) - SHOWN, 'more disk')}: see --format json"
     for planned in answer.planned:

@@ -251,11 +251,15 @@ def test_guests_that_share_a_disk_get_no_page_cache() -> None:
         change_of(disk, parse_path("raw/writeback"))
 
 
-def test_each_change_of_a_guest_saves_a_definition_of_its_own() -> None:
-    second = xml("cache='unsafe'").replace("vda", "vdb")
-    disks = read(domain(xml("cache='unsafe'") + second), "g.xml")
-    undos = {change_of(disk, parse_path("raw/none")).undo for disk in disks}
+def test_each_change_of_a_guest_saves_a_definition_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = domain(xml("cache='unsafe'") + xml("cache='unsafe'").replace("vda", "vdb"))
+    undos = {change_of(disk, parse_path("raw/none")).undo for disk in read(both, "g.xml")}
     assert undos == {"virsh define g.vda.before.xml", "virsh define g.vdb.before.xml"}
+    (tmp_path / "g.xml").write_text(both)
+    assert main(["advise", str(tmp_path / "g.xml")]) == 0
+    assert "# undo the changes to g from the last to the first" in capsys.readouterr().out
 
 
 def test_proxmox_args_pending_changes_and_linked_clones_are_read() -> None:
