@@ -144,6 +144,10 @@ class SilentGuestError(GuestError):
     """QEMU or the guest's agent did not answer before the deadline."""
 
 
+class ServerGoneError(GuestError):
+    """The server of a guest's disk does not answer, and the guest waits for it."""
+
+
 class WrongClockError(GuestError):
     """The guest's clock does not run like the host's, so nothing can be measured in that guest."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def ssh_server(directory: Path) -> Iterator[Server]:
 
 def measure(lab: Lab, paths: str, *options: str) -> tuple[int, str, dict[str, Run]]:
     """Exit status, what was printed, and the runs by the name of their target."""
-    with lab.start(*lab.arguments(paths), *options) as process:
+    with lab.start("--debug", *lab.arguments(paths), *options) as process:
         printed, _ = process.communicate(timeout=300)
     return process.returncode, printed, by_target(lab)
 
@@ -72,12 +73,16 @@ def by_target(lab: Lab) -> dict[str, Run]:
 
 
 def test_every_driver_in_one_campaign(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is measured as what it promises, and no secret of any is seen anywhere."""
     with ExitStack() as stack:
         nbd = stack.enter_context(nbd_server(own(lab, "nbd")))
-        unix = own(lab, "unix")
+        unix, lying = own(lab, "unix"), own(lab, "lying")
         no_flush = stack.enter_context(
             nbdkit(unix, *NO_FLUSH, f"logfile={unix / 'requests'}", filters=["log"])
         )
+        forgets = ("memory", str(SIZE), f"logfile={lying / 'requests'}", "fuamode=discard")
+        liar = stack.enter_context(nbdkit(lying, *forgets, filters=["fua", "log"]))
+        tls = stack.enter_context(nbdkit(own(lab, "tls"), "memory", str(SIZE), psk=True))
         iscsi = stack.enter_context(tgt(own(lab, "iscsi"), lab.directory / "iscsi/disk", chap=True))
         nfs = stack.enter_context(nfs_server(own(lab, "nfs")))
         ssh = stack.enter_context(ssh_server(own(lab, "ssh")))
@@ -90,31 +95,87 @@ def test_every_driver_in_one_campaign(lab: Lab, monkeypatch: pytest.MonkeyPatch)
         targets = {
             "a": nbd.url, "b": no_flush.url, "c": iscsi.url.replace("//", "//alice@"),
             "d": nfs.url, "e": ssh.url, "f": f"rbd:{POOL}/mine@{rados.directory}/ceph.conf?id=lab",
+            "g": tls.url.replace("nbd:", "nbds:"), "h": liar.url,
         }  # fmt: skip
+        secrets = [password.read_bytes(), *_keys(tls.directory / "keys.psk", b":")]
+        secrets += _keys(ssh.directory / "key", b"\n")[1:-1]
+        for file in rados.directory.glob("*.keyring"):
+            secrets += [word for word in _keys(file, b" = ") if word.endswith(b"==")]
+        assert len(secrets) >= 8
         options = [word for name, url in targets.items() for word in ("--target", f"{name}={url}")]
-        options += ["--secret", f"c={password}"]
-        status, printed, runs = measure(lab, "{a,b,c,d,e,f}/raw/none", *options)
+        options += ["--secret", f"c={password}", "--secret", f"g={tls.directory / 'keys.psk'}"]
+        with _command_lines() as lines:
+            status, printed, runs = measure(lab, "{a,b,c,d,e,f,g,h}/raw/none", *options)
         assert status == 0, printed
         assert [run.failure.message for run in runs.values() if run.failure] == [], printed
         assert sorted(runs) == list(targets)
         for each in runs.values():
             assert [check for check in each.checks if not check.confirmed] == []
         assert requests(nbd.directory)["Flush"] > 0
-        assert "Flush" not in requests(no_flush.directory)
+        for silent in (no_flush, liar):
+            assert not {"Flush", "FUA"} & set(requests(silent.directory))
         assert list((nfs.directory / "files").iterdir()) == []
         assert list((ssh.directory / "files").iterdir()) == []
         assert not any((iscsi.directory / "disk").read_bytes())
-    assert durability(lab) == {**dict.fromkeys("acdef", "by-server"), "b": "lost-by-construction"}
-    secrets = [password.read_bytes()]
-    secrets += [
-        line.rpartition(b" ")[2]
-        for file in rados.directory.glob("*.keyring")
-        for line in file.read_bytes().splitlines()
-        if b"key = " in line
-    ]
-    assert len(secrets) >= 3
-    told = [printed.encode(), *(file.read_bytes() for file in _written_by_us(lab))]
-    assert [secret for secret in secrets if any(secret in text for text in told)] == []
+    # T2: the liar's word is all that anybody here has, as the honest ones' is.
+    assert durability(lab) == {**dict.fromkeys("acdefgh", "by-server"), "b": "lost-by-construction"}
+    told = [printed, *_answers(lab, runs, options)]
+    assert any(b"tls-creds-psk" in line for line in lines)
+    assert any(b"qemu-system" in line for line in lines)
+    written = [file.read_bytes() for file in _written_by_us(lab)]
+    places = [*map(str.encode, told), *written, *lines]
+    assert [secret for secret in secrets if any(secret in text for text in places)] == []
+
+
+def _keys(file: Path, before: bytes) -> list[bytes]:
+    """What follows a separator in a file of keys: the secrets themselves."""
+    text = file.read_bytes()
+    if before == b"\n":
+        return text.strip().split(before)
+    return [line.partition(before)[2].strip() for line in text.splitlines() if before in line]
+
+
+@contextmanager
+def _command_lines() -> Iterator[set[bytes]]:
+    """The arguments of all processes that are seen while the context is open."""
+    seen: set[bytes] = set()
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    seen.add(file.read_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _answers(lab: Lab, runs: dict[str, Run], options: Sequence[str]) -> Iterator[str]:
+    """What is printed and written about the runs of secret targets."""
+    page, exported = lab.directory / "page.html", lab.directory / "exported.json"
+    database = ("--db", str(lab.database))
+    yield _said(lab, "report", *database, "--output", str(page))
+    yield _said(lab, "export-data", *database, str(exported))
+    yield from (page.read_text(), exported.read_text())
+    for name in "cfg":
+        yield _said(lab, "show", *database, runs[name].id)
+        given = zip(options[::2], options[1::2], strict=False)
+        words = [word for pair in given if pair[1].startswith(f"{name}=") for word in pair]
+        for form in ("qemu", "libvirt"):
+            yield _said(lab, "export", runs[name].path, "--to", form, *words)
+
+
+def _said(lab: Lab, *words: str) -> str:
+    with lab.start(*words) as process:
+        printed, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, (words, printed)
+    return printed
 
 
 def durability(lab: Lab) -> dict[str, str]:

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -354,7 +355,12 @@ def _in_guest(
                 ),
                 link=context.stacks.link_for(cell.path),
             ),
-            DiskWatch(machine.monitor, disk.names, context.progress)
+            DiskWatch(
+                machine.monitor,
+                disk.names,
+                context.progress,
+                partial(context.stacks.unanswered, cell.path),
+            )
             if daemon is None
             else DaemonWatch(block_nodes.DAEMON, daemon.pid, daemon.alive, context.progress),
             (

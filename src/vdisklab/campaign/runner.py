@@ -214,6 +214,8 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
         raise
     except StateError as error:
         return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
+    except errors.ServerGoneError as error:
+        return nothing, Failure(FailureKind.STORAGE, _sentence(error))
     except errors.VdisklabError as error:
         gone = None if cell.path.target is None else context.stacks.unanswered(cell.path)
         if gone is not None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from vdisklab.errors import GuestError
+from vdisklab.errors import GuestError, HostError, ServerGoneError
 from vdisklab.guest.hotplug import ended
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp import Channel
@@ -30,6 +30,9 @@ from vdisklab.host.mounts import mount_of
 from vdisklab.progress import Progress, Throughput
 from vdisklab.results.model import Direction, Sample, Series
 from vdisklab.workload.program import Moved, ProgramResult, series_of
+
+_STILL_SECONDS = 10.0
+"""How long a disk may stand still before its server is asked."""
 
 SHORTEST_STALL = 0.5
 """Seconds; in a guest the counters are read no more often while a timed program runs."""
@@ -188,13 +191,26 @@ class DiskPoint:
 
 
 class DiskWatch:
-    """Follows one disk of a running guest, and reports its throughput as progress."""
+    """Follows one disk of a running guest, and reports its throughput as progress.
 
-    def __init__(self, monitor: Channel, names: AttachedNames, progress: Progress) -> None:
+    `unanswered` says why the disk's server does not answer, None if it does. It is asked when the
+    disk stands still: QEMU's drivers for iSCSI and NFS wait for a server for ever. NFS has no
+    option against it; iSCSI repeats what timed out seven times (block/iscsi.c, iscsi_retry_times).
+    """
+
+    def __init__(
+        self,
+        monitor: Channel,
+        names: AttachedNames,
+        progress: Progress,
+        unanswered: Callable[[], HostError | None] = lambda: None,
+    ) -> None:
         self._monitor = monitor
         self._device = names.device
         self._progress = progress
+        self._unanswered = unanswered
         self._points: list[DiskPoint] = []
+        self._asked = -math.inf
 
     def begin(self) -> None:
         """Starts a new series at this moment."""
@@ -206,7 +222,7 @@ class DiskWatch:
         self._sample()
 
     def __call__(self, process: int | None = None) -> None:
-        """Takes another sample."""
+        """Takes another sample. Raises ServerGoneError."""
         del process  # the program runs in the guest; QEMU knows what the disk did for it
         self._sample()
         if len(self._points) < 2:
@@ -216,6 +232,12 @@ class DiskWatch:
             seconds = now.at - before.at
             operations = (now.operations - before.operations) / seconds
             self._progress(Throughput((now.size - before.size) / seconds, operations))
+        moved = (one.at for one in reversed(self._points) if one.operations != now.operations)
+        if now.at - max(next(moved, self._points[0].at), self._asked) >= _STILL_SECONDS:
+            gone = self._unanswered()
+            self._asked = time.monotonic()
+            if gone is not None:
+                raise ServerGoneError(gone.message, hint=gone.hint) from gone
 
     def end(self) -> TimeSeries:
         """The series since `begin`, with a last sample."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from vdisklab.campaign.watches import (
     DiskPoint,
+    DiskWatch,
     disk_point,
     disk_series,
     longest_stall_of,
     worst_second_of,
 )
+from vdisklab.errors import HostError, ServerGoneError
+from vdisklab.guest.qemu.block_nodes import AttachedNames
+from vdisklab.guest.qemu.qmp import Channel
 
 NONE_SLOW = (0,) * 8
 
@@ -93,6 +97,43 @@ def test_query_blockstats() -> None:
     assert point == DiskPoint(4.0, 3, 6, (6, 6, 6, 3, 3, 3, 3, 3))
     old = {key: value for key, value in stats([]).items() if "histogram" not in key}
     assert disk_point(old, 4.0).slow is None
+
+
+class Monitor:
+    """QEMU's monitor, whose disk has done `done` operations."""
+
+    done = 0
+
+    def execute(self, command: str, _arguments: object = None) -> Any:  # noqa: ANN401
+        if command != "query-blockstats":
+            return {}
+        return [{"qdev": "/machine/vdl-dev/x", "stats": {**stats([]), "rd_operations": self.done}}]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_server_of_a_disk_that_stands_still_is_asked(
+    answers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked, monitor = [100.0], [], Monitor()
+    monkeypatch.setattr("vdisklab.campaign.watches.time.monotonic", lambda: now[0])
+
+    def unanswered() -> HostError | None:
+        asked.append(now[0])
+        return None if answers else HostError("the server of t does not answer", hint="start it")
+
+    names, progress = AttachedNames("vdl"), lambda _: None
+    watch = DiskWatch(cast("Channel", monitor), names, progress, unanswered)
+    watch.begin()
+    for second in range(60):
+        now[0] += 1
+        monitor.done += second < 20
+        if not answers and second == 28:
+            with pytest.raises(ServerGoneError, match="the server of t") as gone:
+                watch()
+            assert gone.value.hint == "start it"
+            return
+        watch()
+    assert asked == [129.0, 139.0, 149.0, 159.0]
 
 
 @given(
