@@ -1,0 +1,86 @@
+"""A kind of storage that the user names is a row of facts and the members of its node, as
+docs/design.md says.
+
+A copy of the source gets a disk on a server that QEMU's driver `gluster` opens. A fresh Python then
+reads its URL, judges its paths, and opens it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.storage.test_new_layer import ROOT, added
+
+ROW = """    TOY = (
+        "toy",
+        _target("toy://HOST/DISK", "after a flush", "toydriver", takes_format=True),
+    )
+
+    def __new__("""
+
+MEMBERS = """def _toy(parts: SplitResult, secret: str | None) -> dict[str, Any]:
+    held = {"password-secret": secret} if secret else {}
+    return {"server": _server(parts, 4000), "disk": unquote(parts.path[1:]), **held}
+
+
+_MEMBERS: Mapping["""
+
+PROGRAM = """
+import json
+from pathlib import Path
+from vdisklab.path.backing import BackingDevices
+from vdisklab.path.cell import PageCacheChoice
+from vdisklab.path.disk_path import parse_path
+from vdisklab.path.durability import promise_of
+from vdisklab.path.named_target import parse_target, with_targets
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.matrix import judge_paths
+from vdisklab.storage.server_url import url_of
+
+target = parse_target("san=toy://10.0.0.5/a%20disk")
+path = parse_path(with_targets("san/qcow2/none", [target]))
+matrix = judge_paths((path,), PageCacheChoice.BOTH, Capabilities(), BackingDevices(targets=(target,)))
+url = url_of(target, Path("/root/key"))
+print(json.dumps({
+    "canonical": path.canonical, "by QEMU": path.opened_by_qemu, "promise": promise_of(path),
+    "raw": with_targets("san/raw/none", [target]), "cells": [str(cell) for cell in matrix.cells],
+    "node": url.node, "server": url.server, "objects": list(url.objects),
+}))
+"""
+
+
+def test_a_row_and_the_members_of_a_node_are_a_target(tmp_path: Path) -> None:
+    source = tmp_path / "src/vdisklab"
+    shutil.copytree(
+        ROOT / "src/vdisklab", source, ignore=shutil.ignore_patterns("__pycache__", "templates")
+    )
+    added(source / "path/segments.py", "    def __new__(", ROW)
+    scheme = '    "rbd": LayerKind.RBD,'
+    added(source / "path/named_target.py", scheme, f'    "toy": LayerKind.TOY,{scheme}')
+    members = source / "storage/server_url.py"
+    added(members, "_MEMBERS: Mapping[", MEMBERS)
+    added(members, "    LayerKind.NBD: _nbd,", "    LayerKind.TOY: _toy, LayerKind.NBD: _nbd,")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'src'}:{ROOT}"},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "canonical": "toy:at=san/qcow2/none",
+        "by QEMU": True,
+        "promise": "after a flush",
+        "raw": "toy:at=san/raw/none",
+        "cells": ["toy:at=san/qcow2/none"],
+        "node": {
+            "driver": "toydriver", "disk": "a disk", "password-secret": "secret",
+            "server": {"host": "10.0.0.5", "port": "4000"},
+        },
+        "server": ["10.0.0.5", 4000],
+        "objects": [{"qom-type": "secret", "id": "secret", "file": "/root/key"}],
+    }  # fmt: skip
