@@ -44,7 +44,8 @@ from vdisklab.storage.server_url import url_of
 
 target = parse_target("san=toy://10.0.0.5/a%20disk")
 path = parse_path(with_targets("san/qcow2/none", [target]))
-matrix = judge_paths((path,), PageCacheChoice.BOTH, Capabilities(), BackingDevices(targets=(target,)))
+backing = BackingDevices(targets=(target,))
+matrix = judge_paths((path,), PageCacheChoice.BOTH, Capabilities(), backing)
 url = url_of(target, Path("/root/key"))
 print(json.dumps({
     "canonical": path.canonical, "by QEMU": path.opened_by_qemu, "promise": promise_of(path),
