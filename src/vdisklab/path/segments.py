@@ -110,6 +110,7 @@ _RAIDZ_PADDING = 2.0
 _ZFS_OPTIONS: Schema = {
     "compression": Choice(("off", "on", "lz4", "lzjb", "zstd", "gzip"), default="off"),
     "sync": Choice(("standard", "always", "disabled"), default="standard"),
+    "logbias": Choice(("latency", "throughput"), default="latency"),
     "primarycache": Choice(("all", "metadata", "none"), default="all"),
     "ashift": Number(9, 16, default=12),
     "raid": Choice(("single", "mirror", "raidz1", "raidz2"), default="single"),

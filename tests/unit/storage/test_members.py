@@ -42,7 +42,9 @@ from vdisklab.units import MIB
 from .scripted_host import ScriptedHost
 
 DEVICES = (Path("/dev/x"), Path("/dev/y"))
-KNOWN = frozenset({"ashift", "recordsize", "volblocksize", "compression", "sync", "primarycache"})
+KNOWN = frozenset(
+    {"ashift", "recordsize", "volblocksize", "compression", "sync", "logbias", "primarycache"}
+)
 
 
 def layer(text: str) -> Layer:
@@ -83,12 +85,13 @@ def test_mdadm_refuses_bitmaps_on_level_0() -> None:
         (
             "zfs",
             "-o ashift=12 -o cachefile=none -O mountpoint=none p /dev/x /dev/y",
-            "-o compression=off -o sync=standard -o primarycache=all",
+            "-o compression=off -o sync=standard -o logbias=latency -o primarycache=all",
         ),
         (
             "zfs:raid=mirror:ashift=9:recordsize=1M:compression=zstd",
             "-o ashift=9 -o cachefile=none -O mountpoint=none p mirror /dev/x /dev/y",
-            "-o recordsize=1M -o compression=zstd -o sync=standard -o primarycache=all",
+            "-o recordsize=1M -o compression=zstd -o sync=standard -o logbias=latency "
+            "-o primarycache=all",
         ),
     ],
 )
@@ -99,10 +102,12 @@ def test_commands_of_zfs(text: str, pool: str, dataset: str) -> None:
 
 
 def test_command_of_zvol() -> None:
-    made = zvol_command(layer("zvol:volblocksize=16k:sync=always"), "p/disk", MIB, KNOWN)
+    made = zvol_command(
+        layer("zvol:volblocksize=16k:sync=always:logbias=throughput"), "p/disk", MIB, KNOWN
+    )
     assert " ".join(made) == (
         "zfs create -V 1048576 -o volblocksize=16k -o compression=off -o sync=always "
-        "-o primarycache=all p/disk"
+        "-o logbias=throughput -o primarycache=all p/disk"
     )
 
 
