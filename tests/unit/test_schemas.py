@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ CASES: dict[str, tuple[str, ...]] = {
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     database = Database(tmp_path_factory.mktemp("database") / "shapely.sqlite")
-    database.write(shapely_runs())
+    database.write(replace(run, cell=run.measured_cell.fingerprint) for run in shapely_runs())
     return database.file
 
 
