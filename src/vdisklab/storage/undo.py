@@ -43,11 +43,15 @@ def remove_file(_host: Host, entry: Entry) -> None:
     A file that cannot be unlinked because its file system became read-only is no error if vdisklab
     created that file system: the file goes with its disk.
     """
-    if _is_loop(entry.name):
-        raise DirtyHostError(f"{entry.name} is not removed: a loop device is still attached to it")
     file = Path(entry.name)
+    answered(file.parent, lambda: _remove_file(file))
+
+
+def _remove_file(file: Path) -> None:
+    if _is_loop(str(file)):
+        raise DirtyHostError(f"{file} is not removed: a loop device is still attached to it")
     try:
-        answered(file.parent, lambda: file.unlink(missing_ok=True))
+        file.unlink(missing_ok=True)
     except OSError as error:
         if error.errno not in _BROKEN_FILE_SYSTEM or not _goes_with_its_mount(file):
             raise

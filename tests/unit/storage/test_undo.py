@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import DirtyHostError
-from vdisklab.host import blockdevice
+from vdisklab.errors import CommandTimeoutError, DirtyHostError, HostError
+from vdisklab.host import answering, blockdevice
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Entry, Kind
 from vdisklab.storage import undo, zfs
-from vdisklab.storage.undo import await_programs, await_starting, openers_of, remove_directory
+from vdisklab.storage.undo import (
+    SIMPLE_UNDO,
+    await_programs,
+    await_starting,
+    openers_of,
+    remove_directory,
+)
 
 
 def process(proc: Path, pid: int, *, program: str | None, arguments: bytes = b"") -> Path:
@@ -111,3 +117,26 @@ def test_a_pool_that_zfs_fuse_holds_elsewhere_is_not_taken_for_gone(
     with pytest.raises(DirtyHostError, match=r"in use by zfs-fuse \(30\), which `zpool`") as caught:
         zfs.destroy_pool(LocalHost(), entry)
     assert "nsenter --mount --target 30 vdisklab clean" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", [Kind.FILE, Kind.DIRECTORY])
+def test_a_removal_on_a_mount_whose_server_is_gone_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    """A hard NFS mount answers no call on its files, not even the look whether one is there."""
+    back = threading.Event()
+
+    def hang() -> list[tuple[str, Path]]:
+        back.wait()
+        return []
+
+    def no_answer(*_words: object, **_options: object) -> None:
+        raise CommandTimeoutError("`stat` gave no answer within 15 s")
+
+    (tmp_path / "image").mkdir()
+    monkeypatch.setattr(undo, "_loops", hang)
+    monkeypatch.setattr(answering, "_PATIENT_SECONDS", 0.02)
+    monkeypatch.setattr(LocalHost, "run", no_answer)
+    with pytest.raises(HostError, match="does not answer within 15 s"):
+        SIMPLE_UNDO[kind](LocalHost(), Entry(1, kind, str(tmp_path / "image"), {}))
+    back.set()
