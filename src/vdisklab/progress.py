@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignStarted:
     """The number of runs of a campaign, and how many of them are already stored.
 
-    `at_most` is True if a search may drop cells later, so that fewer runs are made.
+    `campaign` is its id. `at_most` is True if a search may drop cells later, so that fewer runs are
+    made.
     """
 
     campaign: str
@@ -100,6 +102,37 @@ class DurablePaths:
 
     paths: int
     tested: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The bandwidth at one moment."""
+
+    at: Annotated[float, "seconds since 1970"]
+    bytes_per_second: float
+    operations_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A campaign that is being measured."""
+
+    process: int = 0
+    campaign: str = ""
+    runs: Annotated[int, "in all; at most, if a search decides"] = 0
+    at_most: bool = False
+    finished: Annotated[int, "runs that are stored"] = 0
+    seconds_estimated: Annotated[float, "for the runs that were left when it began"] = 0.0
+    began: Annotated[float, "seconds since 1970"] = 0.0
+    cell: Annotated[str, "that is being measured; empty between two"] = ""
+    round: int = 0
+    rounds: Annotated[int | None, "null if a search decides"] = None
+    position: Annotated[int, "in the round, from 1"] = 0
+    cells: int = 0
+    doing: Annotated[str, "the measurement, or the step before it"] = ""
+    since: Annotated[float, "when `doing` began, in seconds since 1970"] = 0.0
+    seconds: Annotated[float | None, "that `doing` takes; null if unknown"] = None
+    moving: Annotated[tuple[Moving, ...], "of the last minute of this cell"] = ()
 
 
 Event = (

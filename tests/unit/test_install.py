@@ -127,9 +127,16 @@ def test_a_package_is_in_the_lock_or_in_that_of_the_extras() -> None:
     assert not pins("requirements.lock").keys() & pins("requirements-extras.lock").keys()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    needed = [*extras["parquet"], *extras["fleet"], *extras["watch"]]
-    wanted = {re.split(r"[\[>]", line)[0] for line in needed}
+    wanted = {re.split(r"[\[>]", line)[0] for line in extras["parquet"] + extras["fleet"]}
     assert wanted <= pins("requirements-extras.lock").keys()
+
+
+def test_the_live_page_and_charts_come_with_the_installation() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    wanted = {re.split(r">", line)[0] for line in extras["watch"] + extras["charts"]}
+    assert wanted <= pins("requirements.lock").keys()
 
 
 def script_test(

@@ -16,6 +16,7 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.analysis.sums import BandwidthSeries, coarser
 from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
+from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.report import Bar, ReportAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
@@ -101,6 +102,15 @@ def _bar(
         group,
         summary.cell == answer,
     )
+
+
+def ranked_bars(answer: RankAnswer, most: int) -> tuple[Sequence[Bar], str]:
+    """The first cells that compete, in the measure that ranks them, and its unit."""
+    measure = answer.ranking.measure
+    competing = {row.cell: row.medians[measure] for row in answer.cells
+                 if row.competes and measure in row.medians}  # fmt: skip
+    chosen = None if answer.choice is None else answer.choice.cell
+    return _rows(competing, competing, measure.quantity.unit, answer=chosen, most=most)
 
 
 def choice_bars(report: ReportAnswer) -> tuple[Sequence[Bar], str]:

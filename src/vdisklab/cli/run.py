@@ -33,9 +33,11 @@ from vdisklab.cli.shell.output import (
 )
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED
+from vdisklab.host.progress_file import progress_file
 from vdisklab.host.waiting import patience
 from vdisklab.path.needs import DURABLE
 from vdisklab.plan.run_request import RunRequest
+from vdisklab.progress import CampaignStarted, Event, Note, Progress
 from vdisklab.results.store import Store, open_store
 from vdisklab.units import counted
 from vdisklab.views.durability import loss_sentences
@@ -91,7 +93,8 @@ def run(request: RunRequest, output: OutputOptions) -> int:
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
             TerminalProgress(
                 console, each=is_slow, look=look if len(campaigns) == 1 else None
-            ) as progress,
+            ) as shown,
+            progress_file(_watchable(shown, request)) as progress,
         ):
             if len(campaigns) > 1:
                 measured = measure_in_turns(
@@ -109,6 +112,18 @@ def run(request: RunRequest, output: OutputOptions) -> int:
     if any(campaign.interrupted for campaign in measured):
         return EXIT_INTERRUPTED
     return EXIT_CELLS_FAILED if any(campaign.failed for campaign in measured) else 0
+
+
+def _watchable(shown: Progress, request: RunRequest) -> Progress:
+    """Says how to watch the campaign, when it begins."""
+    named = Named.by(request)
+
+    def tell(event: Event, /) -> None:
+        shown(event)
+        if isinstance(event, CampaignStarted) and ONLY_MEASURE not in os.environ:
+            shown(Note(named.in_text("see it in a browser: `vdisklab watch`")))
+
+    return tell
 
 
 def _print_end(console: Console, measured: Sequence[Measured]) -> None:

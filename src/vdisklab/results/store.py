@@ -145,6 +145,14 @@ class Store:
         with self._reading() as connection:
             return _campaigns(connection, query)
 
+    def newest(self) -> tuple[object, ...]:
+        """Changes when a campaign, run or verdict is stored, and when a campaign is deleted."""
+        tables = (schema.campaign, schema.run, schema.power_cut)
+        keys = [sa.select(sa.func.max(table.c.key)).scalar_subquery() for table in tables]
+        count = sa.select(sa.func.count()).select_from(schema.campaign).scalar_subquery()
+        with self._database.reading() as connection:
+            return tuple(connection.execute(sa.select(*keys, count)).one())
+
     def holds_path(self, name: str) -> bool:
         """True if a run has this path or free name."""
         query = sa.select(sa.exists().where(schema.run.c.path == name))

@@ -1,18 +1,221 @@
-"""The live page."""
+"""The live page: the words and tables of other verbs, as parts that are replaced one by one."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from markupsafe import Markup
 
-from vdisklab.answers.watch import WatchAnswer
-from vdisklab.sanitise import sanitise
+from vdisklab import __version__
+from vdisklab.answers.density import PathCapacity
+from vdisklab.answers.figures import ranked_bars
+from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.watch import PROVISIONAL_FROM, TimeLeft, WatchAnswer, WatchedCampaign
+from vdisklab.progress import Running
+from vdisklab.units import counted, format_duration
+from vdisklab.views import density, powercut, rank, runs, table
+from vdisklab.views.charts.vega import page_rows
+from vdisklab.views.choice import headline
+from vdisklab.views.layout import Table
+from vdisklab.views.page.html import page_templates
+from vdisklab.views.wording import measure_name
+
+PARTS = ("head", "now", "ranking", "failed", "density", "hosts", "crashes", "past")
+_BELOW = PARTS[2:]
+_MOST_BARS = 12
+_MOST_CAMPAIGNS = 50
 
 
-def live_page(answer: WatchAnswer) -> str:
-    """The whole page."""
-    lines = (
-        Markup("<li>{}</li>").format(sanitise(f"{one.id} {one.label}")) for one in answer.campaigns
+def live_parts(answer: WatchAnswer, problem: str) -> dict[str, str]:
+    """The page's parts as HTML, by name; a part without anything to show is empty.
+
+    `problem` is why the database cannot be read now.
+    """
+    past = next(runs.campaign_tables(answer.past))
+    values = {
+        "question": _question(answer),
+        "headline": _headline(answer),
+        "problems": list(filter(None, (problem, *map(_elsewhere, answer.elsewhere)))),
+        "now": list(map(_now, answer.watched)),
+        "ranked": [part for one in answer.watched for part in _ranking(one)],
+        "failed": [line for one in answer.watched for line in one.failed],
+        "past": Table("", past.columns, past.rows[:_MOST_CAMPAIGNS]),
+        "left_out": f"`vdisklab runs` lists all {len(past.rows)}."
+        if len(past.rows) > _MOST_CAMPAIGNS
+        else "",
+    }
+    hosts = ("Hosts", Table("", past.columns, answer.hosts))
+    crashes = ("Power cuts", next(powercut.tables(answer.crashes)))
+    template = page_templates().get_template("parts.html")
+    parts = {}
+    for name in PARTS:
+        title, shown = {"hosts": hosts, "crashes": crashes}.get(name, ("", None))
+        html = template.render(part=name, title=title, table=shown, **values)
+        parts[name] = html.strip()
+    return parts
+
+
+def live_page(parts: Mapping[str, str], moving: Mapping[str, Any]) -> str:
+    """The whole page, with all that is known when it is opened."""
+    html = {name: Markup(text) for name, text in parts.items()}  # noqa: S704 - escaped
+    data = json.dumps(moving, allow_nan=False)
+    for character in "<>&":
+        data = data.replace(character, f"\\u{ord(character):04x}")
+    return (
+        page_templates()
+        .get_template("live.html")
+        .render(
+            parts=html,
+            order=_BELOW,
+            version=__version__,
+            moving=Markup(data),  # noqa: S704 - escaped
+        )
     )
-    return Markup("<!DOCTYPE html><title>vdisklab</title><ul>{}</ul>").format(
-        Markup("").join(lines)
+
+
+def moving_line(answer: WatchAnswer) -> dict[str, Any]:
+    """What the page's script needs: whether a campaign runs, its report, its moving line."""
+    one = answer.watched[0] if answer.watched else None
+    running = None if one is None else one.running
+    line = None
+    if running is not None and running.moving:
+        last = running.moving[-1].at
+        now = running.moving[-1]
+        line = {
+            "times": [round(each.at - last, 1) for each in running.moving],
+            "values": [round(each.bytes_per_second) for each in running.moving],
+            "caption": f"{running.cell}, {running.doing}: {_rate(now.bytes_per_second)}"
+            f"{_operations(now.operations_per_second)}. Shaded: no byte moved.",
+        }
+    report = f"/campaign/{one.campaign.id}" if one is not None and one.runs else None
+    return {"running": running is not None, "report": report, "moving": line}
+
+
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:.0f} MB/s"
+
+
+def _operations(per_second: float | None) -> str:
+    return "" if per_second is None else f", {per_second:.0f} IOPS"
+
+
+def _elsewhere(running: Running) -> str:
+    return (
+        f"Process {running.process} measures campaign {running.campaign}, which is not in this "
+        "database: it was deleted, or another --db has it."
     )
+
+
+def _question(answer: WatchAnswer) -> str:
+    if not answer.watched:
+        return "Nothing has been measured yet"
+    host = answer.watched[0].campaign.host.hostname
+    return f"Which disk should a guest have on {host}?"
+
+
+def _headline(answer: WatchAnswer) -> str:
+    if not answer.watched:
+        return "Waiting for a campaign"
+    one = answer.watched[0]
+    if one.density is not None:
+        text = density.density_headline(one.density)
+    elif isinstance(one.shown, RankAnswer) and one.shown.choice is not None:
+        text = headline(one.shown.choice)
+    else:
+        text = "No answer yet"
+    return text if one.running is None else f"So far: {text}"
+
+
+def _now(one: WatchedCampaign) -> dict[str, Any]:
+    running, name = one.running, f"{one.campaign.id} {one.campaign.label}".strip()
+    share = None
+    if running is not None and running.runs and not running.at_most:
+        share = running.finished / running.runs
+    of = "" if running is None or running.at_most else f" of {running.runs}"
+    return {
+        "title": f"Campaign {name}" + (" is being measured" if running else ""),
+        "share": share,
+        "done": f"{one.runs}{of} runs",
+        "lines": list(_lines(one, of)),
+        "report": one.campaign.id if one.rounds else "",
+    }
+
+
+def _lines(one: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
+    running = one.running
+    if running is not None:
+        yield "Now", _doing(running)
+    yield "Measured", f"{one.runs}{of} runs in {counted(one.rounds, 'round')}."
+    if one.left is not None:
+        yield "Left", _left(one.left)
+    elif running is not None:
+        yield "Left", "a search decides after each round; it says beforehand only what it may cost."
+    if one.more_rounds is not None and running is not None:
+        yield "Enough", _enough(one.more_rounds)
+    if running is None:
+        yield "Begun", f"{one.campaign.started:%Y-%m-%d %H:%M} UTC; nothing measures it now."
+
+
+def _doing(running: Running) -> str:
+    if not running.cell:
+        return f"{running.doing or 'between two cells'}."
+    of = "" if running.rounds is None else f" of {running.rounds}"
+    place = f"round {running.round}{of}, cell {running.position} of {running.cells}"
+    what = f"; {running.doing}" if running.doing else ""
+    takes = f" (takes {format_duration(running.seconds)})" if running.seconds else ""
+    return f"{running.cell}, {place}{what}{takes}."
+
+
+def _left(left: TimeLeft) -> str:
+    text = f"about {format_duration(max(left.seconds, 1.0))}"
+    if left.low is None or left.high is None:
+        return f"{text}, an estimate before {PROVISIONAL_FROM} runs."
+    low, high = format_duration(max(left.low, 1.0)), format_duration(max(left.high, 1.0))
+    return f"{text} (95 %: {low} to {high})."
+
+
+def _enough(more: int) -> str:
+    if not more:
+        return "the path is shown to be good enough."
+    return f"about {counted(more, 'more round')} would settle it."
+
+
+def _ranking(one: WatchedCampaign) -> Iterator[dict[str, Any]]:
+    """The campaign's table; a ranking is provisional until the campaign ends."""
+    provisional = " (provisional)" if one.running is not None else ""
+    title = "Ranking" if isinstance(one.shown, RankAnswer) else "Numbers"
+    part: dict[str, Any] = {"title": f"{title}{provisional}", "lines": [], "rows": [], "alt": ""}
+    if one.density is not None:
+        steps = [_staircase(path) for path in one.density.paths if path.steps]
+        tables = list(density.tables(one.density))
+        yield {**part, "title": f"Guests{provisional}", "tables": tables, "lines": steps}
+        return
+    if one.shown is None:
+        yield {**part, "title": "No numbers yet", "lines": [one.why_none], "tables": []}
+        return
+    if not isinstance(one.shown, RankAnswer):
+        yield {**part, "tables": list(table.tables(one.shown))}
+        return
+    early = one.rounds < PROVISIONAL_FROM
+    if early:
+        part["title"] = f"Numbers{provisional}"
+        part["lines"] = [
+            f"{one.rounds} of {PROVISIONAL_FROM} rounds that a ranking needs; the intervals will "
+            "be there then."
+        ]
+    bars, unit = ranked_bars(one.shown, _MOST_BARS)
+    measure = measure_name(one.shown.ranking.measure)
+    yield {
+        **part,
+        "rows": page_rows(bars, unit, shared=True) if bars else [],
+        "alt": f"{measure}: " + "; ".join(bar.label for bar in bars),
+        "tables": list(rank.tables(one.shown)),
+    }
+
+
+def _staircase(path: PathCapacity) -> str:
+    """The numbers of guests that a search tried, in its order."""
+    tried = ", ".join(f"{step.guests} {'✓' if step.passed else '✗'}" for step in path.steps)
+    return f"{path.path}: {tried}"

@@ -19,7 +19,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from vdisklab import __version__, numbers
@@ -72,61 +72,72 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
     drawable = can_draw()
     specs = [harmless(figure.spec) for figure in shown if _is_drawn(figure)]
     drawn = draw(specs) if drawable else list
-    style, script = _file("page.css"), _file("page.js")
+    style, script = page_style(), page_script()
     answer = report.recommendation
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["harmless"] = lambda text: sanitise(str(text))
-    environment.filters["unbroken"] = _unbroken
-    environment.filters["coded"] = _coded
-    environment.filters["breakable"] = _breakable
-    template = environment.from_string(_file("page.html"))
-    return template.render(
-        version=__version__,
-        policy=_policy(style, script),
-        style=Markup(style),  # noqa: S704 - our own file
-        script=Markup(script),  # noqa: S704 - our own file
-        question=question(report),
-        headline=headline(report),
-        caution=report.caveats.warning,
-        lines=first_lines(report),
-        explanation=explanation(report),
-        path=str(answer.path) if answer else "",
-        on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
-        configurations=configurations(report),
-        choice=_choice(report),
-        diagnostics=diagnostic_sentences(report),
-        claims=claims_table(report),
-        claims_title=claims_title(report),
-        unmeasured=unmeasured_claims(report),
-        published=[
-            (answer, replace(next(published_tables(answer)), rows=answer.comparison.compared))
-            for answer in report.published
-        ],
-        hosts=hosts_part(report),
-        rows=_first_rows(report),
-        measures=[_measure(key) for key in report.summaries],
-        cells=len(report.ranked.cells),
-        rounds=report.ranked.rounds,
-        chosen=str(report.measure),
-        chosen_name=_measure(report.measure)["name"],
-        data=_json(_core(report)),
-        more=_packed(_more(report)),
-        details=_packed(_compact(_details(report)).encode()),
-        campaigns=[
-            _campaign(campaign)
-            for campaign in report.ranked.campaigns[: 1 if report.ranked.hosts else None]
-        ],
-        alpha=report.ranked.ranking.alpha,
-        separated=report.ranked.ranking.separated,
-        comparisons=report.ranked.ranking.comparisons,
-        baseline=report.baseline.label,
-        roles=report.ranked.roles.title if report.ranked.roles else None,
-        rates=mean_sentence(report.ranked.rates, report.baseline.label)
-        if report.ranked.rates
-        else None,
-        figures=_figures(report, shown, drawn()),
-        charts_hint=None if drawable or not specs else extra_hint("charts"),
+    return (
+        page_templates()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            policy=report_policy(),
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            question=question(report),
+            headline=headline(report),
+            caution=report.caveats.warning,
+            lines=first_lines(report),
+            explanation=explanation(report),
+            path=str(answer.path) if answer else "",
+            on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
+            configurations=configurations(report),
+            choice=_choice(report),
+            diagnostics=diagnostic_sentences(report),
+            claims=claims_table(report),
+            claims_title=claims_title(report),
+            unmeasured=unmeasured_claims(report),
+            published=[
+                (answer, replace(next(published_tables(answer)), rows=answer.comparison.compared))
+                for answer in report.published
+            ],
+            hosts=hosts_part(report),
+            rows=_first_rows(report),
+            measures=[_measure(key) for key in report.summaries],
+            cells=len(report.ranked.cells),
+            rounds=report.ranked.rounds,
+            chosen=str(report.measure),
+            chosen_name=_measure(report.measure)["name"],
+            data=_json(_core(report)),
+            more=_packed(_more(report)),
+            details=_packed(_compact(_details(report)).encode()),
+            campaigns=[
+                _campaign(campaign)
+                for campaign in report.ranked.campaigns[: 1 if report.ranked.hosts else None]
+            ],
+            alpha=report.ranked.ranking.alpha,
+            separated=report.ranked.ranking.separated,
+            comparisons=report.ranked.ranking.comparisons,
+            baseline=report.baseline.label,
+            roles=report.ranked.roles.title if report.ranked.roles else None,
+            rates=mean_sentence(report.ranked.rates, report.baseline.label)
+            if report.ranked.rates
+            else None,
+            figures=_figures(report, shown, drawn()),
+            charts_hint=None if drawable or not specs else extra_hint("charts"),
+        )
     )
+
+
+@cache
+def page_templates() -> Environment:
+    """The templates of pages, with filters that make text from outside harmless."""
+    templates = Environment(
+        autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(page_file)
+    )
+    templates.filters["harmless"] = lambda text: sanitise(str(text))
+    templates.filters["unbroken"] = _unbroken
+    templates.filters["coded"] = _coded
+    templates.filters["breakable"] = _breakable
+    return templates
 
 
 def _choice(report: ReportAnswer) -> dict[str, Any] | None:
@@ -180,17 +191,33 @@ def _unbroken(text: object, other: Callable[[str], Markup] = escape) -> Markup:
 
 
 @cache
-def _file(name: str) -> str:
+def page_file(name: str) -> str:
+    """A template, style or script."""
     return resources.files("vdisklab.views.page").joinpath("templates", name).read_text("utf-8")
 
 
-def _policy(style: str, script: str) -> str:
+def page_style(name: str = "page.css") -> str:
+    """The style of all pages, and that of one of them."""
+    return "".join(map(page_file, dict.fromkeys(("page.css", "uplot.css", name))))
+
+
+def page_script(name: str = "page.js") -> str:
+    """uPlot with its licence, the charts of all pages, and the script of one page."""
+    licence = f"/* uPlot:\n{page_file('uplot.LICENSE')}*/\n"
+    return licence + "\n".join(map(page_file, ("uplot.js", "charts.js", name)))
+
+
+@cache
+def report_policy() -> str:
+    """The content security policy of a report: its own script and style, and nothing else."""
+
     def source(text: str) -> str:
         digest = hashlib.sha256(text.encode()).digest()
         return f"'sha256-{base64.b64encode(digest).decode()}'"
 
     return (
-        f"default-src 'none'; script-src {source(script)}; style-src {source(style)}; "
+        f"default-src 'none'; script-src {source(page_script())}; "
+        f"style-src {source(page_style())}; "
         "base-uri 'none'; form-action 'none'"
     )
 

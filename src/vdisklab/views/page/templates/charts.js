@@ -1,0 +1,80 @@
+"use strict";
+// Lines that move, zoom and can be read by keyboard; uPlot draws them.
+const charts = (() => {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const strokes = () => [color("--bar"), color("--highlight"), color("--muted"), color("--ink")];
+  const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
+
+  // `lines` are names; `data` is x, then one array for each line; `gaps` are spans of x to mark.
+  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, shown = String }) {
+    const state = { data, gaps };
+    let plot = null;
+    function make() {
+      const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "12px system-ui" });
+      if (plot) plot.destroy();
+      plot = new uPlot({
+        width: Math.max(place.clientWidth, 240), height,
+        scales: { x: { time: false }, y: log ? { distr: 3 } : { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
+        axes: [
+          { ...axis(), label: x, labelSize: 20, ...(ticks ? { splits: () => ticks.map((one) => one[0]), values: () => ticks.map((one) => one[1]) } : {}) },
+          { ...axis(), label: y, labelSize: 20, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : shown(one))) },
+        ],
+        series: [
+          { label: x, value: (_, one) => (one === null ? "–" : ticks ? (ticks.find((tick) => tick[0] === one) || [0, one])[1] : one.toFixed(1)) },
+          ...lines.map((label, at) => ({
+            label, stroke: strokes()[at % 4], width: 2, dash: dashes[at % 4], spanGaps: false,
+            points: { show: ticks !== null }, value: (_, one) => (one === null ? "–" : shown(one)),
+          })),
+        ],
+        hooks: { drawAxes: [(made) => {
+          made.ctx.save();
+          made.ctx.fillStyle = color("--warn");
+          for (const [from, to] of state.gaps) {
+            const left = made.valToPos(from, "x", true);
+            made.ctx.fillRect(left, made.bbox.top, Math.max(made.valToPos(to, "x", true) - left, 2), made.bbox.height);
+          }
+          made.ctx.restore();
+        }] },
+      }, state.data, place);
+    }
+    make();
+    dark.addEventListener("change", make);
+    new ResizeObserver(() => plot.setSize({ width: Math.max(place.clientWidth, 240), height })).observe(place);
+    place.tabIndex = 0;
+    place.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (!step || !state.data[0].length) return;
+      event.preventDefault();
+      const last = state.data[0].length - 1;
+      const at = Math.min(Math.max((plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step, 0), last);
+      plot.setCursor({ left: plot.valToPos(state.data[0][at], "x"), top: 10 });
+    });
+    return (next, marked = []) => {
+      state.data = next;
+      state.gaps = marked;
+      plot.setData(next);
+    };
+  }
+
+  function scaled(number, unit) {
+    const steps = unit === "s" ? [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]
+      : [[1e9, "GB/s"], [1e6, "MB/s"], [1e3, "kB/s"], [1, "B/s"]];
+    const [factor, name] = steps.find(([one]) => Math.abs(number) >= one * 0.9995) || steps[steps.length - 1];
+    return number === 0 ? "0" : Number((number / factor).toPrecision(3)) + " " + name;
+  }
+
+  // The spans in which no byte moved.
+  function still(times, values, interval) {
+    const spans = [];
+    values.forEach((value, at) => {
+      if (value !== 0) return;
+      const last = spans[spans.length - 1];
+      if (last && times[at] - last[1] <= interval * 1.5) last[1] = times[at] + interval;
+      else spans.push([times[at], times[at] + interval]);
+    });
+    return spans;
+  }
+
+  return { draw, scaled, still };
+})();
