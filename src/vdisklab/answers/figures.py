@@ -382,8 +382,8 @@ class OverTime:
 
 def over_time(report: ReportAnswer) -> OverTime | None:
     """Bandwidth of the featured cells' newest runs; None if no run was long enough."""
-    long = [one for one in report.bandwidth_series if len(one.values) * one.interval >= SHORTEST]
-    newest = _newest(long)
+    featured = (one for one in newest_series(report) if one.cell in report.featured)
+    newest = list(featured)
     if not newest:
         return None
     # One unit for all panels: that of the slowest, which also suits the faster ones.
@@ -401,17 +401,19 @@ def over_time(report: ReportAnswer) -> OverTime | None:
     )
 
 
-def _newest(bandwidth_series: Sequence[BandwidthSeries]) -> list[BandwidthSeries]:
-    """Only the last runs of each cell."""
-    newest: list[BandwidthSeries] = []
-    for cell in dict.fromkeys(series.cell for series in bandwidth_series):
-        chosen = [series for series in bandwidth_series if series.cell == cell]
+def newest_series(report: ReportAnswer) -> Iterator[BandwidthSeries]:
+    """The last runs of each cell that were long enough."""
+    of_cell: dict[MeasuredCell, list[BandwidthSeries]] = {}
+    for one in report.bandwidth_series:
+        if len(one.values) * one.interval >= SHORTEST:
+            of_cell.setdefault(one.cell, []).append(one)
+    for chosen in of_cell.values():
         runs = list(dict.fromkeys(series.run for series in chosen))[-MOST_RUNS:]
-        newest += [series for series in chosen if series.run in runs]
-    return newest
+        yield from (series for series in chosen if series.run in runs)
 
 
-def _panel(series: BandwidthSeries) -> str:
+def series_name(series: BandwidthSeries) -> str:
+    """The measurement, and its direction unless that is in its name."""
     suffix = "" if series.direction is Direction.NONE else f", {series.direction}"
     return series.measurement if series.direction in series.measurement else (
         f"{series.measurement}{suffix}"
@@ -423,14 +425,14 @@ def _moments(series: BandwidthSeries, scale: numbers.Scale) -> Iterator[Moment]:
     stalled = {place // width for place in series.stalls}
     for place, value in enumerate(values):
         middle = (place + 0.5) * width * series.interval
-        yield Moment(_panel(series), series.cell.label, f"{series.cell} {series.run}", middle,
+        yield Moment(series_name(series), series.cell.label, f"{series.cell} {series.run}", middle,
                      value / scale.factor, place in stalled)  # fmt: skip
 
 
 def _series_summaries(bandwidth_series: Sequence[BandwidthSeries]) -> Iterator[SeriesSummary]:
     groups: dict[str, dict[MeasuredCell, list[BandwidthSeries]]] = {}
     for series in bandwidth_series:
-        groups.setdefault(_panel(series), {}).setdefault(series.cell, []).append(series)
+        groups.setdefault(series_name(series), {}).setdefault(series.cell, []).append(series)
     for panel, by_cell in groups.items():
         for cell in dict.fromkeys(series.cell for series in bandwidth_series):
             if runs := by_cell.get(cell):

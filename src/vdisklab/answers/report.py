@@ -53,6 +53,9 @@ TRADE_OFF_CELLS = 1000
 OWN = 5
 """Paths in each host's own answer."""
 
+CELLS_OVER_TIME = 100
+"""With more cells than this, only the featured ones have their bandwidth over time in the page."""
+
 MOST_TIME_SERIES = 4
 """Number of measurements drawn over time: those that the score uses, else the first."""
 
@@ -280,7 +283,7 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             *queue_diagnostics(analysis.examples),
             *age_diagnostics(analysis.examples, analysis.loaded.cells),
         ),
-        bandwidth_series=_time_series(analysis, report.featured),
+        bandwidth_series=_time_series(analysis, report),
     )
 
 
@@ -367,11 +370,12 @@ def _with_all_cells(
     return replace(answer, cells=(*ranked, *(rows[cell] for cell in sorted(rows))))
 
 
-def _time_series(
-    analysis: Analysis, cells: tuple[MeasuredCell, ...]
-) -> tuple[BandwidthSeries, ...]:
-    """The bandwidth over time of some cells, in their order."""
+def _time_series(analysis: Analysis, report: ReportAnswer) -> tuple[BandwidthSeries, ...]:
+    """The bandwidth over time of the featured cells, and of the others if they are few."""
     measured = analysis.loaded.cells
+    every = (row.cell for row in report.ranked.cells[:CELLS_OVER_TIME])
+    few = len(report.ranked.cells) <= CELLS_OVER_TIME
+    cells = tuple(dict.fromkeys((*report.featured, *(every if few else ()))))
     fingerprints = [fingerprint for fingerprint, cell in measured.items() if cell in cells]
     series = analysis.results.bandwidth_series(analysis.loaded.ids, fingerprints)
     roles = analysis.scored.roles

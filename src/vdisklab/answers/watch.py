@@ -14,7 +14,7 @@ from vdisklab.answers.loading import database_url, load_chosen, open_results
 from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.runs import CampaignsAnswer, ListedCampaign, answer_campaigns
-from vdisklab.answers.table import TableAnswer, overview
+from vdisklab.answers.table import TableAnswer, overview, table_of
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.progress_file import running_campaigns
@@ -157,7 +157,10 @@ def _shown(
     if running is not None and not rounds:
         return None, "No run has been measured yet."
     try:
-        answer = overview(Analysis(results, load_chosen(results, (campaign,))))
+        analysis = Analysis(results, load_chosen(results, (campaign,)))
+        answer = overview(analysis)
+        if isinstance(answer, RankAnswer) and not answer.cells:  # no baseline, so no scores yet
+            answer = table_of(results, {"": analysis.loaded})
     except PlanError as error:
         return None, f"{error}."
     return answer, ""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from vdisklab.answers.loading import open_results
+from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.options import DbOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, extra_hint
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, TEXT
+from vdisklab.results.database import parse_address
 
 PANEL = VerbPanel.MEASURE
 
@@ -51,14 +53,21 @@ def watch(request: WatchOptions) -> None:
             "watch needs the Python packages starlette and uvicorn, which are not installed",
             hint=extra_hint("watch"),
         )
-    from vdisklab.web.app import make_app, serve  # noqa: PLC0415 - an extra
+    from vdisklab.web.app import make_app, serve, without_root  # noqa: PLC0415 - an extra
     from vdisklab.web.door import make_door, opened, require_certificate  # noqa: PLC0415
 
     door = make_door(request.listen, request.cert, request.key)
     require_certificate(door)
-    with open_results(request.db, read_only=True):
+    db = database_url(request.db)  # that of this user, before it becomes another
+    with open_results(db, read_only=True):
         pass  # a database that cannot be read is said here, not in a browser
+    console, file = Console(stderr=True), parse_address(db).file
     with opened(door) as listening:
-        console = Console(stderr=True)
+        door = replace(door, port=listening.getsockname()[1])
+        # PostgreSQL knows its user by name. The server reads the certificate once more.
+        needed = [one for one in (file, door.certificate, door.key) if one is not None]
+        if os.geteuid() == 0 and (file is None or not without_root(needed)):
+            why = f"no other user may read {file or 'what it needs for PostgreSQL'}"
+            console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
-        serve(make_app(request.db, door), door, listening)
+        serve(make_app(db, door), door, listening)

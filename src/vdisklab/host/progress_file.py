@@ -81,7 +81,7 @@ class _Noted:
     def __init__(self, opened: int, then: Progress) -> None:
         self._opened, self._then = opened, then
         self._known: dict[str, Any] = {"process": os.getpid()}
-        self._moving: deque[tuple[float, float, float | None]] = deque()
+        self._moving: deque[tuple[float, float | None, float | None]] = deque()
         self._written = 0.0
 
     def __call__(self, event: Event, /) -> None:
@@ -98,8 +98,10 @@ class _Noted:
                 self._set(cell=event.cell, round=event.round, rounds=event.rounds, doing="")
                 self._set(position=event.position, cells=event.runs, since=now, seconds=None)
             case MeasurementStarted():
+                self._moving.append((now, None, None))
                 self._set(doing=event.name, since=now, seconds=event.seconds)
             case Step():
+                self._moving.append((now, None, None))
                 self._set(doing=event.what, since=now, seconds=None)
             case RunFinished():
                 self._moving.clear()

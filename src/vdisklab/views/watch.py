@@ -80,13 +80,16 @@ def moving_line(answer: WatchAnswer) -> dict[str, Any]:
     one = answer.watched[0] if answer.watched else None
     running = None if one is None else one.running
     line = None
-    if running is not None and running.moving:
-        last = running.moving[-1].at
+    if running is not None and running.cell and running.moving:
         now = running.moving[-1]
+        moves = "nothing yet" if now.bytes_per_second is None else _rate(now.bytes_per_second)
         line = {
-            "times": [round(each.at - last, 1) for each in running.moving],
-            "values": [round(each.bytes_per_second) for each in running.moving],
-            "caption": f"{running.cell}, {running.doing}: {_rate(now.bytes_per_second)}"
+            "times": [round(each.at - now.at, 1) for each in running.moving],
+            "values": [
+                None if each.bytes_per_second is None else round(each.bytes_per_second)
+                for each in running.moving
+            ],
+            "caption": f"{running.cell}, {running.doing}: {moves}"
             f"{_operations(now.operations_per_second)}. Shaded: no byte moved.",
         }
     report = f"/campaign/{one.campaign.id}" if one is not None and one.runs else None
@@ -125,7 +128,8 @@ def _headline(answer: WatchAnswer) -> str:
         text = headline(one.shown.choice)
     else:
         text = "No answer yet"
-    return text if one.running is None else f"So far: {text}"
+    known = one.running is not None and text != "No answer yet"
+    return f"So far: {text}" if known else text
 
 
 def _now(one: WatchedCampaign) -> dict[str, Any]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -37,10 +41,31 @@ async def _sentence(request: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n" + (f"hint: {hint}\n" if hint else ""), status)
 
 
-def serve(app: Starlette, door: Door, listening: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM, with what no other process wants of the CPU."""
-    os.nice(19)
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+def without_root(needed: Sequence[Path]) -> bool:
+    """Becomes `nobody` for good, if that user may read the needed files and this program.
+
+    False if this process stays root's.
+    """
+    if os.geteuid() != 0:
+        return True
+    groups, nobody = os.getgroups(), pwd.getpwnam("nobody")
+    os.setgroups([])
+    os.setegid(nobody.pw_gid)
+    os.seteuid(nobody.pw_uid)
+    program = (Path(sys.executable), Path(__file__), Path(uvicorn.__file__))
+    may = all(os.access(file, os.R_OK, effective_ids=True) for file in (*needed, *program))
+    os.seteuid(0)
+    if may:
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+    else:
+        os.setegid(os.getgid())
+        os.setgroups(groups)
+    return may
+
+
+def make_server(app: Starlette, door: Door) -> uvicorn.Server:
+    """The server, for a thread or a process of its own."""
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -50,4 +75,11 @@ def serve(app: Starlette, door: Door, listening: socket.socket) -> None:
         ssl_keyfile=door.key,
         timeout_graceful_shutdown=_SECONDS_TO_END,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
+
+
+def serve(app: Starlette, door: Door, listening: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM, with what no other process wants of the CPU."""
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    make_server(app, door).run(sockets=[listening])

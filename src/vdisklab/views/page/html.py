@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import resources
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from vdisklab import __version__, numbers
 from vdisklab.analysis.observations import Floats, MeasureKey
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.summary import Summaries
-from vdisklab.analysis.sums import RelativeSums
-from vdisklab.answers.figures import choice_bars
+from vdisklab.analysis.sums import RelativeSums, coarser
+from vdisklab.answers.figures import MOST_MOMENTS, choice_bars, newest_series, series_name
 from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.errors import extra_hint
 from vdisklab.path.cell import MeasuredCell
@@ -109,6 +110,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
             data=_json(_core(report)),
             more=_packed(_more(report)),
             details=_packed(_compact(_details(report)).encode()),
+            series=_packed(_compact(_over_time(report)).encode()),
             campaigns=[
                 _campaign(campaign)
                 for campaign in report.ranked.campaigns[: 1 if report.ranked.hosts else None]
@@ -383,6 +385,27 @@ def _details(report: ReportAnswer) -> dict[str, Any]:
         for cell in (row.cell for row in report.ranked.cells)
         for example in [report.examples.get(cell)]
     }
+
+
+def _over_time(report: ReportAnswer) -> dict[str, list[list[Any]]]:
+    """By cell: each long measurement of its last runs with the seconds of one value, the bytes per
+    second, and the spans in which no byte moved."""
+    found: dict[str, list[list[Any]]] = {}
+    for series in newest_series(report):
+        values, width = coarser(series.values, MOST_MOMENTS)
+        still = groupby(enumerate(series.values), lambda one: one[1] == 0)
+        spans = [[at[0][0], at[-1][0] + 1] for zero, group in still if zero for at in [list(group)]]
+        found.setdefault(series.cell.label, []).append(
+            [
+                f"{series_name(series)}, {series.run.partition('/')[2].lstrip('0')}",
+                series.interval * width,
+                [float(f"{value:.4g}") for value in values],
+                [[end * series.interval for end in span] for span in spans]
+                if series.knows_stalls
+                else [],
+            ]
+        )
+    return found
 
 
 def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[list[str]]:

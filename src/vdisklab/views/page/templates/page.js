@@ -14,6 +14,7 @@
   }
   const state = { metric: data.ranked, sort: "rank", down: false, page: 0, search: "", segments: ["", "", "", ""] };
   let details = null;
+  let series = null;
 
   // A link to a part that is folded opens it.
   function unfold() {
@@ -169,7 +170,55 @@
     under.append(inside);
     made.after(under);
     details = details || (await (await unpack("details")).json());
+    series = series || (await (await unpack("series")).json());
+    await unpackMore();
     inside.replaceChildren(...describe(details[cell.c], cell));
+    const before = inside.querySelector("dl");
+    for (const drawn of [overTime(cell), percentiles(cell)]) {
+      if (!drawn) continue;
+      const figure = element("figure");
+      const place = element("div", undefined, "line");
+      figure.append(element("figcaption", drawn.title, "hint"), place);
+      before.after(figure);
+      place.setAttribute("role", "img");
+      place.setAttribute("aria-label", drawn.title);
+      charts.draw(place, drawn);
+    }
+  }
+
+  // Each long measurement of the cell's last runs; a line ends where its measurement ended.
+  function overTime(cell) {
+    const own = (series[cell.c] || []).slice(-4);
+    if (!own.length) return null;
+    const times = [...new Set(own.flatMap(([, step, found]) => found.map((_, at) => at * step)))].sort((a, b) => a - b);
+    const values = own.map(([, step, found]) => {
+      const at = new Map(found.map((value, place) => [place * step, value]));
+      return times.map((time) => at.get(time));
+    });
+    return {
+      title: "Bandwidth over time, measurement and round; shaded: no byte moved in one of them", data: [times, ...values],
+      lines: own.map(([name]) => name), gaps: own.flatMap((one) => one[3]), x: "s", y: "", shown: (one) => charts.scaled(one, "B/s"),
+    };
+  }
+
+  // Medians of the cell's latency percentiles, a line for each measurement.
+  function percentiles(cell) {
+    const row = data.cells.indexOf(cell);
+    const found = new Map();
+    for (const [key, columns] of values) {
+      const [, name, percent] = key.match(/^(.*)\/latency_p([\d.]+)$/) || [];
+      const value = name && known(columns[0][row]);
+      if (value) found.set(name, [...(found.get(name) || []), [Number(percent), value]]);
+    }
+    const lines = [...found.keys()].filter((name) => found.get(name).length > 2).slice(0, 4);
+    if (!lines.length) return null;
+    const steps = [...new Set(lines.flatMap((name) => found.get(name).map(([percent]) => percent)))].sort((a, b) => a - b);
+    const place = (percent) => -Math.log10(1 - percent / 100);
+    return {
+      title: "Latency percentiles (medians over rounds)", lines, log: true, x: "percentile", y: "",
+      data: [steps.map(place), ...lines.map((name) => steps.map((one) => new Map(found.get(name)).get(one) ?? null))],
+      ticks: steps.map((one) => [place(one), "p" + one]), shown: (one) => charts.scaled(one, "s"),
+    };
   }
 
   function describe(found, cell) {

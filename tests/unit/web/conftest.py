@@ -1,0 +1,50 @@
+"""A server in a thread, on a port of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.unit.stored import Database
+from vdisklab.web.app import make_app, make_server
+from vdisklab.web.door import Door, make_door, opened
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    made = Database(tmp_path / "results.sqlite")
+    made.write()
+    return made
+
+
+@contextmanager
+def served(db: str) -> Iterator[Door]:
+    """The door of a running server."""
+    door = make_door("127.0.0.1:0")
+    with opened(door) as listening:
+        door = replace(door, port=listening.getsockname()[1])
+        server = make_server(make_app(db, door), door)
+        thread = Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield door
+        finally:
+            server.should_exit = True
+            thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[[str], Door]]:
+    with ExitStack() as stack:
+        yield lambda db: stack.enter_context(served(db))

@@ -1,0 +1,195 @@
+"""The pages and events of a real server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import Database
+from tests.unit.views.large import hostile
+from tests.unit.web.visitor import ask
+from vdisklab.host.progress_file import progress_file
+from vdisklab.progress import (
+    CampaignStarted,
+    MeasurementStarted,
+    Progress,
+    RunStarted,
+    Throughput,
+    silent,
+)
+from vdisklab.web.app import make_app
+from vdisklab.web.door import Door, make_door
+
+
+@contextmanager
+def measuring(campaign: str = CAMPAIGN.id) -> Iterator[Progress]:
+    with progress_file(silent) as progress:
+        progress(CampaignStarted(90, 0, 600.0, "", campaign=campaign))
+        progress(RunStarted("raw/none", 2, 9, 1, 10))
+        progress(MeasurementStarted("randread-4k-q1", 10.0))
+        progress(Throughput(5e6, 1220.0))
+        yield progress
+
+
+def events(door: Door, seconds: float) -> Iterator[dict[str, object]]:
+    """The events of some seconds."""
+    end = time.monotonic() + seconds
+    with urlopen(f"{door.address}events", timeout=20) as stream:  # noqa: S310 - our own server
+        while time.monotonic() < end:
+            line = stream.readline()
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
+
+
+def page(database: Database, target: str = "/") -> str:
+    answered = ask(make_app(database.url, make_door("127.0.0.1")), target)
+    assert answered.status == 200
+    return answered.text
+
+
+def test_opened_in_mid_run_it_shows_all_from_the_start(database: Database) -> None:
+    with measuring():
+        text = page(database)
+    assert "is being measured" in text
+    assert "round 2 of 9, cell 1 of 10" in text
+    assert "(provisional)" in text
+    assert "So far: " in text
+    assert "95 %: " in text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "5 MB/s, 1220 IOPS" in text
+
+
+def test_after_the_end_it_leads_to_the_report(database: Database) -> None:
+    text = page(database)
+    assert "nothing measures it now" in text
+    assert "(provisional)" not in text
+    assert f'href="/campaign/{CAMPAIGN.id}"' in text
+    report = page(database, f"/campaign/{CAMPAIGN.id}")
+    assert '<table id="table">' in report
+
+
+def test_too_few_rounds_are_named(database: Database) -> None:
+    database.write([run for run in campaign_runs() if run.round <= 2])
+    with measuring():
+        assert "2 of 3 rounds that a ranking needs" in page(database)
+
+
+def test_a_failed_cell_has_its_sentence_and_an_empty_database_a_page(database: Database) -> None:
+    failed = [run for run in campaign_runs() if run.failure is not None]
+    text = page(database)
+    assert all(run.failure.sentence[:20] in text for run in failed if run.failure)
+    database.write([], campaigns=())
+    assert "Waiting for a campaign" in page(database)
+
+
+def test_a_campaign_of_another_database_is_named(database: Database) -> None:
+    with measuring("0badc0de"):
+        assert "campaign 0badc0de, which is not in this database" in page(database)
+
+
+def test_a_campaign_that_vanishes_is_said_and_the_page_goes_on(
+    database: Database, serving: Callable[[str], Door]
+) -> None:
+    door, texts = serving(database.url), []
+    with measuring():
+        for event in events(door, 6):
+            texts.append(json.dumps(event))
+            if len(texts) == 1:
+                database.write([], campaigns=())
+            if len(texts) == 2:
+                database.file.unlink()
+            if "there is no database" in texts[-1]:
+                break
+    assert "not in this database" in "".join(texts)
+    assert "there is no database" in texts[-1]
+
+
+def test_events_come_at_most_once_a_second_and_only_with_news(
+    database: Database, serving: Callable[[str], Door]
+) -> None:
+    door = serving(database.url)
+    with measuring() as progress:
+        begun, came = time.monotonic(), []
+        stream = events(door, 5)
+        for event in stream:
+            came.append((time.monotonic() - begun, event))
+            for _ in range(50):
+                progress(Throughput(len(came) * 1e6, None))
+    assert 2 <= len(came) <= 6
+    first, *later = (event for _, event in came)
+    assert set(first["parts"]) >= {"head", "now", "ranking", "past"}  # type: ignore[call-overload]
+    assert all(event["parts"] == {} for event in later)
+
+
+def test_a_page_that_never_reads_does_not_delay_what_is_stored(
+    database: Database, serving: Callable[[str], Door]
+) -> None:
+    door = serving(database.url)
+    runs = [run for run in campaign_runs() if run.round == 1]
+    database.write([run for run in campaign_runs() if run.round > 1])
+    silent_visitors = [socket.create_connection((door.host, door.port)) for _ in range(5)]
+    try:
+        for visitor in silent_visitors:
+            visitor.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        with database.open() as store, measuring() as progress:
+            slowest = 0.0
+            for run in runs:
+                begun = time.monotonic()
+                store.add_run(run)
+                progress(Throughput(1e6, None))
+                slowest = max(slowest, time.monotonic() - begun)
+                time.sleep(0.1)
+    finally:
+        for visitor in silent_visitors:
+            visitor.close()
+    assert slowest < 5  # the writer's patience with a lock is 10 s
+
+
+def test_hostile_names_are_text() -> None:
+    with hostile() as store:
+        app = make_app(str(store), make_door("127.0.0.1"))
+        text = ask(app).text
+        campaign = store.campaigns()[0].id
+    assert "<script>alert" not in text
+    assert "<img" not in text
+    assert text.count("<script") == 2
+    assert ask(app, f"/campaign/{campaign}").status in (200, 409)
+
+
+@pytest.mark.parametrize("target", ["/campaign/none", "/static/../x", "/static/none", "/nothing"])
+def test_what_is_not_there_is_not_found(database: Database, target: str) -> None:
+    assert ask(make_app(database.url, make_door("127.0.0.1")), target).status == 404
+
+
+ROUTES = ["/", "/campaign/", "/static/", "/favicon.ico", "/events/", "/api/", "/metrics"]
+
+
+def test_no_request_is_an_error_of_the_server(tmp_path: Path) -> None:
+    database = Database(tmp_path / "fuzzed.sqlite")
+    database.write([run for run in campaign_runs() if run.round == 1])
+    app = make_app(database.url, make_door("127.0.0.1"))
+
+    @settings(max_examples=200, deadline=None, database=None)
+    @given(
+        st.sampled_from(ROUTES),
+        st.text(st.characters(codec="latin-1"), max_size=40),
+        st.sampled_from(["GET", "HEAD", "POST", "get", "OPTIONS"]),
+        st.dictionaries(
+            st.sampled_from(["cookie", "accept", "range", "authorization", "content-length"]),
+            st.text(st.characters(codec="latin-1"), max_size=40),
+        ),
+    )
+    def fuzzed(route: str, rest: str, method: str, headers: dict[str, str]) -> None:
+        answered = ask(app, route + rest, method=method, headers=headers)
+        assert answered.status < 500
+
+    fuzzed()
