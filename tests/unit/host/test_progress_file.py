@@ -19,7 +19,7 @@ from vdisklab.progress import (
     silent,
 )
 
-STARTED = CampaignStarted(4, 1, 90.0, "mine", campaign="c0ffee01")
+STARTED = CampaignStarted("c0ffee01", 4, 1, 90.0, "mine")
 
 
 @pytest.fixture(autouse=True)

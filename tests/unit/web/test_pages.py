@@ -34,7 +34,7 @@ from vdisklab.web.door import Door, make_door
 @contextmanager
 def measuring(campaign: str = CAMPAIGN.id) -> Iterator[Progress]:
     with progress_file(silent) as progress:
-        progress(CampaignStarted(90, 0, 600.0, "", campaign=campaign))
+        progress(CampaignStarted(campaign, 90, 0, 600.0, ""))
         progress(RunStarted("raw/none", 2, 9, 1, 10))
         progress(MeasurementStarted("randread-4k-q1", 10.0))
         progress(Throughput(5e6, 1220.0))
