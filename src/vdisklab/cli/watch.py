@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from vdisklab.answers.loading import database_url, open_results
+from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import DbOptions, takes_options
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, extra_hint
@@ -70,4 +71,4 @@ def watch(request: WatchOptions) -> None:
             why = f"no other user may read {file or 'what it needs for PostgreSQL'}"
             console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
-        serve(make_app(db, door), door, listening)
+        serve(make_app(db, door, Named.by(request).in_html), door, listening)

@@ -82,7 +82,7 @@ class _Noted:
         self._opened, self._then = opened, then
         self._known: dict[str, Any] = {"process": os.getpid()}
         self._moving: deque[tuple[float, float | None, float | None]] = deque()
-        self._written = 0.0
+        self._moved = 0.0
 
     def __call__(self, event: Event, /) -> None:
         """Notes one event, and passes it on."""
@@ -110,11 +110,11 @@ class _Noted:
                 self._moving.append((now, event.bytes_per_second, event.operations_per_second))
                 while self._moving[0][0] < now - KEPT_SECONDS:
                     self._moving.popleft()
-                if 0 <= now - self._written < _EVERY_SECONDS:
+                if 0 <= now - self._moved < _EVERY_SECONDS:
                     return
+                self._moved = now
             case _:
                 return
-        self._written = now
         text = json.dumps({**self._known, "moving": list(self._moving)}).encode()
         with suppress(OSError):  # a full tmpfs
             os.pwrite(self._opened, text, 0)

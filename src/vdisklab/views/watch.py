@@ -136,7 +136,7 @@ def _now(one: WatchedCampaign) -> dict[str, Any]:
     running, name = one.running, f"{one.campaign.id} {one.campaign.label}".strip()
     share = None
     if running is not None and running.runs and not running.at_most:
-        share = running.finished / running.runs
+        share = one.runs / running.runs
     of = "" if running is None or running.at_most else f" of {running.runs}"
     return {
         "title": f"Campaign {name}" + (" is being measured" if running else ""),
@@ -155,7 +155,7 @@ def _lines(one: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
     if one.left is not None:
         yield "Left", _left(one.left)
     elif running is not None:
-        yield "Left", "a search decides after each round; it says beforehand only what it may cost."
+        yield "Left", "A search decides after each round how many runs remain."
     if one.more_rounds is not None and running is not None:
         yield "Enough", _enough(one.more_rounds)
     if running is None:
@@ -164,7 +164,7 @@ def _lines(one: WatchedCampaign, of: str) -> Iterator[tuple[str, str]]:
 
 def _doing(running: Running) -> str:
     if not running.cell:
-        return f"{running.doing or 'between two cells'}."
+        return f"{running.doing or 'Between two cells'}."
     of = "" if running.rounds is None else f" of {running.rounds}"
     place = f"round {running.round}{of}, cell {running.position} of {running.cells}"
     what = f"; {running.doing}" if running.doing else ""
@@ -173,7 +173,7 @@ def _doing(running: Running) -> str:
 
 
 def _left(left: TimeLeft) -> str:
-    text = f"about {format_duration(max(left.seconds, 1.0))}"
+    text = f"About {format_duration(max(left.seconds, 1.0))}"
     if left.low is None or left.high is None:
         return f"{text}, an estimate before {PROVISIONAL_FROM} runs."
     low, high = format_duration(max(left.low, 1.0)), format_duration(max(left.high, 1.0))
@@ -182,8 +182,8 @@ def _left(left: TimeLeft) -> str:
 
 def _enough(more: int) -> str:
     if not more:
-        return "the path is shown to be good enough."
-    return f"about {counted(more, 'more round')} would settle it."
+        return "The path is shown to be good enough."
+    return f"About {counted(more, 'more round')} would settle it."
 
 
 def _ranking(one: WatchedCampaign) -> Iterator[dict[str, Any]]:

@@ -18,14 +18,17 @@ from starlette.responses import PlainTextResponse, Response
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
 from vdisklab.web import pages, programs
 from vdisklab.web.door import Door, Guard
+from vdisklab.web.pages import Complete
 
 _SECONDS_TO_END = 1
 
 
-def make_app(db: str | None, door: Door) -> Starlette:
-    """The application on the results at `--db`."""
+def make_app(db: str | None, door: Door, complete: Complete = str) -> Starlette:
+    """The application on the results at `--db`; `complete` adds that option to the commands in a
+    page.
+    """
     return Starlette(
-        routes=[*pages.routes(db), *programs.routes(db)],
+        routes=[*pages.routes(db, complete), *programs.routes(db)],
         middleware=[Middleware(Guard, door=door)],
         exception_handlers={VdisklabError: _sentence},
     )

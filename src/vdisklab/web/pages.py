@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -24,6 +24,7 @@ from vdisklab.progress import Running
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy
 from vdisklab.views.watch import live_page, live_parts, moving_line
 
+Complete = Callable[[str], str]
 SECONDS_BETWEEN = 1.0
 """No more than one event in that time."""
 _REST = 10
@@ -48,6 +49,7 @@ class LiveState:
     """What all visitors see: read and computed once for all of them, and only when one looks."""
 
     db: str | None
+    complete: Complete
     _lock: Lock = field(default_factory=Lock)
     _answer: WatchAnswer = NOTHING_YET
     _problem: str = ""
@@ -69,7 +71,9 @@ class LiveState:
                     for one in self._answer.watched
                 )
                 answer = replace(self._answer, watched=watched)
-                self._look = Look(live_parts(answer, self._problem), moving_line(answer))
+                parts = live_parts(answer, self._problem)
+                html = {name: self.complete(text) for name, text in parts.items()}
+                self._look = Look(html, moving_line(answer))
                 self._looked = now
             return self._look
 
@@ -94,7 +98,7 @@ class LiveState:
             made, rests_until, page = self._reports.get(name, (None, 0.0, ""))
             if made != state and began >= rests_until:
                 with open_results(self.db, read_only=True) as results:
-                    page = render_page(report_on(Analysis.of(results, [name])))
+                    page = self.complete(render_page(report_on(Analysis.of(results, [name]))))
                 took = time.monotonic() - began
                 self._reports = {name: (state, time.monotonic() + _REST * took, page)}
             return page
@@ -126,9 +130,9 @@ async def _events(state: LiveState, request: Request) -> AsyncIterator[str]:
         await asyncio.sleep(SECONDS_BETWEEN)
 
 
-def routes(db: str | None) -> list[BaseRoute]:
+def routes(db: str | None, complete: Complete) -> list[BaseRoute]:
     """All pages about the results at `--db`."""
-    state = LiveState(db)
+    state = LiveState(db, complete)
     files = {
         "live.css": (page_style("live.css"), "text/css"),
         "live.js": (page_script("live.js"), "text/javascript"),
