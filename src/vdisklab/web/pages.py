@@ -88,7 +88,7 @@ class LiveState:
                 self._answer = watch(results, running)
             self._seen, self._problem = seen, ""
         except VdisklabError as error:  # locked, or gone: said on the page, which goes on
-            self._problem = f"{error}. {error.hint or ''}"
+            self._problem = f"{str(error)[:1].upper()}{str(error)[1:]}. {error.hint or ''}".strip()
         self._rests_until = time.monotonic() + _REST * (time.monotonic() - began)
 
     def report(self, name: str) -> str:

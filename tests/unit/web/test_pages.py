@@ -100,16 +100,16 @@ def test_a_campaign_that_vanishes_is_said_and_the_page_goes_on(
 ) -> None:
     door, texts = serving(database.url), []
     with measuring():
-        for event in events(door, 6):
+        for event in events(door, 90):
             texts.append(json.dumps(event))
             if len(texts) == 1:
                 database.write([], campaigns=())
             if len(texts) == 2:
                 database.file.unlink()
-            if "there is no database" in texts[-1]:
+            if "ere is no database" in texts[-1]:
                 break
     assert "not in this database" in "".join(texts)
-    assert "there is no database" in texts[-1]
+    assert "ere is no database" in texts[-1]
 
 
 def test_events_come_at_most_once_a_second_and_only_with_news(
@@ -157,11 +157,10 @@ def test_hostile_names_are_text() -> None:
     with hostile() as store:
         app = make_app(str(store), make_door("127.0.0.1"))
         text = ask(app).text
-        campaign = store.campaigns()[0].id
-    assert "<script>alert" not in text
+        report = ask(app, f"/campaign/{store.campaigns()[0].id}")
+    assert text.count("<script") == 2  # the page's own
     assert "<img" not in text
-    assert text.count("<script") == 2
-    assert ask(app, f"/campaign/{campaign}").status in (200, 409)
+    assert report.status == 200
 
 
 @pytest.mark.parametrize("target", ["/campaign/none", "/static/../x", "/static/none", "/nothing"])
