@@ -297,12 +297,21 @@ class DensityRequest(MeasureRequest):
     precision: int | None = setting(
         WHOLE,
         "Repeat near the limit until the 95 % interval spans no more than this many guests, at "
-        "most 40 times; without it, 5 times. --rounds sets the number of times.",
+        "most 40 times.",
         Panel.WHAT,
         key="",
         metavar="N",
         shown="none",
         limits=Limits(1, 999),
+    )
+    rounds: int | None = setting(
+        WHOLE,
+        "How often each number of guests near the limit is tried.",
+        Panel.LENGTH,
+        default=5,
+        shown="5, or what --precision needs",
+        limits=Limits(1, 10_000),
+        formerly="blocks",
     )
     thin: bool = setting(
         SWITCH,
