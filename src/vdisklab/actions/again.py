@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from vdisklab.actions.find_best import make_search
 from vdisklab.actions.missing_claims import has_equal
 from vdisklab.actions.planning import load_profile, possible_plan
+from vdisklab.answers.loading import stored_verdicts
 from vdisklab.errors import PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
@@ -19,6 +22,7 @@ from vdisklab.plan.guest import parse_qemu
 from vdisklab.plan.plan_file import request_alike
 from vdisklab.plan.run_request import RaceTerms, RunRequest, SearchFor
 from vdisklab.plan.settings import given, merge
+from vdisklab.progress import silent
 from vdisklab.results.model import Campaign
 from vdisklab.results.store import Store
 
@@ -65,7 +69,7 @@ def repeated(store: Store, request: RunRequest) -> RunRequest:
             f"{', '.join(key.replace('_', ' ') for key in different)}",
             hint=f"leave out {options}" if options else "write a plan of your own: `vdisklab run`",
         )
-    return replace(anew, new=request.new or not _unfinished_since(store, campaign))
+    return replace(anew, new=request.new or not _unfinished_since(store, campaign, anew))
 
 
 def _alike(campaign: Campaign) -> RunRequest:
@@ -117,10 +121,10 @@ def _profile(name: str) -> str | None:
     return name
 
 
-def _unfinished_since(store: Store, campaign: Campaign) -> bool:
+def _unfinished_since(store: Store, campaign: Campaign, anew: RunRequest) -> bool:
     """True if the newest campaign of this plan came after this one, not long ago, and lacks runs.
 
-    An older one must not be mixed with today's numbers.
+    An older one must not be mixed with today's numbers. A race lacks runs until it has ended.
     """
     wanted = what_is_measured(campaign.plan)
     same = (
@@ -129,10 +133,27 @@ def _unfinished_since(store: Store, campaign: Campaign) -> bool:
         if one.host.machine_id == campaign.host.machine_id and what_is_measured(one.plan) == wanted
     )
     newest = next(same, campaign)
-    rounds = newest.plan.get("rounds")  # a race ends when it is decided
-    return (
-        newest.id != campaign.id
-        and isinstance(rounds, int)
-        and datetime.now(UTC) - newest.started < timedelta(days=1)
-        and len(store.finished(newest.id, failed_too=True)) < rounds * len(newest.cells)
-    )
+    finished = store.finished(newest.id, failed_too=True)
+    too_old = datetime.now(UTC) - newest.started >= timedelta(days=1)
+    if newest.id == campaign.id or too_old or not finished:
+        return False
+    rounds = newest.plan.get("rounds")
+    if isinstance(rounds, int):
+        return len(finished) < rounds * len(newest.cells)
+    return _races_on(store, anew, newest, finished)
+
+
+def _races_on(
+    store: Store, anew: RunRequest, newest: Campaign, finished: Collection[tuple[int, str]]
+) -> bool:
+    """True if a race lacks runs of its last round, or has not ended with it."""
+    (one,) = anew.campaigns()
+    plan = possible_plan(LocalHost(), one).as_begun(newest.plan)
+    search = make_search(anew)
+    if search is not None:
+        verdicts = stored_verdicts(store, newest.host, one.disk)
+        plan, search = search.narrow(plan, verdicts, silent)
+    if search is None or plan.fingerprint != newest.fingerprint:
+        return False
+    choose, last = search.choosing(store, plan, newest.id), max(round for round, _ in finished)
+    return not {(last, cell) for cell in choose(last)} <= set(finished) or bool(choose(last + 1))

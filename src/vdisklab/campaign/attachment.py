@@ -307,7 +307,7 @@ def _on_host(
         ProgramWatch(context.progress, shows_waiting=waiting),
         (
             *storage_checks(cell.path, image),
-            *facts.host_queue_checks(context.stacks.devices_for(cell.path)),
+            *context.stacks.device_checks(cell.path),
             *package_checks(context.packages),
         ),
     )
@@ -368,7 +368,7 @@ def _in_guest(
                 *checks,
                 *limits,
                 *hotplug.guest_queue_checks(disk, guest_disk),
-                *facts.host_queue_checks(devices),
+                *context.stacks.device_checks(cell.path),
                 *pooled.facts,
                 *package_checks(context.packages),
             ),
@@ -407,7 +407,7 @@ def _directory_in_guest(
             (
                 *storage_checks(cell.path, share),
                 *read_back.check_share(machine, disk, daemon),
-                *facts.host_queue_checks(devices),
+                *context.stacks.device_checks(cell.path),
                 *guest.facts,
                 *package_checks(context.packages),
             ),

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host.disk_health import disk_checks
+from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.network import Link, link_to
 from vdisklab.host.pagecache import evict
@@ -22,6 +24,7 @@ from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import NEW
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.progress import Progress, Step
+from vdisklab.results.model import Check
 from vdisklab.storage import given
 from vdisklab.storage.ageing import aged, fill_filesystem
 from vdisklab.storage.image import (
@@ -198,6 +201,7 @@ class HostStacks:
     _compressible: Path | None = None
     layout: StackLayout = field(init=False)
     _active: dict[Stack, ActiveStack] = field(default_factory=dict)
+    _disks: dict[tuple[tuple[int, int], ...], tuple[Check, ...]] = field(default_factory=dict)
     _teardown: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
@@ -280,6 +284,23 @@ class HostStacks:
             return Directory(self.site.directory).counters()
         below = bottoms(path.layers, self.plan.backing, self.site.directory)
         return tuple(number for target in below for number in target.counters())
+
+    def device_checks(self, path: DiskPath) -> tuple[Check, ...]:
+        """The settings of the queues of a path's devices, what the disks say of themselves, as read
+        once in a campaign, and the mount options of the work directory if it lies there.
+        """
+        numbers = self.devices_for(path)
+        if numbers not in self._disks:
+            self._disks[numbers] = self.site.observe(
+                lambda: disk_checks(self.site.host, numbers), planned=()
+            )
+        mount = None if self.plan.backing.on_devices(path.layers) else mount_of(self.site.directory)
+        mounted = f"{mount.filesystem} {','.join(sorted(mount.options))}" if mount else ""
+        return (
+            *host_queue_checks(numbers),
+            *self._disks[numbers],
+            *((Check("host.mount", None, mounted),) if mounted else ()),
+        )
 
     def link_for(self, path: DiskPath) -> Link | None:
         """The way to the server of a path's target; None if there is none, or it is unknown."""

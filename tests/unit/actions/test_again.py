@@ -125,6 +125,35 @@ def test_a_later_unfinished_campaign_of_the_plan_continues() -> None:
         assert again.repeated(store, RunRequest(again=first.id, new=True)).new
 
 
+@pytest.mark.parametrize(
+    ("paths", "rounds", "continues"),
+    [
+        (("raw/none", "raw/writeback"), 3, True),  # they tie, so there is a fourth round
+        (("raw/none", "qcow2/directsync"), 3, False),  # decided
+        (("raw/none", "qcow2/directsync"), 2, True),
+    ],
+)
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_race_that_has_not_ended_continues(
+    paths: tuple[str, ...], rounds: int, lacks: int, *, continues: bool
+) -> None:
+    request = Request(
+        paths=("host", *paths), directory=Path("/srv/images"), page_cache=PageCacheChoice.COLD
+    )
+    plan = as_race(planned(request), RaceTerms())
+    labels = {(one.path.canonical, one.page_cache): one.fingerprint for one in plan.cells}
+    first = campaign(plan)
+    later = replace(first, id="c0ffee02", started=datetime.now(UTC) - timedelta(hours=20))
+    runs = [
+        replace(run, cell=labels[run.path, run.page_cache])
+        for run in campaign_runs(rounds, campaign="c0ffee02")
+        if run.failure is None and (run.path, run.page_cache) in labels
+    ]
+    with stored(runs[: len(runs) - lacks], campaigns=[later, first]) as store:
+        request_again = again.repeated(store, RunRequest(again=first.id))
+    assert request_again.new is not (continues or bool(lacks))
+
+
 def test_other_options_of_the_command_are_kept() -> None:
     plan = planned(Request(**PATHS))
     with stored(campaigns=[campaign(plan)]) as store:
