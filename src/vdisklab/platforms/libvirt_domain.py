@@ -243,6 +243,7 @@ class _Guest:
         path, problem = None, None
         try:
             one_of(shared.get("type", "mount"), ("mount",), "file system")
+            one_of(driver.get("type", "path"), ("path", "handle", "virtiofs"), "driver")
             if "socket" in source:
                 raise ValueError(SERVED_ELSEWHERE)
             mode = _attributes(shared, "binary/cache").get("mode") if bus is Bus.VIRTIOFS else None
@@ -364,6 +365,8 @@ class _Guest:
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
         yield from beside_arguments(self.words)
+        librbds = (one for one in _encryptions(disk) if one.get("engine") == "librbd")
+        yield from (f"encryption={one.get('format')}" for one in librbds)
         for tag in ("driver/metadata_cache", "source/slices", "mirror"):
             if disk.find(tag) is not None:
                 yield tag.rpartition("/")[2]
@@ -527,6 +530,10 @@ def _alias(disk: ET.Element, bus: str) -> str:
     return f"{bus}-disk{number - 1}"
 
 
+def _encryptions(disk: ET.Element) -> Sequence[ET.Element]:
+    return [*disk.iterfind("./encryption"), *disk.iterfind("./source/encryption")]
+
+
 def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
     """The image, with the encryption and the chain below it that the XML states.
 
@@ -534,9 +541,9 @@ def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
     """
     named = {"aio": "raw"}.get(driver.get("type", "raw"), driver.get("type", "raw"))
     form = ImageFormat(one_of(named, tuple(ImageFormat), "format"))
-    encryptions = (*disk.iterfind("./encryption"), *disk.iterfind("./source/encryption"))
+    by_qemu = (one.get("format") for one in _encryptions(disk) if one.get("engine") != "librbd")
     words = {
-        "encrypt": next((each.get("format") for each in encryptions), None),
+        "encrypt": next(by_qemu, None),
         "data_file": None if disk.find("./source/dataStore") is None else "on",
         "backing": sum(len(below) > 0 for below in disk.iter("backingStore")) or None,
     }

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -99,12 +99,14 @@ def _lines(text: str) -> Iterator[Sequence[str]]:
     yield words
 
 
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*")
 _BEFORE = re.compile(r"[A-Za-z_]\w*=.*|sudo|exec|env|nohup|time|nice|setsid")
 
 
 def _start(words: Sequence[str]) -> int | None:
     """The place of the program among a command's words; `kvm` alone is a word of other texts."""
-    for at, word in enumerate(words[:8]):
+    variables = len(list(takewhile(_VARIABLE.fullmatch, words)))  # libvirt's log has eight
+    for at, word in islice(enumerate(words), variables, variables + 8):
         program = PurePath(word).name
         if program.startswith("qemu-") and _QEMU.fullmatch(program):
             return at

@@ -229,7 +229,7 @@ def _leaves(value: object) -> Iterator[str]:
             rest += each.values() if isinstance(each, dict) else each
 
 
-_NO_DRIVE = re.compile(r"vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
+_NO_DRIVE = re.compile(r"usb-mtp|vhost-(user-)?scsi|vhost-vdpa-device|nvdimm|virtio-pmem")
 """Devices that may hold a disk, and name none of QEMU's block nodes."""
 
 _PASSED = ("scsi-block", "scsi-generic")
@@ -404,6 +404,8 @@ def _beyond(
     for node in chain:
         if node.get("driver") in _FILTERS[1:]:
             yield str(node["driver"])
+        if node.get("driver") == "rbd" and "encrypt" in node:  # by librbd, below QEMU's formats
+            yield f"encrypt={settings_of(node['encrypt']).get('format')}"
         if is_on(node.get("copy-on-read")):
             yield "copy-on-read=on"
         for key, value in node.items():

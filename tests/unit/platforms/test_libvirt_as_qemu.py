@@ -146,6 +146,8 @@ def test_the_two_readers_agree(devices: str, words: str) -> None:
          "</hostdev>", "q35", "SCSI commands"),
         ("<memory model='nvdimm'><source><path>/vm/a</path></source></memory>", "q35",
          "persistent memory (nvdimm)"),
+        ("<filesystem><driver type='mtp'/><source dir='/vm'/><target dir='t'/></filesystem>", "q35",
+         "its driver 'mtp'"),
         ("<filesystem type='block'><source dev='/dev/v/l'/><target dir='/'/></filesystem>", "q35",
          "file system 'block'"),
     ],
@@ -269,3 +271,11 @@ def test_an_encrypted_image_says_so_once() -> None:
     of_header = parse_path("qcow2:encrypt=luks/none").image
     path = disk_path(found, DiskContext(image=of_header))
     assert str(path) == "qcow2:encrypt=luks/default"
+
+
+def test_what_librbd_encrypts_is_named() -> None:
+    by_librbd = LUKS.replace("format='luks'", "format='luks2' engine='librbd'")
+    source = f"<source protocol='rbd' name='p/i'><host name='h'/>{by_librbd}</source>"
+    element = f"<disk type='network'><driver type='raw'/>{source}<target dev='vda'/></disk>"
+    (found,) = read(domain(element))
+    assert (str(found.path), found.limits) == ("rbd/default", ("encryption=luks2",))

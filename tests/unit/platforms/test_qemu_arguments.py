@@ -139,6 +139,7 @@ def test_the_machine_decides_about_a_drive_without_an_interface(
         ("-sd /vm/a.img", "disks of -sd"),
         ("-device nvdimm,memdev=m -object memory-backend-file,id=m,mem-path=/vm/a.img",
          "the device 'nvdimm'"),
+        ("-device usb-mtp,rootdir=/vm", "the device 'usb-mtp'"),
         ("-device vhost-scsi-pci,wwpn=naa.1", "the device 'vhost-scsi-pci'"),
     ],
 )  # fmt: skip
@@ -217,6 +218,17 @@ def test_a_disk_that_guests_share_is_known() -> None:
     assert disk.shareable
 
 
+def test_any_number_of_variables_may_stand_before_the_program() -> None:
+    """As in /var/log/libvirt/qemu/GUEST.log."""
+    variables = "".join(f"VARIABLE{number}=/x \\\n" for number in range(30))
+    command = (
+        f"/usr/bin/qemu-system-x86_64 \\\n{DISK}d -drive if=none,id=d,file=/vm/a,cache=unsafe\n"
+    )
+    text = f"2026-11-26 10:00:00.000+0000: starting up\n{variables}{command}"
+    (disk,) = read_guests([GuestText(text, "g")])
+    assert disk.path == parse_path("raw/unsafe")
+
+
 def test_each_command_of_a_script_is_a_guest() -> None:
     one = "qemu-system-x86_64 -name {0} -drive file=/vm/{0}.img,format=raw,if=virtio,cache=unsafe\n"
     text = f"#!/bin/sh\nset -e; modprobe kvm\n{one.format('a')}\nsudo {one.format('b')}exit 0\n"
@@ -238,3 +250,9 @@ def test_thousands_of_children_are_read_in_time() -> None:
     children = "".join(f",children.{number}=q" for number in range(5_000))
     (disk,) = read(f"-blockdev driver=quorum,node-name=q{children} {DISK}q")
     assert disk.path is None
+
+
+def test_what_librbd_encrypts_is_named() -> None:
+    node = "driver=rbd,node-name=r,pool=p,image=i,encrypt.format=luks2,encrypt.key-secret=k"
+    (disk,) = read(f"-blockdev {node} {DISK}r")
+    assert (str(disk.path), disk.limits) == ("rbd/default", ("encrypt=luks2",))
