@@ -15,11 +15,6 @@ from vdisklab.web.app import make_app, make_server
 from vdisklab.web.door import Door, make_door, opened
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
-
-
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
     made = Database(tmp_path / "results.sqlite")

@@ -31,6 +31,11 @@ from vdisklab.web.app import make_app
 from vdisklab.web.door import Door, make_door
 
 
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
+
+
 @contextmanager
 def measuring(campaign: str = CAMPAIGN.id) -> Iterator[Progress]:
     with progress_file(silent) as progress:
