@@ -296,6 +296,14 @@ def _possible_words(words: Sequence[str], own: Sequence[str]) -> list[str]:
         raise PlanError(
             "--new would begin again at each retry", hint="leave it out, or change --label"
         )
+    for target in request.target:
+        if target.opened_by_qemu and not target.holds_files:
+            raise PlanError(
+                f"target {target.name} is one disk on a server, and each host would write to it at "
+                "the same time",
+                hint="measure it from one host, with `vdisklab run`; a fleet takes a directory on "
+                "a server (nfs://, ssh://), and places that each host has for itself",
+            )
     for campaign in request.campaigns():
         require_possible_paths(campaign)
         if not campaign.devices:

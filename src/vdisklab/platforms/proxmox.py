@@ -330,8 +330,10 @@ def _place(
         layers = () if mounted is None else (Layer(mounted),)
         return layers, Image(image.format, linked), file, None
     if storage.type == "iscsi" or (storage.type == "rbd" and _is_true(storage.options.get("krbd"))):
-        pool = "/".join(_pool(storage.options))
-        device = f"/dev/rbd/{pool}/{own}" if storage.type == "rbd" else f"/dev/disk/by-id/{own[6:]}"
+        # The cluster's id is the cluster's to say (RBDPlugin.pm, get_rbd_dev_path).
+        cluster, pool = storage.options.get("fsid", "FSID"), "/".join(_pool(storage.options))
+        mapped = f"/dev/rbd-pve/{cluster}/{pool}/{own}"
+        device = mapped if storage.type == "rbd" else f"/dev/disk/by-id/{own[6:]}"
         layer = Layer(LayerKind.KRBD if storage.type == "rbd" else LayerKind.DEVICE)
         return (layer,), None, device, None
     server = _server(storage, own)

@@ -303,6 +303,11 @@ def test_a_single_host_never_imports_dask() -> None:
         (["run", "raw/nonsense", "--db", "postgresql://d/v"], 2, "nonsense"),
         (["run", "raw/none", "--db", "postgresql://d/v"], 2, "no directory is named"),
         (["run", "raw/none", "--db", "postgresql://d/v", "--dir", "x"], 2, "no directory is named"),
+        (
+            ["run", "t/raw/none", "--db", "postgresql://d/v", "--target", "t=nbd://h/e"],
+            2,
+            "target t is one disk on a server, and each host would write to it",
+        ),
         (["doctor", "--db", "postgresql://d/v", "--dir", "x"], 2, "no directory is named"),
         (
             ["run", "raw/none", "--db", "postgresql://d/v", "--dir", "/x", "--give-up", "soon"],
