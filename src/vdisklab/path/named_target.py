@@ -80,7 +80,7 @@ def parse_target(text: str) -> NamedTarget:
     if scheme is None or place.startswith(("/", "./", "../")):
         return NamedTarget(name, place)
     if scheme[1] not in _SCHEMES:
-        raise PlanError(f"target {name}: QEMU has no driver for {scheme[1]}: here", hint=_FORM)
+        raise PlanError(f"target {name}: vdisklab measures no {scheme[1]}: storage", hint=_FORM)
     kind = _SCHEMES[scheme[1]]
     if kind is not LayerKind.RBD:
         _require_no_password(name, urlsplit_of(name, place))

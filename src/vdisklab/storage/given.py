@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from vdisklab.errors import CommandError, HostError
+from vdisklab.errors import CommandError, HostError, PlanError
 from vdisklab.host.answering import answered, require_answer
 from vdisklab.host.blockdevice import device_facts
 from vdisklab.host.command import Host
@@ -20,6 +21,7 @@ from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.device import whole_devices
 from vdisklab.storage.remote import remote_target
+from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Directory, Target
 
@@ -34,26 +36,44 @@ MOUNTED: Mapping[str, LayerKind] = {
 def with_kinds(host: Host, targets: Collection[NamedTarget]) -> tuple[NamedTarget, ...]:
     """The targets with the kind that each is on this host, and absolute file names.
 
-    Raises HostError for a place that is neither a directory nor a block device.
+    Raises HostError for a place that is neither a directory nor a block device, and PlanError for
+    one disk or directory that has two names.
     """
-    return tuple(one if one.kind is not None else _with_kind(host, one) for one in targets)
+    known: dict[str, NamedTarget] = {}
+    for one in targets:
+        target, identity = _with_kind(host, one) if one.kind is None else (one, _node_of(one))
+        if (same := known.setdefault(identity, target)) is not target:
+            raise PlanError(
+                f"{same.name} and {target.name} are two names for one target, {target.place}",
+                hint="name it once",
+            )
+    return tuple(known.values())
 
 
-def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
+def _node_of(target: NamedTarget) -> str:
+    try:
+        return json.dumps(url_of(target, None).node, sort_keys=True)
+    except PlanError:  # said when it is opened
+        return target.place
+
+
+def _with_kind(host: Host, target: NamedTarget) -> tuple[NamedTarget, str]:
+    """The target, and what tells its directory or device from all others."""
     place = Path(target.place).absolute()
     named = f"target {target.name}: {place}"
     try:
         require_answer(host, place)
-        mode = int(host.run("stat", "-L", "-c", "%f", place).stdout, 16)
+        seen = host.run("stat", "-L", "-c", "%f %d:%i %t:%T", place).stdout
     except CommandError as error:
         raise _unusable(named, error) from error
     except HostError as error:
         raise HostError(f"target {target.name}: {error.message}", hint=error.hint) from error
+    bits, file, device = seen.split()
+    mode = int(bits, 16)
     if stat.S_ISBLK(mode):
         is_krbd = place.resolve().name.startswith("rbd")
-        return replace(
-            target, place=str(place), kind=LayerKind.KRBD if is_krbd else LayerKind.DEVICE
-        )
+        kind = LayerKind.KRBD if is_krbd else LayerKind.DEVICE
+        return replace(target, place=str(place), kind=kind), f"device {device}"
     if not stat.S_ISDIR(mode):
         raise HostError(
             f"{named} is neither a directory nor a block device",
@@ -61,7 +81,7 @@ def _with_kind(host: Host, target: NamedTarget) -> NamedTarget:
         )
     mount = mount_of(place)
     kind = LayerKind.DIR if mount is None else MOUNTED.get(mount.filesystem, LayerKind.DIR)
-    return replace(target, place=str(place), kind=kind)
+    return replace(target, place=str(place), kind=kind), file
 
 
 def _unusable(named: str, error: CommandError) -> HostError:

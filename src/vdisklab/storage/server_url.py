@@ -74,11 +74,15 @@ def _rest(object_: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     return ((name, value) for name, value in object_.items() if name != "qom-type")
 
 
+def _shown(parts: SplitResult) -> str:
+    """The URL as it was given: `geturl` leaves out the slashes before a host that is missing."""
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
+
+
 def _server(parts: SplitResult, port: int) -> dict[str, str]:
     if not parts.hostname:
-        raise PlanError(
-            f"{parts.geturl()} names no server", hint="write HOST after the two slashes"
-        )
+        raise PlanError(f"{_shown(parts)} names no server", hint="write HOST after the two slashes")
     return {"host": parts.hostname, "port": str(parts.port or port)}
 
 
@@ -87,7 +91,7 @@ def _nbd(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
         sockets = parse_qs(parts.query).get("socket")
         if not sockets:
             raise PlanError(
-                f"{parts.geturl()} names no socket", hint="write nbd+unix:///EXPORT?socket=FILE"
+                f"{_shown(parts)} names no socket", hint="write nbd+unix:///EXPORT?socket=FILE"
             )
         server = {"type": "unix", "path": sockets[0]}
     else:
@@ -101,7 +105,7 @@ def _iscsi(parts: SplitResult, secret: str | None) -> dict[str, Any]:
     name, _, lun = parts.path.removeprefix("/").partition("/")
     if not name or not lun.isdigit():
         raise PlanError(
-            f"{parts.geturl()} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
+            f"{_shown(parts)} names no LUN", hint="write iscsi://HOST[:PORT]/TARGET/LUN"
         )
     server = _server(parts, 3260)
     user = {"user": unquote(parts.username)} if parts.username else {}
@@ -120,7 +124,7 @@ def _libnfs(parts: SplitResult, _secret: str | None) -> dict[str, Any]:
 def _ssh(parts: SplitResult, secret: str | None) -> dict[str, Any]:
     if secret is not None:
         raise PlanError(
-            f"{parts.geturl()} takes no file with a key: QEMU asks your ssh agent",
+            f"{_shown(parts)} takes no file with a key: QEMU asks your ssh agent",
             hint="leave out --secret, and load the key: ssh-add FILE",
         )
     user = {"user": unquote(parts.username)} if parts.username else {}

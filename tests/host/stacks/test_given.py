@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.errors import HostError
+from vdisklab.errors import HostError, PlanError
 from vdisklab.host.command import LocalHost
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
-from vdisklab.path.named_target import NamedTarget, parse_target
+from vdisklab.path.named_target import NamedTarget, parse_target, require_targets
 from vdisklab.path.segments import LayerKind
 from vdisklab.storage.given import given_target, with_kinds
 from vdisklab.storage.remote import secret_of
@@ -32,6 +32,22 @@ def test_the_host_says_what_a_place_is(host: LocalHost, attach: Attach, tmp_path
     here, disk = kinds(host, f"here={tmp_path}", f"disk={device}")
     assert (here.kind, here.place) == (LayerKind.DIR, str(tmp_path))
     assert (disk.kind, disk.place) == (LayerKind.DEVICE, str(device))
+
+
+def test_two_names_for_one_place_are_refused(
+    host: LocalHost, attach: Attach, tmp_path: Path
+) -> None:
+    device, shelf = attach(), tmp_path / "shelf"
+    shelf.mkdir()
+    for name, place in (("link", shelf), ("disk", device)):
+        (tmp_path / name).symlink_to(place)
+    for one, two in (
+        (shelf, tmp_path / "link"), (device, tmp_path / "disk"), ("nbd://h", "nbd://h:10809"),
+        ("iscsi://h/iqn.x:t/1", "iscsi://h:3260/iqn.x:t/1"), ("nbds://h/e", "nbds://h/e/"),
+    ):  # fmt: skip
+        with pytest.raises(PlanError, match="a and b are two names"):
+            require_targets(kinds(host, f"a={one}", f"b={two}"))
+    assert len(kinds(host, f"a={shelf}", f"b={tmp_path}", "c=nbd://h/e", "d=nbd://h/f")) == 4
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_kind_is_told_by_the_scheme_or_by_the_host(place: str, kind: LayerKi
         ("a b=/srv", "cannot be the name"),
         ("ext4=/srv", "disk paths use that word"),
         ("none=/srv", "disk paths use that word"),
-        ("san=http://host/x", "no driver for http:"),
+        ("san=http://host/x", "measures no http:"),
         ("san=nbd://host:port/x", "is no URL"),
         ("san=nbd://[::1/x", "is no URL"),
         ("san=/srv/\x1b[2J", "control character"),
