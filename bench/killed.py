@@ -47,6 +47,7 @@ from tests.lab import Lab
 
 import vdisklab as package
 from machine import machine_facts, print_result
+from pages import record_of
 from vdisklab.cli.shell.main import main as vdisklab
 from vdisklab.host.syscalls import die_with_parent
 from vdisklab.results.model import Run
@@ -282,6 +283,20 @@ def revision() -> str:
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() or "?"
+
+
+def shown(words: Sequence[str]) -> str:
+    """The record's totals, a row for each kind of kill; see pages.py."""
+    del words
+    record = record_of("killed.json")
+    totals = record["totals"]
+    rows = [f"| {kind} | {kills} |" for kind, kills in sorted(totals["by_kind"].items())]
+    rows = ["| killed at a random moment | kills |", "|---|---|", *rows]
+    rows.append(f"| together, at commit {record['portions'][0]['revision']} | {totals['kills']} |")
+    rows.append(f"| runs stored before a kill, summed over the kills | {totals['runs_kept']} |")
+    rows.append(f"| things that `clean` removed | {totals['things_removed_by_clean']} |")
+    rows.append(f"| runs lost, or things left after `clean` | {len(totals['faults'])} |")
+    return "\n".join(rows)
 
 
 def main() -> None:

@@ -2,11 +2,9 @@
 
     python bench/questions.py DATABASE... CAMPAIGNS.json.gz... [--advice ANSWER.json] \
         > bench/results/questions.json
-    python bench/questions.py --from bench/results/questions.json
 
-The first form reads the campaigns that `script/record-questions` and others have recorded; a
-campaign is known by its label, `search-disk` by its file. The second prints each question's
-figures as the page has them (tests/unit/test_questions.py compares).
+Reads the campaigns that `script/record-questions` and others have recorded; a campaign is known by
+its label, `search-disk` by its file. pages.py prints the record's figures into the page.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from machine import machine_facts, print_result
+from pages import record_of
 from vdisklab import numbers
 from vdisklab.actions.export_data import import_campaigns
 from vdisklab.analysis.observations import Floats, MeasureKey
@@ -100,7 +99,7 @@ def answers(store: Store, loaded: dict[str, Loaded]) -> dict[str, list[dict[str,
         except PlanError as error:  # all runs of a path failed
             print(error, file=sys.stderr)
         else:
-            found.setdefault(str(pair.question), []).append(figures | {"shown": shown(figures)})
+            found.setdefault(str(pair.question), []).append(figures)
     return found
 
 
@@ -152,28 +151,41 @@ def load_all(store: Store) -> dict[str, Loaded]:
     }
 
 
-def shown(figures: Mapping[str, Any]) -> tuple[str, ...]:
-    """A pair's figures as the page has them: `reads ×1.02 (0.85–1.23)`."""
-    return tuple(
-        f"{word} {numbers.ratio(figures[key]['ratio'])} "
-        f"({numbers.ratio_interval(figures[key]['low'], figures[key]['high'])})"
-        for key, word in (("read", "reads"), ("write", "writes"))
-        if key in figures
-    )
+def shown(words: Sequence[str]) -> str:
+    """The figures of the record, a row for each pair of paths; see pages.py."""
+    del words
+    record = record_of("questions.json")
+    rows = [
+        "| # | in | path | against | reads | writes | rounds to decide |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for number, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
+        for pair in pairs:
+            given = [pair[key] for key in ("read", "write")]
+            figures = map(_ratio, given)
+            open_ones = [one for one in given if one["low"] <= 1 <= one["high"]]
+            more = ", ".join(str(one["blocks_needed"] or numbers.MISSING) for one in open_ones)
+            paths = f"{pair['label']} | `{pair['a']}` | `{pair['b']}`"
+            rows.append(f"| {number} | {paths} | {' | '.join(figures)} | {more} |")
+    advice = record["advice"]
+    gain = numbers.gain(advice["gain"], advice["gain_low"], advice["gain_high"])
+    rows.append(f"| 23 | advise | `{advice['other']}` | `{advice['path']}` | {gain} of both | | |")
+    return "\n".join(rows)
+
+
+def _ratio(figures: Mapping[str, Any]) -> str:
+    interval = numbers.ratio_interval(figures["low"], figures["high"])
+    return f"{numbers.ratio(figures['ratio'])} ({interval})"
 
 
 def main() -> None:
-    """Reads the files, and prints the figures as JSON, or those of a record as text."""
+    """Reads the files, and prints the figures as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path, help="databases and exported campaigns")
     parser.add_argument("--advice", type=Path, help="the JSON of `vdisklab advise --measure`")
-    parser.add_argument("--from", dest="record", type=Path, help="print this record's figures")
     options = parser.parse_args()
-    if options.record:
-        _print_record(json.loads(options.record.read_text()))
-        return
     questions: dict[str, list[dict[str, Any]]] = {}
     machines: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
@@ -196,9 +208,11 @@ def main() -> None:
 
 
 def _advice(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer for the first group of disks, without the names of this machine's files."""
-    kept = ("advice", "path", "other", "gain", "gain_low", "gain_high", "sentence")
-    return {key: document["groups"][0][key] for key in kept}
+    """The answer for the first disk, without the names of this machine's files."""
+    advice = document["disks"][0]["advice"]
+    gain = {f"gain_{key}": advice["gain"][key] for key in ("low", "high")}
+    kept = {key: advice[key] for key in ("path", "other")}
+    return {"advice": advice["action"], "gain": advice["gain"]["ratio"], **gain, **kept}
 
 
 def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
@@ -210,16 +224,6 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
         "blocks": loaded.rounds,
         "emulated": loaded.caveats.emulated,
     }
-
-
-def _print_record(record: Mapping[str, Any]) -> None:
-    for question, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
-        for figures in pairs:
-            print(question, figures["a"], "against", figures["b"], *figures["shown"], sep="  ")
-            for key in ("read", "write"):
-                rates = figures.get(key, {})
-                kinds = ("iops_a", "iops_b", "device_bytes_a", "device_bytes_b")
-                print("   ", key, *(f"{kind} {rates.get(kind)}" for kind in kinds))
 
 
 if __name__ == "__main__":

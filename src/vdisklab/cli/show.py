@@ -6,8 +6,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from vdisklab.answers.loading import open_results
-from vdisklab.answers.repeat import repeat_script
-from vdisklab.answers.show import answer_run
+from vdisklab.answers.show import answer_run, repeat_script
 from vdisklab.cli.shell.options import (
     DbOptions,
     Format,

@@ -49,9 +49,7 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
         Column("advice", lambda row: str(row.advised.action)),
         Column("why", _why, folds=3 * WORDS),
         *measured_columns(spare=7),
-        Column(
-            "change to", lambda row: str(row.advised.to or numbers.MISSING), folds=NAMES, spare=4
-        ),
+        Column("change to", _change_to, folds=NAMES, spare=4),
         Column("gain", _gain, spare=5),
         Column("and then", lambda row: safety(row.advised.then), spare=6),
         source_column(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vdisklab import __version__, numbers
@@ -32,14 +32,6 @@ SECONDS = (
 _UNITS = {"MiB/s": (MIB, "1,048,576 bytes/s"), "MB/s": (10**6, "1,000,000 bytes/s")}
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """One cell with its bandwidths by measurement and direction."""
-
-    cell: PlacedCell
-    bandwidths: Mapping[tuple[str, Direction], float | None]
-
-
 def tables(answer: TableAnswer) -> Iterator[Table[Any]]:
     """Programs, installations and boots. Programs may be left out if another table has rows."""
     others = [make(answer) for make, rows in (
@@ -51,7 +43,7 @@ def tables(answer: TableAnswer) -> Iterator[Table[Any]]:
         yield replace(table, notes=(*table.notes, *notes))
 
 
-def grid(answer: TableAnswer) -> Iterator[Table[GridRow]]:
+def grid(answer: TableAnswer) -> Iterator[Table[TableCell]]:
     """A row for each cell and a column for each bandwidth. Raises PlanError without any.
 
     The unit is MiB/s where the programs of all measurements count so, else MB/s.
@@ -70,20 +62,16 @@ def grid(answer: TableAnswer) -> Iterator[Table[GridRow]]:
     unit = "MiB/s" if directions.keys() <= set(answer.of_sysbench) else "MB/s"
     factor, meaning = _UNITS[unit]
 
-    def column(name: str, direction: Direction) -> Column[GridRow]:
-        def show(row: GridRow) -> str:
-            value = row.bandwidths[name, direction]
+    def column(name: str, direction: Direction) -> Column[TableCell]:
+        def show(row: TableCell) -> str:
+            value = found.get((row.cell, name, direction))
             return numbers.MISSING if value is None else numbers.digits(value / factor)
 
         return Column(f"{name} {direction}" if directions[name] > 1 else name, show, right=True)
 
-    rows = [
-        GridRow(one.cell, {test: found.get((one.cell, *test)) for test in tests})
-        for one in answer.cells
-    ]
     columns = (_cell_column(unit), *(column(*test) for test in tests))
     notes = (f"{_medians(answer)}; {unit} = {meaning}", *_notes(answer))
-    yield Table(f"Bandwidth in {unit}", columns, rows, notes)
+    yield Table(f"Bandwidth in {unit}", columns, answer.cells, notes)
 
 
 def _medians(answer: TableAnswer) -> str:

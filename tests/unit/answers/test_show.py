@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vdisklab.actions.export_data import import_campaigns
-from vdisklab.answers.repeat import repeat_script
+from vdisklab.answers.show import repeat_script
 from vdisklab.errors import PlanError
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.store import open_store
