@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.judging import judge_question
+from vdisklab.campaign.prepared_data import kept_or_made
 from vdisklab.guest.factory import GuestContext
+from vdisklab.guest.qemu.command_line import CarriedDisk
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import open_ledger
@@ -18,8 +20,9 @@ from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import Bus
 from vdisklab.plan.guest import Accelerator, GuestPlan
 from vdisklab.powercut.client_guests import open_guests
-from vdisklab.powercut.controls import GUEST_CONTROLS, run_controls
+from vdisklab.powercut.controls import GUEST_CONTROLS, POSTGRESQL_CONTROLS, run_controls
 from vdisklab.powercut.crash_states import Sampling
+from vdisklab.powercut.postgresql import CLUSTER
 from vdisklab.powercut.questions import Question, QuestionSettings
 from vdisklab.powercut.session import PowerCutSession, open_session
 from vdisklab.powercut.vocabulary import AccessKind, ClientKind, DriverSetting
@@ -30,6 +33,7 @@ from vdisklab.units import MIB
 pytestmark = [pytest.mark.guest, pytest.mark.host]
 
 HOST = collect_facts(LocalHost())
+HAS_POSTGRESQL = LocalHost().which("postgres") is not None
 QUICK = QuestionSettings(writes=16, post_recovery_states=0, sampling=Sampling(states=20))
 GUEST = GuestPlan(memory_bytes=512 * MIB, accelerator=Accelerator.TCG)
 
@@ -41,7 +45,11 @@ def session(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     with open_ledger() as ledger, open_session(host, ledger, work, workers=1) as opened:
         around = GuestContext(host, ledger, cache, silent)
         buses = frozenset({Bus.VIRTIO, Bus.NVME, Bus.IDE, Bus.P9, Bus.VIRTIOFS})
-        with open_guests(around, GUEST, buses, opened.site) as opened.guests:
+        carried: tuple[CarriedDisk, ...] = ()
+        if HAS_POSTGRESQL:
+            cluster = kept_or_made(opened.site, cache / "data", CLUSTER)
+            carried = (CarriedDisk(CLUSTER.name, cluster.disk),)
+        with open_guests(around, GUEST, buses, opened.site, carried) as opened.guests:
             yield opened
     assert os.listdir(work) == []  # noqa: PTH208
 
@@ -88,6 +96,16 @@ def test_a_guest_that_is_reset_loses_nothing_unless_qemu_is_left_out(
     kept, lost = run_controls(session, silent, [honest, past_qemu])
     assert (kept.losses, kept.states) == (0, 1)
     assert (lost.losses, lost.states) == (1, 1)
+
+
+@pytest.mark.skipif(not HAS_POSTGRESQL, reason="PostgreSQL is not installed")
+def test_postgresql_loses_without_fsync_and_keeps_all_on_an_honest_path(
+    session: PowerCutSession,
+) -> None:
+    unsynced, _, honest = (replace(control, states=4) for control in POSTGRESQL_CONTROLS)
+    lost, kept = run_controls(session, silent, [unsynced, honest])
+    assert (kept.losses, kept.states) == (0, 4)
+    assert lost.losses > 0
 
 
 def test_a_block_layer_that_is_told_to_flush_no_more_loses(

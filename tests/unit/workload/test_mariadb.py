@@ -40,6 +40,8 @@ def test_each_commit_is_flushed_and_pages_are_written_twice() -> None:
     assert "--time=20" in made.warm[1].command
     assert made.command[4:6] == ("sysbench", "oltp_write_only")
     assert made.command[-2:] == ("--time=60", "run")
+    patience = next(word for word in made.command if word.startswith("--thread-init-timeout="))
+    assert int(patience.partition("=")[2]) > 30, "an emulated guest of 192 MiB took longer"
 
 
 def test_a_disk_too_small_for_the_rows() -> None:
