@@ -74,8 +74,6 @@ class Mariadb(program.Workload):
             "--mysql-socket=/proc/self/cwd/mysql.sock", f"--tables={_TABLES}",
             f"--table_size={files.arguments[0]}", f"--threads={settings.threads}",
             "--percentile=99", "--histogram=on",
-            # Its usual 30 s are too short for an emulated guest with little memory on a busy host.
-            f"--thread-init-timeout={_SLACK_SECONDS:.0f}",
         )  # fmt: skip
         pool = max(16, (subject.memory or 512 * MIB) // MIB // 4)
         values = (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.unit.workload.recorded import recorded
@@ -40,8 +43,6 @@ def test_each_commit_is_flushed_and_pages_are_written_twice() -> None:
     assert "--time=20" in made.warm[1].command
     assert made.command[4:6] == ("sysbench", "oltp_write_only")
     assert made.command[-2:] == ("--time=60", "run")
-    patience = next(word for word in made.command if word.startswith("--thread-init-timeout="))
-    assert int(patience.partition("=")[2]) > 30, "an emulated guest of 192 MiB took longer"
 
 
 def test_a_disk_too_small_for_the_rows() -> None:
@@ -110,3 +111,23 @@ def test_a_gate_whose_counter_is_missing_is_named_and_not_skipped() -> None:
     gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, evidence, around)}
     check = gates["flushes ÷ commits"].check("one")
     assert check.observed == "not met, only said: com_commit was not counted"
+
+
+@pytest.mark.parametrize(("fails", "said", "status"), [(2, "", 0), (3, "sysbench failed", 1)])
+def test_threads_that_start_late_are_given_three_chances(
+    fails: int, said: str, status: int, tmp_path: Path
+) -> None:
+    """sysbench's own 30 s were too short in an emulated guest of 192 MiB on a busy host."""
+    (tmp_path / "data").mkdir()
+    late = tmp_path / "late"
+    late.write_text(
+        "#!/bin/sh\necho x >>$0.calls\n[ $(wc -l <$0.calls) -le $1 ] || exit 0\n"
+        "echo 'FATAL: Worker threads failed to initialize within 30 seconds!'\nexit 1\n"
+    )
+    late.chmod(0o755)
+    step = PROGRAM.script(plan(), PLACE, Timing(60, 20)).warm[1]
+    command = ("sh", "-s", "--", "warm", str(tmp_path), str(late), str(fails))
+    done = subprocess.run(command, input=step.stdin, text=True, check=False, capture_output=True)
+    assert done.returncode == status
+    assert done.stderr.startswith(said)
+    assert len(late.with_suffix(".calls").read_text().splitlines()) == 3
