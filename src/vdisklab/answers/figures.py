@@ -18,6 +18,7 @@ from vdisklab.answers.density import DensityAnswer, PathCapacity
 from vdisklab.answers.pareto import ParetoAnswer, ParetoCell
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.report import Bar, ReportAnswer
+from vdisklab.answers.trend import TOGETHER, TrendAnswer
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.durability import Durability, DurabilityKind, PathCrashes
@@ -488,6 +489,24 @@ def latency_curves(report: ReportAnswer) -> Curves | None:
                 points.append(LinePoint(cell.label, percentile, summary.median * 1e6))
     cells = tuple(dict.fromkeys(point.label for point in points))
     return Curves(name, points, cells) if points else None
+
+
+def trend_curves(answer: TrendAnswer) -> Curves:
+    """The levels of all paths together and of the worst, campaign by campaign."""
+    days = [f"{one.started:%Y-%m-%d}" for one in answer.campaigns]
+    names = [
+        day if days.count(day) == 1 else f"{day} {one.id[:4]}"
+        for day, one in zip(days, answer.campaigns, strict=True)
+    ]
+    rows = answer.paths[:MOST_LINES]
+    points = [
+        LinePoint(row.path, name, level)
+        for row in rows
+        for name, level in zip(names, row.levels, strict=True)
+        if level is not None
+    ]
+    cells = tuple(row.path for row in rows if row.path != TOGETHER)
+    return Curves("campaign", points, cells, len(answer.paths) - len(rows))
 
 
 _SWEPT = ("backing", "snapshots", "bitmaps", "iothreads", "queues", "queue_size", "guests")

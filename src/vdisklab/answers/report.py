@@ -36,6 +36,7 @@ from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
+from vdisklab.answers.trend import TrendAnswer, answer_trend
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -216,6 +217,7 @@ class ReportAnswer(Answer):
     examples: Annotated[Mapping[MeasuredCell, Example], HIDDEN]
     bandwidth_series: Annotated[tuple[BandwidthSeries, ...], HIDDEN] = ()
     own: Annotated[tuple[OwnAnswer, ...], "with --hosts: each host's own answer"] = ()
+    trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"] = None
     figures: Annotated[tuple[Figure, ...], "the charts, in JSON only"] = ()
 
     @property
@@ -284,7 +286,18 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             *age_diagnostics(analysis.examples, analysis.loaded.cells),
         ),
         bandwidth_series=_time_series(analysis, report),
+        trend=_trend(analysis),
     )
+
+
+def _trend(analysis: Analysis) -> TrendAnswer | None:
+    """The campaign among the earlier ones of its plan; None if there is nothing to compare."""
+    if len(analysis.campaigns) > 1:
+        return None
+    try:
+        return answer_trend(analysis.results, campaigns=analysis.loaded.ids)
+    except PlanError:
+        return None
 
 
 def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:

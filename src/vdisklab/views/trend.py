@@ -87,6 +87,23 @@ def headline(answer: TrendAnswer) -> str:
             return f"Campaign {newest} has no numbers of paths that were measured before"
 
 
+def story(answer: TrendAnswer) -> Iterator[str]:
+    """The verdict on the newest campaign, the dated shifts, and what changed, for below a chart."""
+    yield f"{headline(answer)}."
+    yield from _changed(answer)
+    if answer.dated:
+        shifts = _shifts(answer)
+        yield f"{shifts.title}."
+        yield from shifts.intro
+
+
+def _changed(answer: TrendAnswer) -> Iterator[str]:
+    if answer.changed:
+        yield f"Changed on the host since the campaign before: {_changes(answer.changed)}."
+    elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER):
+        yield "No stored fact of the host has changed since the campaign before."
+
+
 def _compared(answer: TrendAnswer, row: TrendRow) -> str:
     """`campaign 3f2a of 2026-11-01 is 8 % slower than the 6 earlier campaigns on raw/none`."""
     return (
@@ -131,10 +148,7 @@ def _intro(answer: TrendAnswer) -> Iterator[str]:
     elif answer.exceeded:
         yield f"That is more than {limit} (--worse), so the exit status is 9."
         yield "To measure again before believing it: `vdisklab trend --confirm`."
-    if answer.changed:
-        yield f"Changed on the host since the campaign before: {_changes(answer.changed)}."
-    elif answer.verdict in (TrendVerdict.WORSE, TrendVerdict.BETTER):
-        yield "No stored fact of the host has changed since the campaign before."
+    yield from _changed(answer)
 
 
 def _changes(changed: Sequence[HostChange]) -> str:

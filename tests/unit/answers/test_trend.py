@@ -18,12 +18,16 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.stored import Database
 from vdisklab.actions.measure import Measured
 from vdisklab.analysis.trend import TrendVerdict
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.report import report_on
 from vdisklab.answers.trend import TOGETHER, ClockWentBack, FromTheFuture, OtherHosts, answer_trend
 from vdisklab.cli import trend as verb
 from vdisklab.documents import document
 from vdisklab.errors import EXIT_CLAIM_FAILS, EXIT_INTERRUPTED, PlanError
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.results.model import Campaign, Run
+from vdisklab.views.charts.figures import figures
+from vdisklab.views.charts.svg import LIGHT
 from vdisklab.views.trend import headline, junit_xml, tables
 
 MONTH = timedelta(days=30)
@@ -333,3 +337,24 @@ def test_hostile_names_leave_junit_well_formed(database: Database) -> None:
     text = junit_xml(replace(answer, campaigns=(*answer.campaigns[:-1], campaign)))
     (suite,) = Xml.fromstring(text)  # noqa: S314 - our own
     assert suite.get("skipped") == str(len(answer.paths))
+
+
+def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) -> None:
+    values = [*levels(8, 0.01), *(0.8 * level for level in levels(4, 0.01, 4))]
+    fill(database, values, host=lambda at: "6.12.0" if at >= 8 else "6.1.0-30")
+    with database.open() as results:
+        answer = answer_trend(results)
+        report = report_on(Analysis.of(results, [answer.campaigns[-1].id]))
+        early = report_on(Analysis.of(results, [answer.campaigns[0].id]))
+    assert report.trend == answer
+    (figure,) = [one for one in figures(report, LIGHT) if one.key == "trend"]
+    assert figure.spec is not None
+    drawn = figure.spec["data"]["values"]
+    first = [(one["percentile"], one["value"]) for one in drawn if one["label"] == TOGETHER]
+    assert [value for _, value in first] == list(answer.paths[0].levels)
+    assert first[0][0] == "2026-03-01"
+    assert headline(answer) in figure.note
+    assert "Levels shifted once in 12 campaigns" in figure.note
+    assert "kernel" in figure.note
+    assert early.trend is None, "nothing is compared with what came later"
+    assert not [one for one in figures(early, LIGHT) if one.key == "trend"]

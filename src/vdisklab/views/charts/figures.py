@@ -23,6 +23,7 @@ from vdisklab.views.charts.lines import (
     latency_figure,
     sweep_figures,
     time_series_figure,
+    trend_figures,
 )
 from vdisklab.views.charts.svg import Palette, Spec
 
@@ -42,6 +43,7 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
         *(figure(report, palette) for figure in of_rounds),
         latency_figure(report, palette),
         *sweep_figures(report, palette),
+        *trend_figures(report, palette),
         *((published_figure(report, palette),) if one_host else ()),
     )
 

@@ -20,8 +20,10 @@ from vdisklab.answers.figures import (
     latency_curves,
     over_time,
     sweeps,
+    trend_curves,
 )
 from vdisklab.answers.report import Figure, ReportAnswer
+from vdisklab.views import trend
 from vdisklab.views.charts import vega
 from vdisklab.views.charts.svg import Palette, Spec
 from vdisklab.views.density import capacity_text
@@ -138,9 +140,9 @@ def percentiles(
     values = [{"label": row.label, "percentile": row.level, "value": row.value} for row in rows]
     order = list(dict.fromkeys(row.level for row in rows))
     names = list(dict.fromkeys(row.label for row in rows))
-    scale = {"type": "log"}
+    scale, axis = {"type": "log"}, {"labelAngle": 0, "labelOverlap": True}
     channels = {
-        "x": vega.nominal("percentile", sort=order, title=level, axis={"labelAngle": 0}),
+        "x": vega.nominal("percentile", sort=order, title=level, axis=axis),
         "y": vega.quantitative("value", title=unit, scale=scale, axis={"tickCount": 4}),
         **vega.line_styles(names, palette),
     }
@@ -168,6 +170,26 @@ def _sweep_figure(found: Curves, report: ReportAnswer, palette: Palette) -> Figu
         f"{left_out}",
         cells=found.cells,
     )
+
+
+def trend_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
+    """The figure of a campaign that has earlier ones of its plan on its host; none for another."""
+    if report.trend is None:
+        return ()
+    found, unit = trend_curves(report.trend), "relative to the first campaign"
+    spec = percentiles(
+        found.points, unit, palette, caution=report.caveats.warning, level=found.name
+    )
+    left_out = f" {found.left_out} more paths are not drawn." if found.left_out else ""
+    figure = Figure(
+        "trend",
+        "This host over time",
+        f"Line chart, {unit}: {_listed(found.points)}.{vega.with_caveat(report)}",
+        spec,
+        note=" ".join(trend.story(report.trend)) + left_out,
+        cells=found.cells,
+    )
+    return (figure,)
 
 
 def density_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
