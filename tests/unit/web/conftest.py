@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from tests.unit.stored import Database
 from vdisklab.web.app import make_app, make_server
 from vdisklab.web.door import Door, make_door, opened
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    made = Database(tmp_path / "results.sqlite")
-    made.write()
-    return made
 
 
 @contextmanager
