@@ -14,9 +14,9 @@ from vdisklab.web.door import Door, make_door, opened
 
 
 @contextmanager
-def served(db: str) -> Iterator[Door]:
-    """The door of a running server."""
-    door = make_door("127.0.0.1:0")
+def served(db: str, port: int = 0) -> Iterator[Door]:
+    """The door of a running server; port 0 is a free one."""
+    door = make_door(f"127.0.0.1:{port}")
     with opened(door) as listening:
         door = replace(door, port=listening.getsockname()[1])
         server = make_server(make_app(db, door), door)
