@@ -7,7 +7,8 @@ In a page a table lies between two lines. The first names a program beside this 
     <!-- record: powercut_matrix.py models rows=stack,cache,client columns=model -->
     <!-- end of record -->
 
-`shown(words)` of the program returns what lies between them. tests/unit/test_pages.py compares.
+`shown(words)` of the program returns what lies between them; `only=13×3;13×5` and `without=twins`
+leave out columns and rows (by their names, without spaces). tests/unit/test_pages.py compares.
 """
 
 from __future__ import annotations
@@ -55,8 +56,25 @@ def refreshed(page: str) -> str:
 
 def _shown(command: str) -> str:
     program, *words = command.split()
+    parts = dict(word.split("=", 1) for word in words if word.startswith(("only=", "without=")))
+    words = [word for word in words if word.partition("=")[0] not in parts]
     shown: Callable[[list[str]], str] = import_module(program.removesuffix(".py")).shown
-    return shown(words)
+    table = shown(words)
+    return _part(table, parts) if parts else table
+
+
+def _part(table: str, parts: dict[str, str]) -> str:
+    """Some rows and columns of a table; raises KeyError for a name that none has."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    columns = {cell.replace(" ", ""): place for place, cell in enumerate(lines[0])}
+    rows = {line[0].replace(" ", ""): line for line in lines[2:]}
+    kept = [0, *(columns[name] for name in parts["only"].split(";"))] if "only" in parts else None
+    for name in filter(None, parts.get("without", "").split(";")):
+        del rows[name]
+    return "\n".join(
+        "| " + " | ".join(line if kept is None else [line[place] for place in kept]) + " |"
+        for line in (*lines[:2], *rows.values())
+    )
 
 
 def simulation_options(

@@ -103,6 +103,7 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
     apart = speeds[0] if speeds else np.zeros(cells)
     logs = np.full((cells, 0), np.nan)
     left, runs = list(range(cells)), 0
+    state: RaceState | None = None
     while True:
         column = np.full(cells, np.nan)
         column[left] = (
@@ -112,11 +113,12 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
             column[left] += apart[left] * (rng.integers(0, 2, len(left)) - 0.5)
         logs, runs = np.column_stack([logs, column]), runs + len(left)
         if logs.shape[1] in LOOKS:
-            state = race_state(logs, MARGIN)
+            state = race_state(logs, MARGIN, since=state)
             left = list(state.left)
             if state.ended:
                 behind = float(math.expm1(truth.max() - truth[state.leader]))
-                return state, runs, behind, not _may_be_best(logs)[int(truth.argmax())]
+                (left_out,) = _left_out(logs, ERROR * LOOK_SHARE)
+                return state, runs, behind, bool(left_out[truth.argmax()])
 
 
 def watch(cells: int, seed: int) -> Floats:
@@ -127,19 +129,19 @@ def watch(cells: int, seed: int) -> Floats:
     logs = rng.normal(0, DRIFT, rounds) + rng.normal(0, NOISE, (cells, rounds))
     return np.array(
         [
-            [not _may_be_best(logs[:, :look], error)[0] for error in (ERROR, ERROR * LOOK_SHARE)]
+            _left_out(logs[:, :look], ERROR, ERROR * LOOK_SHARE)[:, 0]
             for look in range(MIN_ROUNDS, rounds + 1)
         ]
     )
 
 
-def _may_be_best(logs: Floats, error: float = ERROR * LOOK_SHARE) -> npt.NDArray[np.bool_]:
-    """For each path, whether it may be the best as `rank` says; True for one without numbers."""
+def _left_out(logs: Floats, *errors: float) -> npt.NDArray[np.bool_]:
+    """For each error and path, whether `rank` leaves it out; False for one without numbers."""
     model = fit(logs, usable(logs))
     noise = pair_noise(model, np.arange(len(model.rows)))
     order = np.argsort(-model.effect, kind="stable")
-    answer = np.ones(len(logs), dtype=np.bool_)
-    answer[model.rows] = ~beaten(model.effect, noise, order, error)
+    answer = np.zeros((len(errors), len(logs)), dtype=np.bool_)
+    answer[:, model.rows] = [beaten(model.effect, noise, order, error) for error in errors]
     return answer
 
 
@@ -221,7 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replays", type=int, default=300)
     parser.add_argument("--cells", type=int, default=13)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", metavar="TEXT", help="these worlds; others stay")
     parser.add_argument("--keep", action="store_true", help="keep the record of docs/proofs.md")
     wanted = parser.parse_args()
     found = {
@@ -230,6 +232,10 @@ def main() -> None:
         if wanted.only in name
     }
     looks = {} if wanted.only else watching(wanted.cells, wanted.replays)
+    if wanted.only and wanted.keep:
+        known = record_of("race.json.gz")
+        found = {name: {**known["worlds"], **found}[name] for name in WORLDS}
+        looks = known["watching"]
     record = {
         "machine": machine_facts(Path.cwd()), "cells": wanted.cells, "worlds": found,
         "watching": looks,

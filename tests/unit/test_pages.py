@@ -29,7 +29,8 @@ def test_what_a_page_shows_is_in_its_records(page: Path) -> None:
 
 
 def test_every_simulation_is_on_a_page() -> None:
-    shown = {command for page in QUOTING for command in PAGES["commands"](page.read_text())}
+    commands = [command for page in QUOTING for command in PAGES["commands"](page.read_text())]
+    shown = {" ".join(command.split()[:2]) for command in commands}
     for program in ("simulations.py", "fleet_simulations.py"):
         assert {f"{program} {name}" for name in bench(program)["SIMULATIONS"]} <= shown
 
@@ -40,6 +41,17 @@ def test_a_table_is_replaced_and_the_rest_stays() -> None:
     assert made.startswith("a\n<!-- record: simulations.py medians -->\n\n| ")
     assert made.endswith(" |\n\n<!-- end of record -->\nb\n")
     assert PAGES["refreshed"]("# No table") == "# No table"
+
+
+def test_a_page_shows_a_part_of_a_table() -> None:
+    command = "simulations.py ranks only=13×5;4×3 without=exacttwins"
+    page = f"<!-- record: {command} -->\n<!-- end of record -->"
+    made = PAGES["refreshed"](page)
+    assert "| cells × rounds | 13 × 5 | 4 × 3 |" in made
+    assert "equal noise" in made
+    assert "twins |" not in made
+    with pytest.raises(KeyError):
+        PAGES["refreshed"](page.replace("4×3", "4×7"))
 
 
 def test_an_unknown_record_is_an_error() -> None:

@@ -33,7 +33,7 @@ from vdisklab.analysis.observations import Floats
 from vdisklab.analysis.pair_noise import more_rounds, pair_noise
 from vdisklab.path.cell import MeasuredCell
 
-LOOKS = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 21, 24, 28, 32, 37, 43, 49, 55, 60)
+LOOKS = (*range(3, 21), *range(22, 34, 2), *range(34, 58, 3), 60)
 """The rounds after which paths may be dropped."""
 
 MOST_ROUNDS = LOOKS[-1]
@@ -44,6 +44,13 @@ GROWTH = 0.25
 proportionally more or less for another error."""
 
 ERROR = 0.05
+
+UNSEEN = 0.6
+BOTH_SEEN = 7
+"""Before BOTH_SEEN rounds, a path counts as better than it looks by UNSEEN (a logarithm: x1.8), or
+by the noise if that is more. A path with one of two speeds at random in each round shows only the
+lower one in three rounds in an eighth of races. Then it looks quiet, and no estimate of noise sees
+it. Half of a factor of two is hidden then; the rest of UNSEEN is noise."""
 
 USUAL_ROUNDS = 17
 """Most races to within 10 % take fewer runs than so many rounds of all paths after the first look:
@@ -116,19 +123,24 @@ class RaceOutcome:
         return max(0, self.cells - self.raced - self.failed) if self.raced else 0
 
 
-def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
+def race_state(
+    logs: Floats, margin: float, alpha: float = ERROR, since: RaceState | None = None
+) -> RaceState:
     """Where a race among all rows stands after the rounds (columns) that were measured.
 
     `margin` is a share (0.1: 10 %). A row without a number in three rounds cannot lead, nor be
-    dropped for it; it is left while others are compared.
+    dropped for it; it is left while others are compared. With the state `since`, only later looks
+    are taken: for simulations, whose races would repeat all looks at each.
     """
     cells, rounds = logs.shape
-    left = np.arange(cells)
-    behind: float | None = None
-    best = True
     means = _means(logs)
     leader = int(np.argmax(means)) if rounds else 0
-    for look in (count for count in LOOKS if count <= rounds):
+    left, best, seen = np.arange(cells), True, 0
+    behind: float | None = None
+    if since is not None:
+        left, best, seen = np.sort(since.left), since.best, since.rounds
+        leader, behind = since.leader, since.behind
+    for look in (count for count in LOOKS if seen < count <= rounds):
         step = _look(logs[:, :look], left, math.log1p(margin), level(look, alpha), cells - 1)
         if step is None:
             continue
@@ -164,6 +176,8 @@ def _look(
     limit = deviation * [
         _critical(round(error, 9), others, int(count), logs.shape[1]) for count in freedom
     ]
+    if logs.shape[1] < BOTH_SEEN:
+        limit = np.maximum(limit, UNSEEN)
     lead = effect[first] - effect
     rivals = np.arange(len(at)) != first
     dropped = rivals & (lead >= np.maximum(0.0, limit - margin))

@@ -1,11 +1,12 @@
 """`method`: how each shown number is computed, with its limits and its source.
 
-docs/method.md and docs/proofs.md list the same entries, generated from here. Thresholds come from
-the code that uses them.
+docs/method.md lists the main entries, generated from here. Thresholds come from the code that uses
+them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -177,9 +178,11 @@ MAIN = (
         "race raced left_out margin confidence behind most_rounds",
         f"A race: each round measures the paths that are left. From {race.LOOKS[0]} rounds on, at "
         "planned looks, a path is dropped if it cannot be better than the leader by more than the "
-        "margin. The answer is right with 95 % for the paths that race, however often one looks "
-        "and wherever the race is interrupted. With --find best and more than 20 paths, a Gaussian "
-        "process over the segments of paths first leaves out those that are hardly the best.",
+        f"margin; before round {race.BOTH_SEEN} each may be {100 * math.expm1(race.UNSEEN):.0f} % "
+        "better than it looks. The answer is right with 95 % for the paths that race, however "
+        "often one looks and wherever the race is interrupted. With --find best and more than 20 "
+        "paths, a Gaussian process over the segments of paths first leaves out those that are "
+        "hardly the best.",
         "Paulson 1964; Kim & Nelson 2001; Rasmussen & Williams 2006; Russo et al. 2018",
     ),
     _entry(
@@ -413,6 +416,6 @@ OTHERS = (
         "campaign/schedule.py",
     ),
 )
-"""The other numbers: docs/proofs.md."""
+"""The other numbers, which docs/method.md leaves to the command."""
 
 EXPLANATIONS = (*MAIN, *OTHERS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.pages import bench
 from vdisklab.analysis.observations import Floats
-from vdisklab.analysis.race import LOOKS, MOST_ROUNDS, level, race_state
+from vdisklab.analysis.race import BOTH_SEEN, LOOKS, MOST_ROUNDS, UNSEEN, level, race_state
 
 BENCH = bench("race.py")
 
@@ -20,7 +20,7 @@ def logs(truth: list[float], rounds: int, noise: float = 0.02, seed: int = 1) ->
     return np.asarray(table)
 
 
-CLEAR = [100.0, 60.0, 50.0, 30.0]
+CLEAR = [100.0, 50.0, 40.0, 30.0]
 CLOSE = [100.0, 97.0, 50.0, 30.0]
 
 
@@ -47,6 +47,18 @@ def test_a_smaller_margin_needs_more_rounds() -> None:
     assert race_state(table, 0.01).behind is not None
 
 
+def test_a_path_is_not_dropped_before_it_can_have_shown_both_of_its_speeds() -> None:
+    """Three rounds with the lower of two speeds, without noise, are no proof against a path."""
+    table = logs([100.0, 70.0, 70.0, 30.0], BOTH_SEEN, noise=0.001)
+    for rounds in range(LOOKS[0], BOTH_SEEN):
+        state = race_state(table[:, :rounds], 0.1)
+        assert set(state.left) == {0, 1, 2}
+        assert state.behind == pytest.approx(0.7 * math.exp(UNSEEN) - 1, abs=0.01)
+    table[1] += np.log(2) * np.r_[np.zeros(3), np.ones(BOTH_SEEN - 3)]
+    assert 1 in race_state(table, 0.1).left
+    assert race_state(table[[0, 2, 3]], 0.1).decided
+
+
 def test_later_rounds_do_not_bring_back_who_was_dropped() -> None:
     table = logs(CLEAR, 9)
     for rounds in range(3, 10):
@@ -60,11 +72,13 @@ def test_an_interrupted_race_goes_on_as_if_it_had_not_been() -> None:
         if look < 10:
             left = race_state(table[:, :look], 0.1).left
             dropped[[row for row in range(4) if row not in left], look:] = np.nan
-    assert race_state(dropped, 0.1).left == race_state(table, 0.1).left
+    whole = race_state(table, 0.1)
+    assert race_state(dropped, 0.1).left == whole.left
+    assert race_state(table, 0.1, since=race_state(table[:, :7], 0.1)) == whole
 
 
 def test_a_path_without_numbers_is_neither_leader_nor_dropped() -> None:
-    table = logs(CLEAR, 4)
+    table = logs(CLEAR, BOTH_SEEN)
     table[0] = np.nan
     state = race_state(table, 0.1)
     assert state.leader == 1

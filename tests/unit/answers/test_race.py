@@ -41,7 +41,7 @@ def analysis(often: dict[str, object], rounds: int = 4) -> Analysis:
 
 
 def test_recommend_says_what_the_race_has_shown() -> None:
-    found = analysis({"race": RaceTerms().as_json()})
+    found = analysis({"race": RaceTerms().as_json()}, rounds=7)
     answer = recommend(found, (DURABLE,))
     assert answer.race is not None
     assert answer.race.decided
