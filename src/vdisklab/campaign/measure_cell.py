@@ -65,10 +65,13 @@ def measure_cell(context: CampaignContext, cell: Cell) -> CellResult:
         for fresh, plans in schedule.attach_groups(context.plan.profile.measurements):
             with attached(context, cell, image, write_back, fresh=fresh) as attachment:
                 link = attachment.counters.link
-                before = {} if link is None else link.operations()
+                host = context.stacks.site.host
+                before, again = (
+                    ({}, 0) if link is None else (link.operations(), link.retransmits(host))
+                )
                 results = [_measure(context, cell, attachment, plan) for plan in plans]
                 if link is not None:
-                    checks += link.connections(context.stacks.site.host)
+                    checks += link.connections(host, again)
                     checks += link.operations_since(before)
             checks += attachment.checks
             for result, more in results:

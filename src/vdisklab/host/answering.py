@@ -32,7 +32,7 @@ def require_answer(host: Host, place: Path) -> None:
     except CommandTimeoutError as error:
         raise HostError(
             f"{place} does not answer within {_ANSWER_SECONDS:.0f} s",
-            hint="its server may be gone: mount it again, or name another place",
+            hint="its server may be gone: run this again when it is back",
         ) from error
 
 

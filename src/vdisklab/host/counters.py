@@ -8,6 +8,7 @@ the sum over the living processes of a tree misses only counts that move at that
 from __future__ import annotations
 
 import os
+import re
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,21 +39,37 @@ def read_device(
     number: tuple[int, int], table: Path = Path("/proc/diskstats")
 ) -> IoCounters | None:
     """The counters of one device (Documentation/admin-guide/iostats.rst); None when the kernel does
-    not list it."""
+    not list it.
+
+    An NVMe namespace below native multipath may count nothing (Debian's kernel 6.1); then those of
+    its paths count, such as nvme0c0n1 of nvme0n1.
+    """
     try:
         text = table.read_text()
     except OSError:
         return None  # /proc is mounted with subset=pid
-    for line in text.splitlines():
-        fields = line.split()
-        if (int(fields[0]), int(fields[1])) == number:
-            values = [int(field) for field in fields[3:]]
-            flushes, flushing = values[15:17] if len(values) > 16 else (None, None)
-            return IoCounters(
-                values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes,
-                values[3] / 1000, values[7] / 1000, None if flushing is None else flushing / 1000,
-            )  # fmt: skip
-    return None
+    rows = [line.split() for line in text.splitlines()]
+    ours = next((row for row in rows if (int(row[0]), int(row[1])) == number), None)
+    if ours is None:
+        return None
+    namespace = _NVME.fullmatch(ours[2])
+    if namespace and not any(map(int, ours[3:])):
+        below = re.compile(rf"nvme{namespace[1]}c\d+n{namespace[2]}")
+        paths = [row for row in rows if below.fullmatch(row[2])]
+        return IoCounters.total(list(map(_counters, paths or [ours])))
+    return _counters(ours)
+
+
+_NVME = re.compile(r"nvme(\d+)n(\d+)")
+
+
+def _counters(row: Sequence[str]) -> IoCounters:
+    values = [int(field) for field in row[3:]]
+    flushes, flushing = values[15:17] if len(values) > 16 else (None, None)
+    return IoCounters(
+        values[2] * _SECTOR, values[6] * _SECTOR, values[0], values[4], flushes,
+        values[3] / 1000, values[7] / 1000, None if flushing is None else flushing / 1000,
+    )  # fmt: skip
 
 
 def read_devices(

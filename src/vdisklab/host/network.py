@@ -45,19 +45,25 @@ class Link:
             return None
         return IoCounters(received, sent, packets_in, packets_out, None)
 
-    def connections(self, host: Host) -> tuple[Check, ...]:
-        """The state of the TCP connections to the server now: their number, retransmitted segments
-        since they began, and the mean round trip in milliseconds. Empty without `ss`.
+    def retransmits(self, host: Host) -> int:
+        """The segments that the connections open now have sent again since they began."""
+        return sum(one.retransmits for one in parse_connections("".join(self._listed(host))))
+
+    def connections(self, host: Host, before: int = 0) -> tuple[Check, ...]:
+        """The state of the TCP connections to the server now: their number, segments sent again
+        beyond the `before` of a mount's or session's older days, and the mean round trip in
+        milliseconds. Empty without `ss`.
         """
         text = "".join(self._listed(host))
         open_now = list(parse_connections(text))
         if not open_now:
             return ()
+        again = sum(one.retransmits for one in open_now)
         trips = [one.round_trip_ms for one in open_now if one.round_trip_ms is not None]
         return (
             Check("net.interface", None, self.interface),
             Check("net.connections", None, str(len(open_now))),
-            Check("net.retransmits", None, str(sum(one.retransmits for one in open_now))),
+            Check("net.retransmits", None, str(max(0, again - before))),
             *(
                 [Check("net.round_trip_ms", None, f"{sum(trips) / len(trips):.3g}")]
                 if trips

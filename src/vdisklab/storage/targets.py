@@ -75,7 +75,7 @@ class Directory(_Place):
             for option in self.properties.get("target.options", "").split(",")
         )
         port = options.get("port", "")
-        number = int(port) if port.isdigit() and port != "0" else None
+        number = int(port) if port.isdigit() and port != "0" else _usual_port(self.properties)
         return (options["addr"], number) if "addr" in options else None
 
     @property
@@ -117,6 +117,11 @@ class Directory(_Place):
     def node(self, file: Path) -> Node:
         """The protocol node with which QEMU opens an image file in the directory."""
         return {"driver": "file", "filename": str(file)}
+
+
+def _usual_port(properties: Mapping[str, str]) -> int | None:
+    kind = properties.get("target.filesystem", "")
+    return {"nfs": 2049, "nfs4": 2049, "cifs": 445, "smb3": 445}.get(kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,3 +240,21 @@ def _devices() -> set[int]:
         os.makedev(int(line.split()[0]), int(line.split()[1]))
         for line in Path("/proc/diskstats").read_text().splitlines()
     }
+
+
+def test_an_nvme_namespace_below_native_multipath_counts_by_its_paths(tmp_path: Path) -> None:
+    """Recorded in the lab: Debian's kernel 6.1, nvmet over TCP."""
+    table = tmp_path / "diskstats"
+    table.write_text(
+        " 259       0 nvme0c0n1 699 1 158640 8704 60 4077 36992 4262 0 8368 13139 0 0 0 0 8 171\n"
+        " 259       1 nvme0n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        " 259       2 nvme1n1 5 0 40 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        " 259       3 nvme2n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    )
+    head, other, idle = (read_device((259, number), table) for number in (1, 2, 3))
+    assert head is not None
+    assert (head.read_operations, head.write_bytes, head.flush_operations) == (699, 18939904, 8)
+    assert other is not None
+    assert other.read_operations == 5
+    assert idle is not None
+    assert idle.read_operations == 0
