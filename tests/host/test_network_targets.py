@@ -5,6 +5,7 @@ What the server serves is looked at from its own side, not through QEMU.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -21,18 +22,20 @@ from tests.servers.nbd import NO_FLUSH, nbdkit, qemu_nbd
 from tests.servers.nfs import ganesha
 from tests.servers.ssh import sshd
 from vdisklab.actions.clean import forget_leftovers, list_leftovers, remove_leftovers
+from vdisklab.campaign.attachment import disk_for
 from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.guest.qemu.block_nodes import block_nodes
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import open_ledger
 from vdisklab.path.backing import BackingDevices
-from vdisklab.path.disk_path import Image
+from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage import remote
 from vdisklab.storage.given import given_target
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.remote import require_answer, unanswered
-from vdisklab.storage.server_url import url_of
+from vdisklab.storage.server_url import Url, url_of
 from vdisklab.storage.site import open_site
 from vdisklab.storage.targets import Remote
 from vdisklab.units import MIB
@@ -179,6 +182,23 @@ def test_a_disk_with_data_is_not_touched(tmp_path: Path, disk: Path) -> None:
         with image_on(place, tmp_path / "work", ImageFormat.RAW, destroy=True):
             pass
     assert b"somebody" not in disk.read_bytes()
+
+
+def test_the_rest_of_a_disk_is_never_seen(tmp_path: Path, disk: Path) -> None:
+    """A file system on the guest's disk would write to all of it, and only a part is zeroed."""
+    with disk.open("r+b") as file:
+        file.seek(48 * MIB)
+        file.write(b"mine")
+    with tgt(tmp_path, disk) as server:
+        place = Place(server, server.url, disk.read_bytes)
+        with image_on(place, tmp_path / "work", ImageFormat.RAW) as image:
+            guest = disk_for(parse_path("iscsi:at=t/raw/none"), image, SIZE, "s")
+            (_, top), url = block_nodes(guest), image.path
+            assert isinstance(url, Url)
+            node = {"driver": top["driver"], "size": top["size"], "file": url.node}
+            seen = json.loads(run("qemu-img", "info", "--output=json", "json:" + json.dumps(node)))
+            assert seen["virtual-size"] == guest.size == image.size == SIZE
+    assert disk.read_bytes()[48 * MIB :][:4] == b"mine"
 
 
 @pytest.mark.parametrize("kind", ["nfs", "ssh"])

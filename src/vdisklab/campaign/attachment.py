@@ -31,7 +31,7 @@ from vdisklab.storage.image import DiskData, ImageFile
 from vdisklab.storage.io_limits import limited, limits_of
 from vdisklab.storage.server_url import Url
 from vdisklab.storage.site import Site
-from vdisklab.storage.targets import Device, Directory, Share, Target
+from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
 from vdisklab.workload.program import Outputs, Script, SideCommand, Subject, program_of
 
 _LARGEST_FILE = 64 << 20
@@ -433,11 +433,13 @@ def disk_for(path: DiskPath, image: DiskData | None, size: int, serial: str) -> 
         return block_nodes.Disk(
             serial, size, image.node(image.path), "", path.cache, path.attachment
         )
+    is_part = isinstance(image.target, Remote) and not image.target.holds_files
+    part = (("size", image.size),) if is_part and image.format == "raw" else ()
     parts = block_nodes.ImageParts(
         tuple(map(str, image.backing)),
         None if image.data_file is None else str(image.data_file),
         None if image.key_file is None else str(image.key_file),
-        block_nodes.format_options(path.image),
+        (*block_nodes.format_options(path.image), *part),
     )
     return block_nodes.Disk(
         serial, image.size, image.node(), image.format, path.cache, path.attachment, parts,

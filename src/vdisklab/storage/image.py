@@ -202,7 +202,10 @@ def _whole_device(site: Site, target: Device | Remote, size: int, source: Path |
         raise HostError(f"{_shown(path)} has {whole} bytes, but the disk needs {size}")
     if isinstance(path, Url) and source is not None:
         site.check(lambda: _require_written(site.host, path, size))
-    return ImageFile(target, path, "raw", whole, target.properties, target.caches)
+    # The rest of a disk on a server may hold data: nobody has looked at it, and no guest sees it.
+    # A device of this host is given whole.
+    seen = size if isinstance(path, Url) else whole
+    return ImageFile(target, path, "raw", seen, target.properties, target.caches)
 
 
 def _require_written(host: Host, disk: Url, size: int) -> None:
