@@ -55,6 +55,11 @@ def test_what_the_kernel_says_of_the_connections_is_a_state(
         "net.interface": "lo", "net.connections": "3", "net.retransmits": "7",
         "net.round_trip_ms": "0.1",
     }  # fmt: skip
+    # A mount's connection is older than the cell: what it had sent again before is not the cell's.
+    assert link.retransmits(LocalHost()) == 7
+    for before, number in ((5, "2"), (9, "0")):
+        states = link.connections(LocalHost(), before)
+        assert next(one for one in states if one.name == "net.retransmits").observed == number
 
 
 def test_a_server_that_nobody_knows_has_no_link() -> None:

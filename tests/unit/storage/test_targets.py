@@ -77,3 +77,24 @@ def test_clean_knows_every_name_that_a_ledger_may_have() -> None:
         "logical volume", "md array", "pool", "device-mapper device", "limit of ZFS's cache",
         "control group", "disk on a server", "file on a server",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "server"),
+    [
+        ("nfs4", "addr=10.0.0.5,vers=4.2", ("10.0.0.5", 2049)),
+        ("nfs", "addr=10.0.0.5,port=2050,vers=3", ("10.0.0.5", 2050)),
+        ("cifs", "addr=10.0.0.5", ("10.0.0.5", 445)),
+        ("ext4", "rw", None),
+    ],
+)
+def test_the_server_of_a_mount(kind: str, options: str, server: tuple[str, int] | None) -> None:
+    seen = {"target.filesystem": kind, "target.options": options}
+    assert Directory(WORK, seen).server == server
+
+
+@pytest.mark.parametrize("text", ["10.0.0.5:3260", "[fd00::5]:3260", ""])
+def test_the_server_of_a_device(text: str) -> None:
+    host = text.rpartition(":")[0].strip("[]")
+    found = Device(DISKS[0], {"device.server": text} if text else {}).server
+    assert found == ((host, 3260) if text else None)
