@@ -68,7 +68,8 @@ def watch(request: WatchOptions) -> None:
         # PostgreSQL knows its user by name. The server reads the certificate once more.
         needed = [one for one in (file, door.certificate, door.key) if one is not None]
         if os.geteuid() == 0 and (file is None or not without_root(needed)):
-            why = f"no other user may read {file or 'what it needs for PostgreSQL'}"
+            read = " or ".join(map(str, needed)) if file else "the password of PostgreSQL"
+            why = f"the user nobody may not read {read}"
             console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
         serve(make_app(db, door, Named.by(request).in_html), door, listening)
