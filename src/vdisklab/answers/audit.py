@@ -102,11 +102,12 @@ class _Audit:
         needs = [need for need in self._needs if not (disk.read_only and need.goes_by_power_cuts)]
         lacks = {need: loss for need in needs if loss and need.goes_by_power_cuts}
         if path is None:
-            return ExistingDisk(disk, None, disk_risks, lacks=lacks)
+            unknown = {need: "it has no disk path" for need in needs if need not in lacks}
+            return ExistingDisk(disk, None, disk_risks, lacks=lacks, undecided=unknown)
         lacks |= unmet(path, needs, verdicts)
-        unknown = unknown_layers(disk, context)
-        open_needs = [need for need in lacks if unknown and undecided(path, need)]
-        reasons = {need: f"{lacks.pop(need)}, and {unknown}" for need in open_needs}
+        layers = unknown_layers(disk, context)
+        open_needs = [need for need in lacks if layers and undecided(path, need)]
+        reasons = {need: f"{lacks.pop(need)}, and {layers}" for need in open_needs}
         row = ExistingDisk(
             disk,
             path,

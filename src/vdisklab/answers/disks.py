@@ -528,7 +528,7 @@ class ExistingDisk:
     lacks: Annotated[Mapping[Need, str], "why, for each requested need that is not met"] = field(
         default_factory=dict
     )
-    undecided: Annotated[Mapping[Need, str], "why, for each that unknown layers decide"] = field(
+    undecided: Annotated[Mapping[Need, str], "why, for each of which it is unknown"] = field(
         default_factory=dict
     )
     instead: Annotated[

@@ -49,8 +49,6 @@ def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
 
 
 def _lacks_text(audited: ExistingDisk) -> str:
-    if audited.path is None and not audited.lacks:
-        return numbers.MISSING
     names = [str(need) for need in audited.lacks]
     names += [f"{need} (unknown)" for need in audited.undecided]
     return ", ".join(names) or "nothing"

@@ -488,3 +488,11 @@ def test_a_thin_volume_whose_discards_are_ignored_never_shrinks(
     texts = [GuestText(storage, "storage.cfg"), GuestText(guest, "3.conf")]
     (disk,) = read_guests(texts)
     assert (NoDiscard() in risks(disk)) is grows
+
+
+def test_a_disk_without_a_path_is_not_said_to_lack_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "g.sh").write_text(f"{QEMU}-readconfig /vm/guest.cfg\n")
+    assert main(["audit", str(tmp_path / "g.sh"), "--need", "durable"]) == 0
+    assert "durable (unknown)" in capsys.readouterr().out
