@@ -353,6 +353,8 @@ def test_the_report_draws_the_levels_and_says_the_verdict(database: Database) ->
     first = [(one["percentile"], one["value"]) for one in drawn if one["label"] == TOGETHER]
     assert [value for _, value in first] == list(answer.paths[0].levels)
     assert first[0][0] == "2026-03-01"
+    scale = figure.spec["encoding"]["y"]["scale"]
+    assert scale == {"zero": False}, "a shift of 20 % fills the axis"
     assert headline(answer) in figure.note
     assert "Levels shifted once in 12 campaigns" in figure.note
     assert "kernel" in figure.note

@@ -23,6 +23,7 @@ from vdisklab.answers.figures import (
     trend_curves,
 )
 from vdisklab.answers.report import Figure, ReportAnswer
+from vdisklab.units import counted
 from vdisklab.views import trend
 from vdisklab.views.charts import vega
 from vdisklab.views.charts.svg import Palette, Spec
@@ -135,12 +136,14 @@ def percentiles(
     *,
     caution: str | None,
     level: str = "percentile",
+    log: bool = True,
 ) -> Spec:
-    """A value by `level`, one line per label, on a logarithmic axis."""
+    """A value by `level`, one line per label, on a logarithmic axis, or one that fits."""
     values = [{"label": row.label, "percentile": row.level, "value": row.value} for row in rows]
     order = list(dict.fromkeys(row.level for row in rows))
     names = list(dict.fromkeys(row.label for row in rows))
-    scale, axis = {"type": "log"}, {"labelAngle": 0, "labelOverlap": True}
+    scale: Spec = {"type": "log"} if log else {"zero": False}
+    axis = {"labelAngle": 0, "labelOverlap": True}
     channels = {
         "x": vega.nominal("percentile", sort=order, title=level, axis=axis),
         "y": vega.quantitative("value", title=unit, scale=scale, axis={"tickCount": 4}),
@@ -178,15 +181,15 @@ def trend_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
         return ()
     found, unit = trend_curves(report.trend), "relative to the first campaign"
     spec = percentiles(
-        found.points, unit, palette, caution=report.caveats.warning, level=found.name
+        found.points, unit, palette, caution=report.caveats.warning, level=found.name, log=False
     )
-    left_out = f" {found.left_out} more paths are not drawn." if found.left_out else ""
+    more = f" Not drawn: {counted(found.left_out, 'more path')}." if found.left_out else ""
     figure = Figure(
         "trend",
         "This host over time",
         f"Line chart, {unit}: {_listed(found.points)}.{vega.with_caveat(report)}",
         spec,
-        note=" ".join(trend.story(report.trend)) + left_out,
+        note=" ".join(trend.story(report.trend)) + more,
         cells=found.cells,
     )
     return (figure,)
