@@ -201,6 +201,30 @@ def test_the_rest_of_a_disk_is_never_seen(tmp_path: Path, disk: Path) -> None:
     assert disk.read_bytes()[48 * MIB :][:4] == b"mine"
 
 
+def test_an_encrypted_raw_image_does_not_reach_beyond_what_was_looked_at(
+    tmp_path: Path, disk: Path
+) -> None:
+    with disk.open("r+b") as file:
+        file.seek(48 * MIB)
+        file.write(b"mine")
+    source, work = tmp_path / "random", tmp_path / "work"
+    source.write_bytes(b"vdisklab" * (SIZE // 8))
+    work.mkdir()
+    with tgt(tmp_path, disk) as server, open_ledger() as ledger:
+        place = Place(server, server.url, disk.read_bytes)
+        backing, image = backing_of(place), parse_path("iscsi:at=t/raw:encrypt=luks/none").image
+        with (
+            open_site(LocalHost(), ledger, work) as site,
+            pytest.raises(HostError, match="a guest would get all 62") as refused,
+            given_target(site, backing.targets[0], backing, 33 * MIB) as target,
+        ):
+            image_file(site, target, image, size=SIZE, name="a", source=source).__enter__()
+    assert "qcow2:encrypt=luks" in str(refused.value.hint)
+    left = disk.read_bytes()
+    assert left[48 * MIB :][:4] == b"mine"
+    assert left.count(0) == len(left) - 4
+
+
 @pytest.mark.parametrize("kind", ["nfs", "ssh"])
 def test_files_of_the_user_are_not_touched(
     kind: str, tmp_path: Path, disk: Path, files: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,7 @@ from vdisklab.storage.image_commands import (
 from vdisklab.storage.server_url import Node, Url
 from vdisklab.storage.site import Site
 from vdisklab.storage.targets import Device, Directory, Remote, Share, Target
+from vdisklab.units import format_bytes
 
 _CREATE_TIMEOUT = 3600.0
 
@@ -308,6 +309,12 @@ def _make(
         properties = read_properties(site.host, path, image, key)
         whole = _whole_size(image, properties, size, target)
         _require(properties, "image.virtual_size", whole, path)
+        if isinstance(target, Remote) and not target.holds_files and whole > size + size // 32:
+            raise HostError(
+                f"a guest would get all {format_bytes(whole)} of {_shown(path)}, of which only the "
+                f"first {format_bytes(size)} were looked at: an encrypted raw image has no size",
+                hint="write qcow2:encrypt=luks, or name a disk that is little larger than --size",
+            )
         _require_preallocated(
             image, properties, path, whole, on_device=on_device, empty=source is None
         )
