@@ -22,6 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 LEVEL = 0.95
+SURE = 0.98
+"""A search to a precision ends when so much of the probability lies in few enough guests: one that
+ended when the 95 % interval was narrow would end too often when that is narrow by chance."""
 REPEATS = 5
 """How often the numbers of guests next to the limit are measured."""
 MOST_REPEATS = 40
@@ -73,11 +76,11 @@ def next_steps(
     if narrow is None:
         beside = [number for number in (passing, failing) if number]
         return tuple(number for number in beside if len(outcomes[number]) < limit)
-    found = capacity(outcomes, most)
-    repeated = sum(map(len, outcomes.values())) - len(outcomes)
-    if (found is not None and found.high - found.low <= narrow) or repeated >= 2 * limit:
-        return ()
     below = np.cumsum(_posterior(outcomes, most))
+    low, high = _interval(below, SURE)
+    repeated = sum(map(len, outcomes.values())) - len(outcomes)
+    if high - low <= narrow or repeated >= 2 * limit:
+        return ()
     around = {int(np.searchsorted(below, share)) for share in (0.2, 0.8)}
     return tuple(sorted({max(1, min(around)), min(most, max(around) + 1)}))
 
@@ -104,14 +107,15 @@ def capacity(outcomes: Outcomes, most: int) -> Capacity | None:
         most = max(outcomes)
     probability = _posterior(outcomes, most)
     guests = int(probability.argmax())
-    below = np.cumsum(probability)
-    tail = (1 - LEVEL) / 2
-    return Capacity(
-        guests=guests,
-        low=int(np.searchsorted(below, tail, side="right")),
-        high=min(most, int(np.searchsorted(below, 1 - tail, side="left"))),
-        at_least=guests == most,
-    )
+    low, high = _interval(np.cumsum(probability), LEVEL)
+    return Capacity(guests, low, high, at_least=guests == most)
+
+
+def _interval(below: npt.NDArray[np.float64], level: float) -> tuple[int, int]:
+    """The smallest and largest number of guests, from the cumulated probability."""
+    tail = (1 - level) / 2
+    high = int(np.searchsorted(below, 1 - tail, side="left"))
+    return int(np.searchsorted(below, tail, side="right")), min(len(below) - 1, high)
 
 
 def _posterior(outcomes: Outcomes, most: int) -> npt.NDArray[np.float64]:
