@@ -155,7 +155,7 @@ def _notes(answer: ClaimsAnswer) -> Iterator[str]:
     if answer.counts.get(ClaimStatus.VOID):
         yield (
             "Void: numbers from an emulated host decide no claim."
-            if answer.caveats.in_emulated_host
+            if answer.caveats.under_emulated_kvm
             else f"Void: a claim {_what_is_void(answer)} needs KVM and a real disk."
         )
     if any(row.command for row in answer.claims):

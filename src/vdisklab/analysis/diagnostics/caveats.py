@@ -62,14 +62,14 @@ class Caveats:
         return self.ran_under is RanUnder.TCG
 
     @property
-    def in_emulated_host(self) -> bool:
+    def under_emulated_kvm(self) -> bool:
         """True if a guest ran under KVM in an emulated host."""
         return self.ran_under is RanUnder.EMULATED_HOST
 
     @property
     def warning(self) -> str | None:
         """The warning to show with every number; None if no caveat applies."""
-        if self.in_emulated_host:
+        if self.under_emulated_kvm:
             return IN_EMULATED_HOST
         if self.lab:
             return IN_LAB
@@ -83,7 +83,7 @@ class Caveats:
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """The most serious caveat: numbers from an emulated host cannot even be compared."""
-        if self.in_emulated_host:
+        if self.under_emulated_kvm:
             return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
