@@ -157,8 +157,8 @@ def _usual_share(plan: CampaignPlan) -> float:
     times as many."""
     if plan.race is None or plan.rounds <= LOOKS[0]:
         return 1.0
-    rounds = USUAL_ROUNDS * (DEFAULT_MARGIN / plan.race.margin) ** 2
-    return min(1.0, rounds / (plan.rounds - LOOKS[0]))
+    wider = DEFAULT_MARGIN / plan.race.margin
+    return min(1.0, USUAL_ROUNDS * wider * wider / (plan.rounds - LOOKS[0]))
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
