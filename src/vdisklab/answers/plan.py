@@ -158,7 +158,8 @@ def _usual_share(plan: CampaignPlan) -> float:
     if plan.race is None or plan.rounds <= LOOKS[0]:
         return 1.0
     wider = DEFAULT_MARGIN / plan.race.margin
-    return min(1.0, USUAL_ROUNDS * wider * wider / (plan.rounds - LOOKS[0]))
+    share: float = USUAL_ROUNDS * wider * wider / (plan.rounds - LOOKS[0])
+    return min(1.0, share)
 
 
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:

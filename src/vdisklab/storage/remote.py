@@ -328,9 +328,9 @@ def empty_disk(host: Host, entry: Entry) -> None:
     _undone(host, entry, "qemu-io", *url.secrets, *zero, timeout=_FILL_SECONDS)
 
 
-def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SECONDS) -> None:
+def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
     try:
-        host.run(*command, timeout=timeout)
+        return host.run(*command, timeout=timeout).stdout
     except (CommandError, CommandTimeoutError) as error:
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(
@@ -347,8 +347,8 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
     if node["driver"] == "ssh":
         user = ("-l", node["user"]) if "user" in node else ()
         where = (*user, "-p", server["port"], "-o", "BatchMode=yes")
-        with _known_hosts(host, server, node["host-key-check"]) as known:
-            removal = ("rm", "-f", "--", _quoted(str(path)))
+        removal = ("rm", "-f", "--", _quoted(str(path)))
+        with _known_hosts(host, entry, server, node["host-key-check"]) as known:
             _undone(host, entry, "ssh", *where, *known, server["host"], *removal)
     else:
         program = (sys.executable, "-m", "vdisklab.storage.remote", "remove")
@@ -357,7 +357,7 @@ def remove_remote_file(host: Host, entry: Entry) -> None:
 
 @contextmanager
 def _known_hosts(
-    host: Host, server: Mapping[str, str], check: Mapping[str, str]
+    host: Host, entry: Entry, server: Mapping[str, str], check: Mapping[str, str]
 ) -> Iterator[tuple[str, ...]]:
     """The options with which ssh accepts the same host key as QEMU does."""
     if check["mode"] == "known_hosts":
@@ -367,7 +367,7 @@ def _known_hosts(
         strict = "no"
         if check["mode"] == "hash":
             strict = "yes"
-            keys = host.run("ssh-keyscan", "-p", server["port"], server["host"], timeout=60).stdout
+            keys = _undone(host, entry, "ssh-keyscan", "-p", server["port"], server["host"])
             file.writelines(f"{line}\n" for line in keys.splitlines() if _is_key(line, check))
             file.flush()
         yield ("-o", f"StrictHostKeyChecking={strict}", "-o", f"UserKnownHostsFile={file.name}")

@@ -35,6 +35,8 @@ PLAIN = {
     "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",
     "host_cpu_seconds", "host_cpu_seconds_per_operation", "measured_seconds", "start", "offered",
     "cpu", "steal", "device", "queue", "thread_cpu",
+    # what `watch` shows of the running cell
+    "at", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
 }  # fmt: skip
 """Numbers that need no explanation."""
 

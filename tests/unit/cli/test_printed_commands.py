@@ -384,6 +384,7 @@ OF_THE_PAGES = {
     "vm-and-pvc.yaml": GUEST,
     "guest.xml": GUEST,
     "/etc/pve/qemu-server": GUEST,
+    "--forget PLACE": "--forget nbd://localhost/vol",
 }
 """What the pages' words stand for, where the usual values are not meant."""
 
@@ -391,6 +392,7 @@ LACKING = re.compile(
     "this campaign has no measurements of|has no search of how many|is the only host that matches"
     "|' was not measured( in this campaign)?\n|the lab is not built yet"
     "|a fleet stores its results in one PostgreSQL|no guest was found on this host"
+    "|nothing is left on nbd://localhost/vol"
 )
 """What a command may say of a database or host that has not what the page speaks of."""
 

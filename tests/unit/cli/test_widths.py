@@ -32,6 +32,8 @@ from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.cli.shell import output
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import document as document_of
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.segments import PageCache
 from vdisklab.results.model import Direction, GuestGroup, HostLoad
 from vdisklab.units import format_bytes, format_duration
 from vdisklab.views import doctor as doctor_view
@@ -136,12 +138,23 @@ def test_every_table_of_the_product_is_held_at_every_width(shown: Mapping[str, S
     assert not missing, "a case of VERBS must show them, or a test call require_whole"
 
 
+def with_keys(text: str) -> str:
+    """An export whose runs have the keys of their cells."""
+    export = json.loads(text)
+    for one in export["campaigns"]:
+        for run in one["runs"]:
+            cell = MeasuredCell(run["path"], PageCache(run["page_cache"]))
+            run["cell"] = cell.fingerprint
+    return json.dumps(export)
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recorded campaign: one path spelled out at length, another under a free name."""
     text = gzip.decompress(CAMPAIGN.read_bytes()).decode()
     text = text.replace("xfs/qcow2/none", LONG).replace("xfs/raw/none", FREE)
     place = tmp_path_factory.mktemp("widths")
+    text = with_keys(text)
     (place / "campaign.json").write_text(text)
     (place / "web.xml").write_text(DOMAIN)
     other = text.replace("354e79dc", "01234567").replace('"/srv/work"', '"/srv/other/place"')

@@ -55,6 +55,7 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
         with measuring() as progress:
             page.goto(door.address)
             page.locator("#moving canvas").wait_for()
+            page.wait_for_timeout(1100)  # a value a second is kept
             progress(Throughput(0.0, 0.0))
             page.get_by_text("0 MB/s, 0 IOPS").wait_for()
             page.locator("#moving .line").press("ArrowLeft")
