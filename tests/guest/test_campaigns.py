@@ -62,6 +62,7 @@ def test_every_bus_with_and_without_a_write_cache(lab: Lab) -> None:
     require_ran_as_planned(lab, runs, lab.arguments(*paths), only=True)
 
 
+@pytest.mark.nightly
 def test_a_script_repeats_a_run_by_hand(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     """A disk that is plugged in, and one that is there when the guest boots."""
     status, printed, runs = measure(lab, "qcow2/writeback", "raw/none/sata")

@@ -35,6 +35,7 @@ system = "short"
 """
 
 
+@pytest.mark.nightly
 def test_an_installation_makes_a_thin_image_grow(lab: Lab, tmp_path: Path) -> None:
     profile = tmp_path / "one.toml"
     profile.write_text(ONE_INSTALLATION)

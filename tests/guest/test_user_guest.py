@@ -76,6 +76,7 @@ def ovmf() -> None:
         pytest.fail(str(error)) if in_ci() else pytest.skip(str(error))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ovmf")
 def test_the_same_debian_booted_by_uefi_from_an_nvme_disk(lab: Lab, debian: Path) -> None:
     uefi = ("--guest-firmware", "uefi", "--guest-bus", "nvme")

@@ -25,7 +25,9 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     assert made.leftovers() == []
 
 
-@pytest.mark.parametrize("stopped_by", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "stopped_by", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
+)
 def test_what_is_measured_is_kept_and_the_same_command_continues(
     lab: Lab, stopped_by: signal.Signals
 ) -> None:

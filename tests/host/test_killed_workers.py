@@ -51,7 +51,7 @@ ledger.Ledger._append = _append
 """
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_killed_worker_leaves_nothing_and_loses_no_verdict(
     first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
