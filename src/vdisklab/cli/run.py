@@ -92,7 +92,10 @@ def run(request: RunRequest, output: OutputOptions) -> int:
         with (
             nullcontext() if request.stream is None else stream_of_runs(request.stream) as publish,
             TerminalProgress(
-                console, each=is_slow, look=look if len(campaigns) == 1 else None
+                console,
+                each=is_slow,
+                look=look if len(campaigns) == 1 else None,
+                whole=Named.by(request).in_text("`vdisklab rank`"),
             ) as shown,
             progress_file(_watchable(shown, request)) as progress,
         ):

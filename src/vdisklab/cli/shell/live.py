@@ -50,12 +50,20 @@ class TerminalProgress:
     measurement too, because one that takes minutes would look like a hang. `look` is called when a
     round begins, from the fourth on, and never while a cell is measured; for the same reason the
     terminal is drawn once a second only. Plain lines have the first ranking of a race alone.
+    `whole` is the command that prints the lines for which a low terminal has no room.
     """
 
-    def __init__(self, console: Console, *, each: bool = False, look: Look | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        each: bool = False,
+        look: Look | None = None,
+        whole: str = "`vdisklab rank`",
+    ) -> None:
         self._console = console
         self._each = each
-        self._look = look
+        self._look, self._whole = look, whole
         self._campaign, self._round, self._later = "", 0, 0
         self._ranking: Table[Any] | None = None
         self._laid: tuple[Table[Any] | None, int, list[Text]] = (None, 0, [])
@@ -167,7 +175,7 @@ class TerminalProgress:
         room = height - 1 - len(doing.wrap(self._console, width))
         if len(lines) > room:
             hidden = len(lines) - room + 1
-            rest = f"… {counted(hidden, 'more line')}: vdisklab rank"
+            rest = f"… {counted(hidden, 'more line')}: {self._whole}"
             lines = [*lines[: room - 1], Text(rest)] if room >= _FEWEST_LINES else []
         if not lines:
             return doing

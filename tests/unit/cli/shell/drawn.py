@@ -51,7 +51,7 @@ def draw(url: str) -> None:
             provisional_ranking, store, metric=DEFAULT_METRIC, disk=None, named=NOTHING_NAMED
         )
         try:
-            with TerminalProgress(console, look=look) as progress:
+            with TerminalProgress(console, look=look, whole="`vdisklab rank --db x`") as progress:
                 for events in STEPS:
                     for event in events:
                         progress(event)

@@ -155,7 +155,7 @@ def test_a_terminal_may_change_its_size(database: Database) -> None:
         terminal.step()
         terminal.see("PROVISIONAL", "qcow2/directsync")
         terminal.resize(40, 14)
-        seen = terminal.see("more line", "left in this round")
+        seen = terminal.see("more lines: `vdisklab rank --db x`", "left in this round")
         terminal.resize(100, 30)
         seen = terminal.see("qcow2/directsync", "left in this round")
         assert "more line" not in seen.split("PROVISIONAL")[-1]
