@@ -1,4 +1,4 @@
-"""The recipes of docs/powercut.md show with QEMU's own programs what the page says."""
+"""The recipes of docs/powercut.md print with QEMU's own programs what the files beside them say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.recipes import require_what_the_page_says
+from tests.host.recipes import require_what_its_file_says
 
 pytestmark = pytest.mark.host
 
@@ -21,5 +21,5 @@ pytestmark = pytest.mark.host
     ],
     ids=["surviving-disk", "volatile-disk", "nvme-write-cache"],
 )
-def test_a_recipe_prints_what_the_page_says(program: str, recipe: str, tmp_path: Path) -> None:
-    require_what_the_page_says(program, recipe, tmp_path)
+def test_a_recipe_prints_what_its_file_says(program: str, recipe: str, tmp_path: Path) -> None:
+    require_what_its_file_says(program, recipe, tmp_path)

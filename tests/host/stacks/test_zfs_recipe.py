@@ -1,4 +1,4 @@
-"""The recipe of docs/powercut.md for ZFS shows what the page says."""
+"""The recipe of docs/powercut.md for ZFS prints what the file beside it says."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.recipes import require_what_the_page_says
+from tests.host.recipes import require_what_its_file_says
 
 pytestmark = pytest.mark.host
 
 
 @pytest.mark.usefixtures("zfs")
-def test_a_recipe_prints_what_the_page_says(tmp_path: Path) -> None:
-    require_what_the_page_says("sh", "zfs.sh", tmp_path)
+def test_a_recipe_prints_what_its_file_says(tmp_path: Path) -> None:
+    require_what_its_file_says("sh", "zfs.sh", tmp_path)
