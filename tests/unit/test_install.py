@@ -186,7 +186,8 @@ exit 1
 
 
 @pytest.mark.parametrize(
-    ("failing", "status"), [({}, 0), ({"hosts": 1}, 0), ({"units": 2}, 1), ({"guests": 3}, 1)]
+    ("failing", "status"),
+    [({}, 0), ({"hosts": 1}, 0), ({"units": 2}, 1), ({"verbs": 1}, 0), ({"guests": 3}, 1)],
 )
 def test_a_test_that_passes_alone_is_a_flake_and_one_is_allowed(
     tmp_path: Path, failing: dict[str, int], status: int
@@ -219,7 +220,7 @@ def test_a_misspelt_word_fails_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("parts", "status"),
-    [("lint locks types", 0), ("units", 0), ("types hosts units", 1), ("unit", 2)],
+    [("lint locks types", 0), ("units verbs", 0), ("types hosts units", 1), ("unit", 2)],
 )
 def test_parts_that_were_not_asked_for_do_not_run(tmp_path: Path, parts: str, status: int) -> None:
     failing = {"hosts": 3, "guests": 3}

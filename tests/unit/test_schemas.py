@@ -79,19 +79,13 @@ def test_a_schema_is_one(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_verb_prints_what_its_schema_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verb_prints_what_its_schema_says_and_its_paths_are_the_columns_of_csv(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*CASES[name], "--format", "json"]) in (0, 9, 10), capsys.readouterr().err
     found = json.loads(capsys.readouterr().out)
     jsonschema.validate(found, closed(SCHEMAS[found["format"]]))
     assert found["sentences"]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_columns_of_csv_are_the_paths_of_json(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main([*CASES[name], "--format", "json"])
-    found = json.loads(capsys.readouterr().out)
     main([*CASES[name], "--format", "csv"])
     columns = next(csv.reader(io.StringIO(capsys.readouterr().out)))
     paths = set(paths_of(found))
