@@ -32,7 +32,7 @@ from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage import remote
-from vdisklab.storage.given import given_target
+from vdisklab.storage.given import given_target, require_fit
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.remote import require_answer, unanswered
 from vdisklab.storage.server_url import Url, url_of
@@ -330,16 +330,44 @@ def test_a_trial_file_is_noted_before_it_is_made(
     assert place.stored() == b""
 
 
+@contextmanager
+def _no_tls(directory: Path, _disk: Path, _files: Path) -> Iterator[Server]:
+    """A server without TLS, and a client that wants it."""
+    _key_of_another(directory)
+    with nbdkit(directory) as server:
+        yield replace(server, url=server.url.replace("nbd+", "nbds+"))
+
+
+@contextmanager
+def _other_key(directory: Path, _disk: Path, _files: Path) -> Iterator[Server]:
+    """A server with a key, and a client with another one."""
+    _key_of_another(directory)
+    with nbdkit(directory, psk=True) as server:
+        yield replace(server, url=server.url.replace("nbd:", "nbds:"))
+
+
+def _key_of_another(directory: Path) -> None:
+    key = directory / "another" / "keys.psk"
+    key.parent.mkdir()
+    key.write_text("alice:00112233\n")
+    key.chmod(0o600)
+
+
 REFUSED: dict[str, tuple[Callable[..., AbstractContextManager[Server]], tuple[str, str], str]] = {
     "nbd read-only": (lambda a, _d, _f: nbdkit(a, read_only=True), ("", ""), "read-write"),
     "nbd with TLS": (lambda a, _d, _f: nbdkit(a, psk=True), ("", ""), "nbds://"),
+    "nbd without TLS": (_no_tls, ("", ""), "leave out --secret"),
+    "nbd with another key": (_other_key, ("", ""), "give the key that the server has"),
+    "nbd export": (lambda a, d, _f: qemu_nbd(a, d), ("///", "///none"), "nbdinfo --list"),
     "iscsi read-only": (lambda a, d, _f: tgt(a, d, read_only=True), ("", ""), "read-write"),
     "iscsi password": (lambda a, d, _f: tgt(a, d, chap=True), ("", ""), "--secret NAME=FILE"),
+    "iscsi user": (lambda a, d, _f: tgt(a, d, chap=True), ("//", "//alice@"), "the password"),
     "iscsi target": (lambda a, d, _f: tgt(a, d), (":disk", ":none"), "iscsi-ls"),
     "iscsi LUN": (lambda a, d, _f: tgt(a, d), (":disk/1", ":disk/7"), "LUN that the target has"),
     "nfs read-only": (lambda a, _d, f: ganesha(a, f, read_only=True), ("", ""), "read-write"),
     "nfs export": (lambda a, _d, f: ganesha(a, f), ("/files", "/none"), "showmount"),
     "ssh read-only": (lambda a, _d, f: sshd(a, f, read_only=True), ("", ""), "write access"),
+    "ssh directory": (lambda a, _d, f: sshd(a, f), ("/files", "/none"), "directory that exists"),
     "ssh host key": (lambda a, _d, f: sshd(a, f), ("?host_key_check", "?x"), "ssh-keyscan"),
 }
 
@@ -352,9 +380,9 @@ def test_a_refusal_has_a_way_out(
     with serve(tmp_path, disk, files) as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
-        place = Place(
-            server, server.url.replace(word, other) if word else server.url, disk.read_bytes
-        )
+        url, key = server.url, tmp_path / "another/keys.psk"
+        secret = key if key.exists() else None
+        place = Place(server, url.replace(word, other, 1) if word else url, disk.read_bytes, secret)
         with pytest.raises(HostError) as refused:
             try_out(place, tmp_path)
     assert way_out in str(refused.value.hint), refused.value
@@ -384,6 +412,50 @@ def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
     assert list_leftovers() == []
     place.server.restart()
     try_out(place, tmp_path)
+
+
+def test_a_disk_that_does_not_fit_is_refused_before_the_campaign(
+    tmp_path: Path, disk: Path
+) -> None:
+    """And one whose server is gone is not: its cells fail, and others are measured."""
+    with disk.open("r+b") as file:
+        file.seek(20 * MIB)
+        file.write(b"somebody's data")
+    with tgt(tmp_path, disk) as server:
+        place = Place(server, server.url, disk.read_bytes)
+        fit(place, tmp_path, 16 * MIB)
+        with pytest.raises(HostError, match="holds data") as refused:
+            fit(place, tmp_path, 32 * MIB)
+        assert "--destroy t" in str(refused.value.hint)
+        with pytest.raises(HostError, match=r"target t has 64.0 MiB, but needs 80.0 MiB"):
+            fit(place, tmp_path, 80 * MIB)
+        server.kill()
+        fit(place, tmp_path, 80 * MIB)
+    assert list_leftovers() == []
+
+
+def fit(place: Place, work: Path, needed: int) -> None:
+    """What a campaign asks about each disk before it begins."""
+    backing = backing_of(place)
+    with open_ledger() as ledger, open_site(LocalHost(), ledger, work) as site:
+        require_fit(site, backing.targets[0], backing, needed)
+
+
+def test_a_disk_on_a_full_server_is_emptied(tmp_path: Path, files: Path) -> None:
+    """Zeros need space, too, where the server stores them: what was allocated is given back."""
+    run("mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", files)
+    try:
+        with (disk := files / "disk").open("wb") as file:
+            file.truncate(64 * MIB)
+        with nbdkit(tmp_path, "file", str(disk)) as server:
+            place = Place(server, server.url, disk.read_bytes)
+            with pytest.raises(HostError, match="No space left") as full:
+                image_on(place, tmp_path / "work", ImageFormat.RAW).__enter__()
+            assert "free some space" in str(full.value.hint)
+            assert not any(disk.read_bytes())
+            assert list_leftovers() == []
+    finally:
+        run("umount", files)
 
 
 def test_a_full_export(tmp_path: Path, files: Path) -> None:

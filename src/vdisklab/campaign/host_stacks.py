@@ -18,7 +18,7 @@ from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.mounts import mount_of
 from vdisklab.host.network import Link, link_to
 from vdisklab.host.pagecache import evict
-from vdisklab.path.backing import BackingDevices
+from vdisklab.path.backing import BackingDevices, size_for
 from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.segments import ImageFormat
 from vdisklab.plan.age import NEW
@@ -263,8 +263,15 @@ class HostStacks:
         return self._compressible
 
     def build_side_by_side(self) -> None:
-        """Builds all stacks that do not take turns, and fills their allocated images."""
+        """Builds all stacks that do not take turns, and fills their allocated images.
+
+        Raises HostError also if a disk that the user named is too small for its own, or holds data.
+        """
         for stack, use in self.layout.uses.items():
+            named = self.plan.backing.target_of(stack.layers)
+            if named is not None and not named.holds_files:
+                needed = size_for(stack.layers, use.capacity)
+                given.require_fit(self.site, named, self.plan.backing, needed)
             if not self.plan.backing.on_devices(stack.layers):
                 active = self._activate(stack)
                 for image in use.allocated:

@@ -462,6 +462,10 @@ def has_known_names(text: str) -> bool:
 
 def _token(text: str, part: str, position: int, before: _Token | None) -> _Token:
     name, *settings = part.split(":")
+    first = text.partition("/")[0]
+    if name not in _WORDS and (way := _naming(first)):
+        problem = f"unknown segment {name!r}" if name else "an empty segment"
+        raise PathSyntaxError(text, position, problem, way)
     if not part:
         raise PathSyntaxError(
             text,
@@ -531,13 +535,6 @@ def _unknown_name(name: str, before: _Token | None) -> tuple[str, str]:
         _KIND_NAMES[kind] if kind is _Kind.HOST else f"{_KIND_NAMES[kind]} ({', '.join(words)})"
         for kind, words in by_kind.items()
     ]
-    if before is None and name in _STORAGE_WORDS:
-        kind = _STORAGE_WORDS[name]
-        example = f"--target my{name}=" + (kind.facts.target.example if kind.facts.target else "")
-        return (
-            f"{name!r} is storage that you have, which vdisklab never builds",
-            f"name it, and write the name in the path: {example}, then my{name}/raw/none",
-        )
     nearest = _did_you_mean(name, [word for words in by_kind.values() for word in words])
     after = "" if before is None else f" after {before.name}"
     named = "" if before is not None else f"; or storage that you name: --target {name}=PLACE"
@@ -549,9 +546,21 @@ _STORAGE_WORDS: Mapping[str, LayerKind] = {
     "gluster": LayerKind.GLUSTERFS, "nvmeof": LayerKind.DEVICE, "nvme-of": LayerKind.DEVICE,
     "nvmet": LayerKind.DEVICE, "multipath": LayerKind.DEVICE, "drbd": LayerKind.DEVICE,
     "san": LayerKind.ISCSI, "nas": LayerKind.NFS, "nfs4": LayerKind.NFS, "sshfs": LayerKind.SSH,
-    "linstor": LayerKind.DEVICE, "fc": LayerKind.DEVICE,
+    "linstor": LayerKind.DEVICE, "fc": LayerKind.DEVICE, "nvme-tcp": LayerKind.DEVICE,
 }  # fmt: skip
 """Words that people try for storage elsewhere, which are no names of kinds of targets."""
+
+
+def _naming(word: str) -> str | None:
+    """How to name the storage that a word stands for; None if vdisklab can build it, or nobody
+    calls storage so."""
+    kind = _STORAGE_WORDS.get(word) or (LayerKind(word) if word in set(LayerKind) else None)
+    if kind is None or kind.facts.target is None:
+        return None
+    return (
+        f"{word} is storage that you have, which vdisklab never builds: name it with --target "
+        f"my{word}={kind.facts.target.example}, and write my{word}/raw/none"
+    )
 
 
 def _out_of_order(kind: _Kind, name: str, before: _Token) -> tuple[str, str]:

@@ -25,7 +25,10 @@ _SCHEMES: Mapping[str, LayerKind] = {
 }  # fmt: skip
 """The kind of a URL, by its scheme."""
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
+_MOUNTED = ("smb", "cifs", "afp", "webdav", "davs", "ceph", "glusterfs", "gluster", "virtiofs")
+"""Schemes of storage that is measured as a directory where the host has mounted it."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _FORM = "write --target NAME=PLACE: a directory, a block device, or one of " + ", ".join(
     f"{kind.facts.target.example}" for kind in dict.fromkeys(_SCHEMES.values()) if kind.facts.target
 )
@@ -80,7 +83,11 @@ def parse_target(text: str) -> NamedTarget:
     if scheme is None or place.startswith(("/", "./", "../")):
         return NamedTarget(name, place)
     if scheme[1] not in _SCHEMES:
-        raise PlanError(f"target {name}: vdisklab measures no {scheme[1]}: storage", hint=_FORM)
+        mounted = f"mount it, and name the directory: --target {name}=/mnt/{name}"
+        if scheme[2].startswith("/") and not scheme[2].startswith("//"):
+            mounted += f"; or nfs://{scheme[1]}{scheme[2]} for QEMU's own NFS driver"
+        hint = mounted if scheme[1] in _MOUNTED or "nfs://" in mounted else _FORM
+        raise PlanError(f"target {name}: vdisklab measures no {scheme[1]}: storage", hint=hint)
     kind = _SCHEMES[scheme[1]]
     if kind is not LayerKind.RBD:
         _require_no_password(name, urlsplit_of(name, place))

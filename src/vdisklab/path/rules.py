@@ -386,7 +386,8 @@ def not_judgeable(path: DiskPath) -> Impossible | None:
     """Why a path cannot be judged, as what follows its name; None if it can."""
     if path.target is not None:
         return Impossible(
-            "is on storage that you have, and no disk below it is logged",
+            "is on storage that you have, and no disk below it is logged"
+            + (": the server answers for it" if path.target.promise else ""),
             "judge the same on a file system of this host: "
             f"{replace(path, layers=(Layer(LayerKind.EXT4),), image=path.image or _RAW)}",
         )

@@ -152,13 +152,13 @@ def _axes(settings: Request, qemus: tuple[Qemu, ...]) -> Axes:
 
 def backing_of(request: Request) -> BackingDevices:
     """The disks below the stacks of a request; devices by their absolute paths."""
-    names = {target.name for target in request.target}
-    spendable = frozenset(map(str, request.destroy)) & names
+    named = [one for target in request.target for one in (target.name, target.place)]
+    spent = set(map(str, request.destroy))
     return BackingDevices(
         devices=tuple(device.absolute() for device in request.devices),
-        destroy=tuple(one.absolute() for one in request.destroy if str(one) not in names),
+        destroy=tuple(one.absolute() for one in request.destroy if str(one) not in named),
         targets=request.target,
-        spendable=spendable,
+        spendable=frozenset(one.name for one in request.target if spent & {one.name, one.place}),
         secrets=request.secret,
         disks=request.disks,
         arc_bytes=request.arc_bytes,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from vdisklab.errors import PlanError
 from vdisklab.path.durability import CrashVerdicts, FailureModel
+from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.needs import Need, needs_help, parse_need
 from vdisklab.path.rules import not_judgeable
 from vdisklab.plan.campaign import Dropped
@@ -34,6 +35,7 @@ class PowercutRequest(OptionRows):
     """A request to `vdisklab powercut`: paths, what writes to them, what dies, how to judge."""
 
     paths: tuple[str, ...] = like("paths")
+    target: tuple[NamedTarget, ...] = like("target")
     clients: tuple[ClientKind, ...] = option(
         several(ClientKind, ClientKind),
         "When the client expects a write to be durable; can be repeated.",
@@ -223,7 +225,7 @@ def _under(
 def _matrix(request: PowercutRequest) -> Matrix:
     if not request.paths:
         raise PlanError("no path is named", hint="`vdisklab powercut ext4/{raw,qcow2}/none`")
-    for path in expand_paths(request.paths):
+    for path in expand_paths(request.paths, targets=request.target):
         verdict = not_judgeable(path) if path.target is not None else None
         if verdict is not None:
             raise PlanError(f"{path} {verdict.reason}", hint=verdict.instead)

@@ -19,8 +19,8 @@ from vdisklab.host.pagecache import try_o_direct
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.device import whole_devices
-from vdisklab.storage.remote import remote_target
+from vdisklab.storage import remote
+from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import Site, require_room
 from vdisklab.storage.targets import Directory, Target
@@ -116,8 +116,8 @@ def given_target(
 ) -> Iterator[Target]:
     """The target below a stack, with room for `needed` bytes; nothing else there is touched."""
     if target.opened_by_qemu:
-        with remote_target(site, target, backing, needed) as remote:
-            yield remote
+        with remote.remote_target(site, target, backing, needed) as opened:
+            yield opened
     elif target.holds_files:
         with _own_directory(site, target, needed) as directory:
             yield directory
@@ -125,6 +125,14 @@ def given_target(
         with whole_devices(site, given_device(target, backing), 1, needed) as whole:
             seen = site.read_back(lambda: device_facts(whole.path))
             yield replace(whole, properties={**whole.properties, **seen})
+
+
+def require_fit(site: Site, target: NamedTarget, backing: BackingDevices, needed: int) -> None:
+    """Raises HostError if a disk that answers is too small, or may not be overwritten."""
+    if target.opened_by_qemu:
+        remote.require_fit(site, target, backing, needed)
+    elif unanswered(site.host, target) is None:
+        require_usable(site.host, given_device(target, backing), needed)
 
 
 def given_device(target: NamedTarget, backing: BackingDevices) -> BackingDevices:
@@ -165,7 +173,7 @@ def _require_fit(target: NamedTarget, place: Path, needed: int, own: str) -> Non
             hint="wait until it ends; after a crash run `vdisklab clean` on the host that ran it, "
             f"or remove {place / others[0]}",
         )
-    require_room(place, needed, f"target {target.name}")
+    require_room(place, needed, f"target {target.name}", "or free some space there")
 
 
 def mount_properties(place: Path) -> dict[str, str]:

@@ -106,21 +106,36 @@ def remote_target(
             site.check(lambda: _require_files(site, target, url))
             yield remote
             return
-        size = site.observe(lambda: disk_size(site.host, target.name, url), planned=needed)
-        if size < needed:
-            raise HostError(
-                f"target {target.name} has {format_bytes(size)}, but needs {format_bytes(needed)}",
-                hint="choose a smaller --size, or name a larger disk",
-            )
         properties |= site.read_back(lambda: promises(site.host, target, url))
         _require_writable(target, properties)
-        if not backing.may_destroy(target):
-            site.check(lambda: _require_empty(site.host, target, url, needed))
+        site.check(lambda: _require_fit(site.host, target, url, backing, needed))
         detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
         if secret is not None:
             detail[NEEDED] = str(secret.absolute())
         with site.tracked(DISK, url.text, **detail):
             yield remote
+
+
+def require_fit(site: Site, target: NamedTarget, backing: BackingDevices, needed: int) -> None:
+    """Raises HostError if a disk is too small or holds data. If its server does not answer, its
+    cells fail, and others are measured."""
+    with secret_of(site, target, backing) as secret:
+        url = url_of(target, secret)
+        if unanswered(site.host, target.name, Remote(url, holds_files=False)) is None:
+            _require_fit(site.host, target, url, backing, needed)
+
+
+def _require_fit(
+    host: Host, target: NamedTarget, url: Url, backing: BackingDevices, needed: int
+) -> None:
+    size = disk_size(host, target.name, url)
+    if size < needed:
+        raise HostError(
+            f"target {target.name} has {format_bytes(size)}, but needs {format_bytes(needed)}",
+            hint="choose a smaller --size, or name a larger disk",
+        )
+    if not backing.may_destroy(target):
+        _require_empty(host, target, url, needed)
 
 
 def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> None:
@@ -210,8 +225,15 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
 _WAYS_OUT = (
     ("unknown driver", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("unknown protocol", "install QEMU's driver for it: apt install qemu-block-extra"),
+    ("starttls", "the server has no TLS: write nbd:// and leave out --secret"),
+    ("tls handshake", "give the key that the server has: --secret NAME=DIR/keys.psk"),
     ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),
     ("can not reconnect", "start the server, or correct host and port"),
+    ("export not available", "name an export that the server has: nbdinfo --list URL"),
+    ("invalid address", "correct the server's name, which this host cannot resolve"),
+    ("reading conf file", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
+    ("monitor info", "name the cluster's configuration: rbd:POOL/IMAGE@CEPH.CONF"),
+    ("error connecting", "name a user and a key that the cluster knows: ?id=USER, --secret"),
     ("nfs_service", "start the server and its rpcbind, which libnfs asks for NFS version 3"),
     ("mnt3err_acces", "name a directory that is exported to this host: showmount -e HOST"),
     ("target not found", "name a target that the server has: iscsi-ls iscsi://HOST"),
@@ -227,6 +249,9 @@ _WAYS_OUT = (
     ("refused", "start the server, or correct host and port"),
     ("nospc", "free some space on the server, or choose a smaller --size"),
     ("no space", "free some space on the server, or choose a smaller --size"),
+    ("no such file", "start the server, or name a socket or directory that exists there"),
+    ("input/output", "see that the server has space left, and what its log says of its disk"),
+    ("no password", "give the password: --secret NAME=FILE"),
     ("authentication", "give user and password: USER@ in the URL, and --secret NAME=FILE"),
     ("host key", "add the server's key to known_hosts: ssh-keyscan HOST >> ~/.ssh/known_hosts"),
 )
@@ -324,8 +349,15 @@ def empty_disk(host: Host, entry: Entry) -> None:
     url = Url(entry.name, part, tuple(json.loads(entry.detail["objects"])))
     size = int(entry.detail["bytes"])
     _undone(host, entry, "qemu-img", "info", *url.secrets, url.opened)
-    zero = ("-c", f"write -z 0 {size}", "-c", "flush", _part(url, size))
-    _undone(host, entry, "qemu-io", *url.secrets, *zero, timeout=_FILL_SECONDS)
+
+    def zero(write: str) -> None:
+        words = ("-c", f"{write} 0 {size}", "-c", "flush", _part(url, size))
+        _undone(host, entry, "qemu-io", *url.secrets, *words, timeout=_FILL_SECONDS)
+
+    try:
+        zero("write -z")
+    except DirtyHostError:
+        zero("write -z -u")  # a full server: without the blocks that it had to allocate
 
 
 def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SECONDS) -> str:

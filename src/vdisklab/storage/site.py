@@ -236,13 +236,15 @@ def site_directory(work: Path, run_id: str) -> Path:
     return work / f"vdisklab-{run_id}"
 
 
-def require_room(directory: Path, needed: int, what: str) -> None:
+def require_room(
+    directory: Path, needed: int, what: str, way: str = "fewer paths, or another --dir"
+) -> None:
     """Raises HostError when less than `needed` bytes are free in a directory."""
     free = free_bytes(directory)
     if needed > free:
         raise errors.HostError(
             f"{what} needs {format_bytes(needed)}, and {directory} has {format_bytes(free)} free",
-            hint="choose a smaller --size, fewer paths, or another --dir",
+            hint=f"choose a smaller --size, {way}",
         )
 
 

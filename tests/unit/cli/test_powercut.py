@@ -29,6 +29,12 @@ from vdisklab.views.layout import Table
     [
         ((), "no path is named", "vdisklab powercut ext4"),
         (("raw/none",), "no place for the logged disk", "ext4/raw/none"),
+        (
+            ("fast/raw/none", "--target", "fast=nbd://10.0.0.5/disk"),
+            "the server answers for it",
+            "ext4/raw/none",
+        ),
+        (("dir:at=here/raw/none", "--target", "here=/srv"), "storage that you have", "ext4/raw"),
         (("ext4/host",), "no guest disk", "format"),
         (("ext4/none",), "names no image format", "ext4/raw/none"),
         (("tmpfs/raw/none",), "nothing is left after a power cut", "ext4, xfs, btrfs, zfs"),

@@ -139,11 +139,41 @@ def test_a_target_that_nobody_named_says_how() -> None:
     assert unnamed_target(parse_path("ext4/raw/none"), ALL) is None
 
 
-@pytest.mark.parametrize("word", ["ceph", "cifs", "gluster", "nvmeof", "drbd", "multipath"])
-def test_words_that_people_try_say_how_to_name_a_target(word: str) -> None:
-    with pytest.raises(PathSyntaxError, match="storage that you have") as caught:
-        parse_path(f"{word}/raw/none")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ceph/raw/none", "cifs/raw/none", "gluster/none", "nvmeof/none", "drbd/none", "multipath/",
+        "ceph/", "nfs/", "nfs/…", "nfs/export/images/raw/none", "iscsi/", "smb/share/qcow2/none",
+        "nvme-tcp/none",
+    ],
+)  # fmt: skip
+def test_words_that_people_try_say_how_to_name_a_target(path: str) -> None:
+    with pytest.raises(PathSyntaxError) as caught:
+        parse_path(path)
+    word = path.partition("/")[0]
+    assert f"{word} is storage that you have" in str(caught.value.hint)
     assert f"--target my{word}=" in str(caught.value.hint)
+
+
+def test_a_wrong_word_after_a_named_target_is_said_as_such() -> None:
+    with pytest.raises(PathSyntaxError, match="unknown segment 'rwa'") as caught:
+        parse_path("nfs:at=nas/rwa/none")
+    assert "did you mean raw?" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [
+        ("nas=nas:/export", "nfs://nas/export"),
+        ("nas=smb://nas/share", "--target nas=/mnt/nas"),
+        ("fast=NBD://nas/disk", "nbd://10.0.0.5/export"),
+        ("web=http://nas/disk", "nbd://10.0.0.5/export"),
+    ],
+)
+def test_a_place_of_another_kind_says_what_to_write(text: str, way: str) -> None:
+    with pytest.raises(PlanError, match="vdisklab measures no") as caught:
+        parse_target(text)
+    assert way in str(caught.value.hint)
 
 
 def test_an_unknown_first_word_may_be_meant_as_a_target() -> None:

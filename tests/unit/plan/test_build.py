@@ -9,7 +9,8 @@ import pytest
 
 from vdisklab.errors import HostError, PlanError, VdisklabError
 from vdisklab.path.cell import PageCacheChoice
-from vdisklab.plan.build import build_plan
+from vdisklab.path.named_target import parse_target
+from vdisklab.plan.build import backing_of, build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities, Missing
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice, GuestPlan
@@ -228,3 +229,11 @@ def test_a_share_has_one_guest_alone(guests: tuple[str, ...], rate: dict[str, in
     with pytest.raises(PlanError, match="virtiofs is a shared directory") as error:
         build_plan(request, Capabilities(), Profile("files", "t", (one,)))
     assert error.value.hint
+
+
+@pytest.mark.parametrize("word", ["san", "/dev/sdz"])
+def test_what_a_target_holds_is_given_up_by_its_name_or_its_place(word: str) -> None:
+    request = Request(target=(parse_target("san=/dev/sdz"),), destroy=(Path(word),))
+    backing = backing_of(request)
+    assert backing.may_destroy(request.target[0])
+    assert backing.destroy == ()
