@@ -8,12 +8,14 @@ In a page a table lies between two lines. The first names a program beside this 
     <!-- end of record -->
 
 `shown(words)` of the program returns what lies between them; `only=13×3;13×5` and `without=twins`
-leave out columns and rows (by their names, without spaces). tests/unit/test_pages.py compares.
+leave out columns and rows (by their names, without spaces; a row's may be a pattern, as `*twins*`).
+tests/unit/test_pages.py compares.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import gzip
 import json
 import re
@@ -69,8 +71,12 @@ def _part(table: str, parts: dict[str, str]) -> str:
     columns = {cell.replace(" ", ""): place for place, cell in enumerate(lines[0])}
     rows = {line[0].replace(" ", ""): line for line in lines[2:]}
     kept = [0, *(columns[name] for name in parts["only"].split(";"))] if "only" in parts else None
-    for name in filter(None, parts.get("without", "").split(";")):
-        del rows[name]
+    for pattern in filter(None, parts.get("without", "").split(";")):
+        named = fnmatch.filter(rows, pattern)
+        if not named:
+            raise KeyError(pattern)
+        for name in named:
+            del rows[name]
     return "\n".join(
         "| " + " | ".join(line if kept is None else [line[place] for place in kept]) + " |"
         for line in (*lines[:2], *rows.values())
