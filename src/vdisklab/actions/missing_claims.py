@@ -97,7 +97,8 @@ def request_for(cells: MissingCells, requested: Request, like: Campaign | None) 
         profile=cells.profile,
         page_cache=cells.page_cache,
         baseline=NO_BASELINE,
-        load=None,  # of the other campaign's profile
+        load=None,  # of the other campaign's profile, as the next two
+        clients=None,
         neighbour=None,
         keep_equal=has_equal(cells.paths),
     )

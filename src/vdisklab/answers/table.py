@@ -163,6 +163,19 @@ class BootRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FreedRow:
+    """What the deletion of a file gave back; null where nothing counts it."""
+
+    measurement: str
+    cell: PlacedCell
+    guest: Annotated[float | None, "bytes freed in the guest's file system"]
+    image: Annotated[float | None, "bytes freed in the image, on the host's file system"]
+    device: Annotated[
+        float | None, "bytes that the host's devices were told to discard, by others too"
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class OtherMedian:
     """A number that only a program's own layout shows."""
 
@@ -198,7 +211,7 @@ class UnknownFsyncCalls(Diagnostic):
 
 @dataclass(frozen=True)
 class TableAnswer(Answer):
-    """`vdisklab table`: medians over the runs; at least one of the three lists has rows."""
+    """`vdisklab table`: medians over the runs; at least one of the four lists has rows."""
 
     FORMAT = "vdisklab.table/2"
 
@@ -210,6 +223,7 @@ class TableAnswer(Answer):
     measurements: Annotated[tuple[MeasurementRow, ...], "in the profile's order"]
     growth: Annotated[tuple[GrowthRow, ...], "installations"]
     boots: tuple[BootRow, ...]
+    freed: Annotated[tuple[FreedRow, ...], "deletions"]
     others: tuple[OtherMedian, ...]
     installations: Annotated[tuple[str, ...], "the measurements in `growth`"]
     of_sysbench: Annotated[tuple[str, ...], "measurements whose program counts in MiB/s"]
@@ -279,6 +293,7 @@ def table_of(
         ),
         growth=growth,
         boots=boots,
+        freed=tuple(freed_rows(medians)),
         others=tuple(
             OtherMedian(name, direction, cell, metric, value)
             for (cell, name, direction, metric), value in medians.values.items()
@@ -302,7 +317,8 @@ def table_of(
 _IN_ROWS = {
     "bandwidth", "iops", "latency_mean", "latency_p50", "latency_p95", "latency_p99",
     "latency_p99.9", "latency_max", "sync_p99", *_TIME_SERIES, "transactions", "duration",
-    "allocated", "mapped", "flushes", "boot_time", "shutdown_time",
+    "allocated", "mapped", "flushes", "boot_time", "shutdown_time", "freed_guest", "freed_image",
+    "freed_device",
 }  # fmt: skip
 
 
@@ -394,9 +410,9 @@ def measurement_rows(medians: Medians, order: Sequence[str]) -> Iterator[Measure
 def _has_only_time_series(medians: Medians, cell: PlacedCell, name: str) -> bool:
     """True if every test of the program was too short for a rate.
 
-    Installations and boots have tables of their own.
+    Installations, boots and deletions have tables of their own.
     """
-    other = (*_RATES, "duration", "boot_time")
+    other = (*_RATES, "duration", "boot_time", "freed_guest")
     metrics = {metric for direction in Direction for metric in (*other, *_TIME_SERIES)
            if medians.get(cell, name, direction, metric) is not None}  # fmt: skip
     return bool(metrics) and metrics <= set(_TIME_SERIES)
@@ -466,6 +482,18 @@ def boot_rows(medians: Medians) -> list[BootRow]:
         if metric == "boot_time"
     ]
     return sorted(rows, key=lambda row: str(row.cell))
+
+
+def freed_rows(medians: Medians) -> Iterator[FreedRow]:
+    """What each deletion freed in each cell, by measurement."""
+    for name in medians.names:
+        for cell in medians.cells:
+            guest, image, device = (
+                medians.get(cell, name, Direction.TRIM, f"freed_{where}")
+                for where in ("guest", "image", "device")
+            )
+            if guest is not None:
+                yield FreedRow(name, cell, guest, image, device)
 
 
 def of_sysbench(names: Sequence[str], planned: Planned) -> tuple[str, ...]:

@@ -101,7 +101,9 @@ def _measure(
             write_back.wait()
             # On the host a program works beside the image, which therefore does not grow.
             observe = () if cell.path.on_host else script.observe
-            growth = measured_evidence.Growth(context.stacks.site.host, image, observe)
+            growth = measured_evidence.Growth(
+                context.stacks.site.host, image, observe, attachment.counters.devices
+            )
             measured_evidence.set_page_cache(cell.page_cache, image)
             context.progress(MeasurementStarted(plan.name, script.expected or None))
             started = datetime.now(UTC)
@@ -115,7 +117,7 @@ def _measure(
             for step in script.count:
                 place.step(step)
             output = with_files(place, script, raw_output)
-            mapped = growth.mapped()
+            mapped, discarded = growth.mapped(), growth.discarded()
     write_back.begin()
     if workload.by_server and cell.path.on_host:
         series = watches.TimeSeries((), (), None)  # what was watched did no I/O
@@ -127,7 +129,10 @@ def _measure(
         name=plan.name,
         program=plan.program,
         command=shlex.join(script.command),
-        samples=(*outcome.samples, *measured_evidence.observed_samples(observe, evidence, mapped)),
+        samples=(
+            *outcome.samples,
+            *measured_evidence.observed_samples(observe, evidence, mapped, discarded),
+        ),
         evidence=evidence,
         started=started,
         wall_seconds=wall,

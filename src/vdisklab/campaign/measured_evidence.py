@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -233,10 +233,19 @@ def _difference(before: float | None, after: float | None) -> float | None:
 
 
 class Growth:
-    """Measures how an image's mapped bytes grow, if `observe` contains `mapped`."""
+    """Measures by how much an image's mapped bytes and the devices' discarded ones grow, as far as
+    `observe` contains `mapped` and `freed_device`."""
 
-    def __init__(self, host: Host, image: DiskData | None, observe: Collection[str]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        image: DiskData | None,
+        observe: Collection[str],
+        devices: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self._host = host
+        self._devices = devices if "freed_device" in observe else ()
+        self._discarded = counters.discarded_bytes(self._devices)
         self._image = image if isinstance(image, ImageFile) and "mapped" in observe else None
         self._before = self._now()
 
@@ -245,6 +254,11 @@ class Growth:
         now = self._now()
         return None if now is None or self._before is None else now - self._before
 
+    def discarded(self) -> int | None:
+        """Bytes that the devices were told to discard; None if unknown or not observed."""
+        now = counters.discarded_bytes(self._devices)
+        return None if now is None or self._discarded is None else now - self._discarded
+
     def _now(self) -> int | None:
         if self._image is None or isinstance(self._image.target, Device):
             return None
@@ -252,16 +266,22 @@ class Growth:
 
 
 def observed_samples(
-    observe: Collection[str], evidence: Evidence, mapped: int | None
+    observe: Collection[str], evidence: Evidence, mapped: int | None, discarded: int | None = None
 ) -> tuple[Sample, ...]:
-    """A sample for each metric in `observe` that has a counter. An image that shrank has none."""
+    """A sample for each metric in `observe` that has a counter. An image that shrank did not grow
+    by any number, and one that grew (by a journal) gave nothing back.
+    """
     allocated = None
     if evidence.allocated_before is not None and evidence.allocated_after is not None:
         allocated = evidence.allocated_after - evidence.allocated_before
     flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
-    totals = {"allocated": allocated, "mapped": mapped, "flushes": flushes}
+    totals = {
+        "allocated": allocated, "mapped": mapped, "flushes": flushes,
+        "freed_image": None if allocated is None else max(0, -allocated),
+        "freed_device": discarded,
+    }  # fmt: skip
     return tuple(
-        Sample(name, Direction.WRITE, float(value))
+        Sample(name, Direction.TRIM if "freed" in name else Direction.WRITE, float(value))
         for name in observe
         if (value := totals[name]) is not None and value >= 0
     )

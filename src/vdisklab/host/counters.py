@@ -79,6 +79,21 @@ def read_devices(
     return IoCounters.total([read_device(number, table) for number in numbers])
 
 
+def discarded_bytes(
+    numbers: Sequence[tuple[int, int]], table: Path = Path("/proc/diskstats")
+) -> int | None:
+    """Bytes that several devices were told to discard, ever; None when there are no devices, one is
+    not listed, or the kernel does not count them (before 4.18)."""
+    try:
+        rows = [line.split() for line in table.read_text().splitlines()]
+    except OSError:
+        return None  # /proc is mounted with subset=pid
+    sectors = {(int(row[0]), int(row[1])): int(row[16]) for row in rows if len(row) > 16}
+    if not numbers or not sectors.keys() >= set(numbers):
+        return None
+    return sum(sectors[number] for number in numbers) * _SECTOR
+
+
 def process_cpu_seconds(pid: int) -> float | None:
     """User and system time of a process with all its threads; None when it has ended."""
     try:

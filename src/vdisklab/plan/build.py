@@ -6,6 +6,7 @@ With a host's capabilities it becomes a `CampaignPlan`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,12 +34,13 @@ from vdisklab.plan.matrix import (
     not_booted,
     not_shared,
     not_together,
+    not_trimmed,
     require_only_boots,
     require_possible,
     too_small,
     uses_no_files,
 )
-from vdisklab.plan.profile import RATE, Profile
+from vdisklab.plan.profile import RATE, MeasurementPlan, Profile
 from vdisklab.plan.settings import NO_BASELINE, Request, check, defaults, merge, settings_of
 from vdisklab.plan.toml_file import describe_place
 
@@ -89,9 +91,10 @@ def draft_plan(
         )
     if profile.is_open_load and not settings.guests:
         settings = replace(settings, guests=("1",))
-    if (profile.boots or profile.is_open_load) and settings.baseline is None:
+    in_guests = profile.boots or profile.is_open_load or profile.trims
+    if in_guests and settings.baseline is None:
         settings = replace(settings, baseline=NO_BASELINE)
-    profile = _with_load(profile, settings.load)
+    profile = _with_clients(_with_load(profile, settings.load), settings.clients)
     axes = _axes(settings, qemus)
     named = settings.baseline not in (None, NO_BASELINE)
     require_targets(settings.target, settings.secret)
@@ -135,6 +138,41 @@ def _with_load(profile: Profile, load: int | None) -> Profile:
         measurements=tuple(
             replace(one, settings={**one.settings, RATE: load}) if RATE in one.settings else one
             for one in profile.measurements
+        ),
+    )
+
+
+_CLIENTS = {"postgresql": "clients", "mariadb": "threads", "rocksdb": "threads"}
+"""The setting of each database's measurements that says how many clients there are."""
+
+
+def _with_clients(profile: Profile, clients: int | None) -> Profile:
+    """The profile with another number of clients wherever it has several, also in the names.
+
+    Raises PlanError if no measurement has several.
+    """
+    if clients is None:
+        return profile
+    before = {
+        one.name: several
+        for one in profile.measurements
+        if (several := one.settings.get(_CLIENTS.get(one.program, ""), 1)) != 1
+    }
+    if not before:
+        raise PlanError(
+            f"--clients sets how many clients a database has, and profile {profile.name} has no "
+            "measurement with several",
+            hint="choose --profile postgresql or mariadb",
+        )
+
+    def changed(one: MeasurementPlan) -> MeasurementPlan:
+        name = re.sub(rf"(?<=-c){before[one.name]}(?=-|$)", str(clients), one.name)
+        return replace(one, name=name, settings={**one.settings, _CLIENTS[one.program]: clients})
+
+    return replace(
+        profile,
+        measurements=tuple(
+            changed(one) if one.name in before else one for one in profile.measurements
         ),
     )
 
@@ -208,6 +246,7 @@ class Draft:
         require_only_boots(self.profile)
         for rule in (
             partial(not_booted, self.profile),
+            partial(not_trimmed, self.profile),
             partial(not_shared, self.profile),
             partial(not_together, float(_set(settings.ramp))),
         ):
@@ -216,6 +255,7 @@ class Draft:
         baseline, matrix = self._with_baseline(matrix, capabilities)
         for rule in (
             partial(not_booted, self.profile),
+            partial(not_trimmed, self.profile),
             partial(uses_no_files, self.profile),
             partial(too_small, self.profile, _set(settings.size_bytes)),
         ):

@@ -311,6 +311,20 @@ def require_only_boots(profile: Profile) -> None:
         )
 
 
+def not_trimmed(profile: Profile, path: DiskPath) -> Impossible | None:
+    """Why nothing is trimmed on a path; None if it can be, or if the profile trims nothing."""
+    if not profile.trims:
+        return None
+    if path.on_host:
+        return Impossible(
+            "fstrim on the host would trim more than the measured disk", "leave it out"
+        )
+    if path.shares_directory:
+        bus = path.attachment.bus
+        return Impossible(f"{bus} gives the guest files: what it deletes is free", "leave it out")
+    return None
+
+
 def not_booted(profile: Profile, path: DiskPath) -> Impossible | None:
     """Why no guest boots from a path; None if one can, or if the profile boots none."""
     if not profile.boots:

@@ -36,6 +36,9 @@ RATE = "rate_iops"
 BOOT = "boot"
 """The program of a measurement that boots a guest from the measured disk."""
 
+DISCARD = "discard"
+"""The program of a measurement that deletes a file, and trims the guest's file system."""
+
 Setting = str | int | float | bool | tuple[str, ...]
 
 
@@ -85,6 +88,11 @@ class Profile:
     def boots(self) -> bool:
         """True when guests are booted from the measured disks, which therefore hold a system."""
         return any(measurement.program == BOOT for measurement in self.measurements)
+
+    @property
+    def trims(self) -> bool:
+        """True when a file system is trimmed, which must therefore be the guest's own."""
+        return any(measurement.program == DISCARD for measurement in self.measurements)
 
     @property
     def is_open_load(self) -> bool:

@@ -183,6 +183,16 @@ class Request(OptionRows):
         stored="load",
         identifies=True,
     )
+    clients: int | None = setting(
+        WHOLE,
+        "Clients of a database, where the profile has several.",
+        Panel.WHAT,
+        metavar="N",
+        shown="the profile's",
+        limits=Limits(1, 1000),
+        stored="clients",
+        identifies=True,
+    )
     neighbour: str | None = setting(
         NAME_OR_FILE,
         "With several guests, only the first is measured; the others run this profile's first "
@@ -242,7 +252,8 @@ class Request(OptionRows):
     )
     scale: float | None = setting(
         SHARE,
-        "For measurements without a time limit: the share of their work to do, such as 0.1.",
+        "For measurements without a time limit: the share of their work to do, such as 0.1; for "
+        "databases: the share of their data.",
         Panel.LENGTH,
         metavar="SHARE",
         default=1.0,

@@ -96,6 +96,11 @@ METRICS: Mapping[str, Metric] = {
         Metric("mapped", "B", Better.LOWER, step=4096),
         # requested by the guest from QEMU
         Metric("flushes", "1", Better.LOWER, step=1),
+        # given back by deleting: in the guest's file system, in the image, at the host's devices
+        *(
+            Metric(f"freed_{where}", "B", Better.HIGHER, step=4096)
+            for where in ("guest", "image", "device")
+        ),
         # of a guest whose system is on the measured disk
         Metric("boot_time", "s", Better.LOWER),
         Metric("shutdown_time", "s", Better.LOWER),

@@ -11,6 +11,7 @@ from typing import Any
 from vdisklab import __version__, numbers
 from vdisklab.answers.table import (
     BootRow,
+    FreedRow,
     FsyncCalls,
     GrowthRow,
     MeasurementRow,
@@ -33,9 +34,9 @@ _UNITS = {"MiB/s": (MIB, "1,048,576 bytes/s"), "MB/s": (10**6, "1,000,000 bytes/
 
 
 def tables(answer: TableAnswer) -> Iterator[Table[Any]]:
-    """Programs, installations and boots. Programs may be left out if another table has rows."""
+    """Programs, installations, boots, deletions. Programs may be left out if others have rows."""
     others = [make(answer) for make, rows in (
-        (_growth, answer.growth), (_boots, answer.boots)
+        (_growth, answer.growth), (_boots, answer.boots), (_freed, answer.freed)
     ) if rows]  # fmt: skip
     first = [_measurements(answer)] if answer.measurements or not others else []
     notes = tuple(_notes(answer))
@@ -205,6 +206,25 @@ def _boots(answer: TableAnswer) -> Table[BootRow]:
         f"{SECONDS}, both of the boot",
     )
     return Table("Boots", columns, answer.boots, notes, kind=BootRow)
+
+
+def _freed(answer: TableAnswer) -> Table[FreedRow]:
+    def size(value: float | None) -> str:
+        return numbers.value(value, METRICS["freed_guest"].unit)
+
+    columns: tuple[Column[FreedRow], ...] = (
+        Column("measurement", lambda row: row.measurement),
+        _cell_column(),
+        _number("in the guest", lambda row: row.guest, show=size),
+        _number("in the image", lambda row: row.image, show=size),
+        _number("on the device", lambda row: row.device, show=size),
+    )
+    notes = (
+        _medians(answer),
+        "in the guest: of its file system; in the image: on the host's file system (st_blocks); on "
+        "the device: what the host's devices were told to discard, by others too",
+    )
+    return Table("Given back by deleting", columns, answer.freed, notes, kind=FreedRow)
 
 
 def crystaldiskmark(answer: TableAnswer) -> Iterator[str]:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from importlib import resources
 
 from vdisklab.errors import PlanError
-from vdisklab.plan.profile import BOOT, MeasurementPlan
+from vdisklab.plan.profile import BOOT, DISCARD, MeasurementPlan
 from vdisklab.results.model import Direction
 from vdisklab.workload import (
     bonnie,
     dd,
+    discard,
     diskspd,
     fio,
     mariadb,
@@ -36,6 +37,7 @@ WORKLOADS: Mapping[str, program.Workload] = {
     "postgresql": postgresql.Postgresql(),
     "mariadb": mariadb.Mariadb(),
     "rocksdb": rocksdb.Rocksdb(),
+    DISCARD: discard.Discard(),
     INSTALL: Install(),
     BOOT: Boot(),
 }

@@ -95,7 +95,7 @@ def answered(one: Claim, observations: Observations, *runs: RunOutline) -> Claim
 def test_the_articles_claims_are_read_and_each_can_be_measured_by_a_profile_that_exists() -> None:
     files = builtin_claims()
     claims = [one for file in files for one in file.claims]
-    assert len(files) == 6
+    assert len(files) == 7
     assert len(claims) >= 30
     assert len({(one.article, one.name) for one in claims}) == len(claims)
     assert {one.profile for one in claims} <= set(builtin_profiles())

@@ -16,6 +16,7 @@ from vdisklab.host.counters import (
     Activity,
     children_storage_bytes,
     device_below,
+    discarded_bytes,
     process_cpu_seconds,
     read_device,
     read_devices,
@@ -38,6 +39,19 @@ def test_a_line_in_bytes() -> None:
         write_seconds=3907.039,
         flush_seconds=33.523,
     )
+
+
+def test_discards_are_counted_apart_and_missing_where_the_kernel_does_not() -> None:
+    columns = next(line for line in TABLE.read_text().splitlines() if " vda " in line).split()
+    assert discarded_bytes([(254, 0)], TABLE) == int(columns[16]) * 512 > 0
+    assert discarded_bytes([(254, 0), (254, 9)], TABLE) is None
+    assert discarded_bytes([], TABLE) is None
+
+
+def test_a_kernel_before_4_18_counts_no_discards(tmp_path: Path) -> None:
+    old = tmp_path / "diskstats"
+    old.write_text("   8       0 sda 1 2 3 4 5 6 7 8 0 10 11\n")
+    assert discarded_bytes([(8, 0)], old) is None
 
 
 def test_a_device_that_is_not_in_the_table() -> None:

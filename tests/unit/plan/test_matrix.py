@@ -252,3 +252,12 @@ def test_one_configuration_is_measured_once_unless_asked() -> None:
     # Other options of the bus make another configuration.
     assert cells("raw/default", "raw/writeback/virtio:write_cache=off")[1] == []
     assert cells("raw/default/nvme", "raw/writeback/nvme")[1] == ["raw/default/nvme"]
+
+
+def test_nothing_is_trimmed_but_a_guests_own_disk() -> None:
+    """On the host fstrim would trim the file system of the work directory."""
+    trims = Profile("d", "", (MeasurementPlan("delete", "discard", {"trim": True}, "ext4"),))
+    request = Request(paths=("raw/none", "host", "virtiofs"))
+    plan = build_plan(request, Capabilities(), trims)
+    assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
+    assert [one.path for one in plan.dropped] == ["host", "virtiofs"]

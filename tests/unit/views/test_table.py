@@ -15,6 +15,7 @@ from vdisklab.answers.table import (
     TableAnswer,
     TableCell,
     boot_rows,
+    freed_rows,
     growth_rows,
     measurement_rows,
 )
@@ -61,6 +62,7 @@ def answered(
         measurements=tuple(measurement_rows(medians, order)),
         growth=tuple(growth_rows(medians, installations)),
         boots=tuple(boot_rows(medians)),
+        freed=tuple(freed_rows(medians)),
         others=(),
         installations=tuple(installations),
         of_sysbench=tuple(of_sysbench),
@@ -158,6 +160,20 @@ def test_times_of_fsyncs_are_shown_where_there_are_some() -> None:
     assert any(each.title == "sync p99" for each in table.columns)
     (row,) = table.rows
     assert row.sync_p99 == 0.06
+
+
+def test_what_a_deletion_gave_back_has_a_table_of_its_own_and_no_zero_is_made_up() -> None:
+    trim, stall = Direction.TRIM, MeasureKey("delete", Direction.NONE, "longest_stall")
+    numbers = labelled({
+        ("raw/none", 1, MeasureKey("delete", trim, "freed_guest")): 134e6,
+        ("raw/none", 1, MeasureKey("delete", trim, "freed_image")): 0.0,
+        ("raw/none", 1, stall): 0.0,
+    })  # fmt: skip
+    (table,) = tables(answered(numbers))
+    assert table.title == "Given back by deleting"
+    assert [[column.show(row) for column in table.columns] for row in table.rows] == [
+        ["delete", "raw/none", "134 MB", "0 B", MISSING]
+    ]
 
 
 def test_a_program_whose_tests_were_all_too_short_is_shown_by_its_series() -> None:
