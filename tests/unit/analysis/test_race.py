@@ -59,6 +59,29 @@ def test_a_path_is_not_dropped_before_it_can_have_shown_both_of_its_speeds() -> 
     assert race_state(table[[0, 2, 3]], 0.1).decided
 
 
+def test_the_noise_of_dropped_paths_does_not_hold_up_the_last_two() -> None:
+    rng = np.random.default_rng(5)
+    noise = np.array([0.05, 0.05, 0.4, 0.4, 0.4])
+    values = (
+        np.array([0.0, 0.0, -1.5, -1.5, -1.5])[:, None] + rng.normal(0, 1, (5, 9)) * noise[:, None]
+    )
+    values[2:, 7:] = np.nan
+    found = race_state(values, 0.1)
+    assert found.decided
+    assert found.behind is not None
+    assert found.behind <= 0.1
+
+
+def test_the_last_two_are_not_decided_sooner_than_their_own_noise_allows() -> None:
+    quiet = np.random.default_rng(5).normal(0, 0.02, (5, 9)) - np.array([[0, 0, 1.5, 1.5, 1.5]]).T
+    shaken = quiet.copy()
+    shaken[1] += np.resize([0.5, -0.5], 9)
+    shaken[1, -1] = shaken[0, -1]
+    quiet[2:, 7:] = shaken[2:, 7:] = np.nan
+    assert race_state(quiet, 0.1).decided
+    assert not race_state(shaken, 0.1).decided
+
+
 def test_later_rounds_do_not_bring_back_who_was_dropped() -> None:
     table = logs(CLEAR, 9)
     for rounds in range(3, 10):
