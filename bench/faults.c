@@ -4,7 +4,6 @@
  * Only the process that armed it is concerned: its children load the library and never arm it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <execinfo.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -21,7 +20,7 @@ static int kind, error, mode;
 static long nth, count;
 static pid_t armed;
 static char directory[4096];
-static unsigned long sqlite_begin, sqlite_end, stacks[1 << 16];
+static unsigned long sqlite_begin, sqlite_end;
 
 static int find(struct dl_phdr_info *info, size_t size, void *data) {
     if (!strstr(info->dlpi_name, "libsqlite3")) return 0;
@@ -33,25 +32,14 @@ static int find(struct dl_phdr_info *info, size_t size, void *data) {
     return 1;
 }
 
-static unsigned long stack(void) {
-    void *frames[200];
-    unsigned long sum = 0;
-    int depth = backtrace(frames, 200);
-    for (int i = 0; i < depth; i++) sum = sum * 1000003 ^ (unsigned long)frames[i];
-    return sum;
-}
-
 void faults_arm(int k, long n, int e, int m, const char *below) {
     dl_iterate_phdr(find, NULL);
     strncpy(directory, below, sizeof directory - 1);
-    stack(); /* its first call allocates */
     nth = n, error = e, mode = m, count = 0, armed = getpid();
     kind = k;
 }
 
 long faults_counted(void) { return count; }
-/* The call stack of the Nth call as one number; of allocations that were only counted. */
-unsigned long faults_stack(long n) { return n > 0 && n < 1 << 16 ? stacks[n] : 0; }
 
 /* True if the call is to fail. */
 static int reached(int k, int descriptor) {
@@ -67,7 +55,6 @@ static int reached(int k, int descriptor) {
         if (length < 0 || strncmp(target, directory, strlen(directory))) return 0;
     }
     count++;
-    if (k == ALLOCATION && !nth && count < 1 << 16) stacks[count] = stack();
     if (count != nth && !(mode == FROM_THEN_ON && nth && count > nth)) return 0;
     if (mode == STOP) return raise(SIGSTOP), 0;
     errno = error;

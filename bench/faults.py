@@ -1,7 +1,7 @@
 """Fails the Nth command, write, sync and allocation of a small campaign, for every N.
 
     PYTHONPATH=. python bench/faults.py [--only KIND …] [--stride N] [--dir DIR] [--keep]
-                                        [--import FILE] [--by-stack]
+                                        [--import FILE]
 
 With --import no campaign is measured, and only what fails in the import of FILE's is tried.
 
@@ -78,12 +78,10 @@ Arm = Callable[[int], None]
 
 @dataclass
 class Totals:
-    """The attempts of one kind: for so many of the `of` calls, which have so many different call
-    stacks (of allocations). `statuses` counts exit statuses,
+    """The attempts of one kind, at some of its `of` calls. `statuses` counts exit statuses,
     `sentences` the errors printed."""
 
     of: int = 0
-    stacks: int = 0
     revision: str = ""
     injections: int = 0
     lost: int = 0
@@ -112,7 +110,6 @@ class Injector:
         self._added = 0  # what an attempt adds in which nothing fails
         self._library = ctypes.CDLL(str(library))
         self._library.faults_counted.restype = ctypes.c_long
-        self._library.faults_stack.restype = ctypes.c_ulong
 
     def prepare(self, exported: Path | None) -> None:
         """Stores the first round, or takes the campaign that was exported elsewhere."""
@@ -151,13 +148,12 @@ class Injector:
             kind, ctypes.c_long(nth), error, mode, os.fsencode(below)
         )
 
-    def count(self, kind: Kind) -> tuple[int, ...]:
-        """A number for each call of an attempt in which nothing fails: of allocations, the same
-        for those with the same call stack."""
+    def count(self, kind: Kind) -> int:
+        """The calls of an attempt in which nothing fails."""
         self._renew(kind.task)
         self._finish(self._start(partial(kind.arm, 0), kind.task))
         self._added = len(self.lab.runs()) - len(self._before[kind.task])
-        return tuple(map(int, self._counted.read_text().split()))
+        return int(self._counted.read_text())
 
     def attempt(self, kind: Kind, nth: int, totals: Totals) -> None:
         """One attempt, judged."""
@@ -208,8 +204,7 @@ class Injector:
             finally:
                 counted = self._library.faults_counted() or _COMMANDS[0]
                 self._library.faults_arm(0, ctypes.c_long(0), 0, 0, b"")
-                stacks = (self._library.faults_stack(nth + 1) or nth for nth in range(counted))
-                self._counted.write_text(" ".join(map(str, stacks)))
+                self._counted.write_text(str(counted))
                 os._exit(status)
         return child
 
@@ -329,7 +324,6 @@ def inject(
     stride: int,
     most: int,
     *,
-    by_stack: bool = False,
     exported: Path | None = None,
     note: Callable[[dict[str, Totals]], object] = lambda _found: None,
 ) -> dict[str, Totals]:
@@ -344,11 +338,8 @@ def inject(
         if exported is not None and kind.task != "import":
             continue
         calls = injector.count(kind)
-        steps: Sequence[int] = range(1, len(calls) + 1, max(stride, -(-len(calls) // most)))
-        if by_stack:
-            numbered = [(call, nth) for nth, call in enumerate(calls, 1)]
-            steps = sorted({*dict(numbered).values(), *dict(reversed(numbered)).values()})
-        totals = found[kind.name] = Totals(len(calls), len({*calls}), revision())
+        steps = range(1, calls + 1, max(stride, -(-calls // most)))
+        totals = found[kind.name] = Totals(calls, revision())
         for done, nth in enumerate(steps, 1):
             injector.attempt(kind, nth, totals)
             if done % 50 == 0 or done == len(steps):
@@ -387,9 +378,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--most", type=int, default=1 << 30, help="injections of each kind")
-    parser.add_argument(
-        "--by-stack", action="store_true", help="the first and the last call of each call stack"
-    )
     parser.add_argument("--import", type=Path, dest="exported", metavar="FILE")
     parser.add_argument("--dir", type=Path, default=Path.cwd())
     parser.add_argument("--keep", action="store_true", help=f"write results/{RECORD}")
@@ -408,9 +396,7 @@ def main() -> None:
         note = partial(keep, machine_facts(options.dir)) if options.keep else print_totals
         words = (options.only, options.stride, options.most)
         place = Path(name).absolute()
-        found = inject(
-            place, library, *words, by_stack=options.by_stack, exported=options.exported, note=note
-        )
+        found = inject(place, library, *words, exported=options.exported, note=note)
     raise SystemExit(any(totals.faults for totals in found.values()))
 
 
