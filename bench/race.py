@@ -103,7 +103,6 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
     apart = speeds[0] if speeds else np.zeros(cells)
     logs = np.full((cells, 0), np.nan)
     left, runs = list(range(cells)), 0
-    state: RaceState | None = None
     while True:
         column = np.full(cells, np.nan)
         column[left] = (
@@ -113,7 +112,7 @@ def race(world: World, cells: int, seed: int) -> tuple[RaceState, int, float, bo
             column[left] += apart[left] * (rng.integers(0, 2, len(left)) - 0.5)
         logs, runs = np.column_stack([logs, column]), runs + len(left)
         if logs.shape[1] in LOOKS:
-            state = race_state(logs, MARGIN, since=state)
+            state = race_state(logs, MARGIN)
             left = list(state.left)
             if state.ended:
                 behind = float(math.expm1(truth.max() - truth[state.leader]))

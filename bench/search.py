@@ -50,7 +50,7 @@ from machine import machine_facts
 from pages import record_of
 from vdisklab.analysis.observations import Floats, MeasureKey, observe
 from vdisklab.analysis.path_model import PathModel
-from vdisklab.analysis.race import RaceState, race_state
+from vdisklab.analysis.race import race_state
 from vdisklab.analysis.search import first_cells, goodness, next_cells, search_state
 from vdisklab.path.factors import Levels, factor_levels
 from vdisklab.results.exchange import read_export
@@ -126,7 +126,7 @@ def searching(budget: float) -> Method:
                 if not state.race:
                     continue
                 since = logs.shape[1]
-            race = race_state(logs[list(shortlist), since:], margin, since=race)
+            race = race_state(logs[list(shortlist), since:], margin)
             left = tuple(shortlist[row] for row in race.left)
             rows = () if race.ended or spent + len(left) > allowed else left
         if race is None:
@@ -166,12 +166,11 @@ def racing(campaign: Campaign, _model: PathModel, trial: Trial, margin: float) -
     cells = np.arange(len(campaign.levels))
     logs, spent = np.empty((len(cells), 0)), 0
     left = cells
-    race: RaceState | None = None
     while True:
         logs = np.column_stack([logs, np.full(len(cells), np.nan)])
         logs[left, -1] = trial.round(left)
         spent += len(left)
-        race = race_state(logs, margin, since=race)
+        race = race_state(logs, margin)
         left = np.array(race.left)
         if race.ended:
             bound = margin if race.decided else race.behind

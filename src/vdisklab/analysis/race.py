@@ -127,24 +127,18 @@ class RaceOutcome:
         return max(0, self.cells - self.raced - self.failed) if self.raced else 0
 
 
-def race_state(
-    logs: Floats, margin: float, alpha: float = ERROR, since: RaceState | None = None
-) -> RaceState:
+def race_state(logs: Floats, margin: float, alpha: float = ERROR) -> RaceState:
     """Where a race among all rows stands after the rounds (columns) that were measured.
 
     `margin` is a share (0.1: 10 %). A row without a number in three rounds cannot lead, nor be
-    dropped for it; it is left while others are compared. With the state `since`, only later looks
-    are taken: for simulations, whose races would repeat all looks at each.
+    dropped for it; it is left while others are compared.
     """
     cells, rounds = logs.shape
     means = _means(logs)
     leader = int(np.argmax(means)) if rounds else 0
-    left, best, seen = np.arange(cells), True, 0
+    left, best = np.arange(cells), True
     behind: float | None = None
-    if since is not None:
-        left, best, seen = np.sort(since.left), since.best, since.rounds
-        leader, behind = since.leader, since.behind
-    for look in (count for count in LOOKS if seen < count <= rounds):
+    for look in (count for count in LOOKS if count <= rounds):
         step = _look(logs[:, :look], left, math.log1p(margin), level(look, alpha), cells - 1)
         if step is None:
             continue

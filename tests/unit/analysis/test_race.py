@@ -97,7 +97,6 @@ def test_an_interrupted_race_goes_on_as_if_it_had_not_been() -> None:
             dropped[[row for row in range(4) if row not in left], look:] = np.nan
     whole = race_state(table, 0.1)
     assert race_state(dropped, 0.1).left == whole.left
-    assert race_state(table, 0.1, since=race_state(table[:, :7], 0.1)) == whole
 
 
 def test_a_path_without_numbers_is_neither_leader_nor_dropped() -> None:
