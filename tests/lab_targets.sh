@@ -71,7 +71,7 @@ must("memory of servers", "the server's memory may have served" in flat, "")
 sys.exit(failed > 0)
 P
 nothing_left() {
-    python3 -m vdisklab clean --dir /work || return
+    python3 -m vdisklab clean || return
     left="$(ls -A /mnt/nas 2>/dev/null; ls -d /work/vdisklab-* 2>/dev/null; for disk in $disks; do wipefs --no-act "$disk"; done)"
     [ -z "$left" ] || { echo "left: $left"; return 1; }
 }
@@ -102,7 +102,7 @@ gone() { # NAME PLACE STOP START
     echo "run ended with $?"
     cat /tmp/gone
     $start || return
-    python3 -m vdisklab clean --dir /work || return
+    python3 -m vdisklab clean || return
     python3 /tmp/gone.py "$database" 1 || return
     python3 -m vdisklab run "$@" >/tmp/gone 2>&1
     echo "the same command ended with $?"
@@ -145,10 +145,10 @@ nfs() {
     indented
     rmdir /mnt/nas/vdisklab-0123abcd.nas
     export_again ro,sync,no_root_squash
-    check "a read-only export" refused "nothing can be created" run nas/host --target nas=/mnt/nas
+    check "a read-only export" refused "nothing can be" run nas/host --target nas=/mnt/nas
     indented
     export_again rw,sync,root_squash
-    check "no permission for root" refused "nothing can be created" run nas/host --target nas=/mnt/nas
+    check "no permission for root" refused "nothing can be" run nas/host --target nas=/mnt/nas
     indented
     export_again rw,sync,no_root_squash
     fallocate --length "$(($(stat -f -c '%a * %S' /srv) - (8 << 20)))" /srv/filler

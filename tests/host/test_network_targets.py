@@ -37,7 +37,7 @@ from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.remote import require_answer, unanswered
 from vdisklab.storage.server_url import Url, url_of
 from vdisklab.storage.site import open_site
-from vdisklab.storage.targets import Remote
+from vdisklab.storage.targets import Directory, Remote
 from vdisklab.units import MIB
 
 pytestmark = pytest.mark.host
@@ -412,6 +412,22 @@ def test_a_server_that_is_not_there(place: Place, tmp_path: Path) -> None:
     assert list_leftovers() == []
     place.server.restart()
     try_out(place, tmp_path)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, files: Path) -> None:
+    run("mount", "-t", "tmpfs", "-o", "size=8M,ro", "tmpfs", files)
+    try:
+        with pytest.raises(HostError, match="Read-only file system") as refused:
+            Directory(files).usable()
+        assert "export and mount it read-write" in str(refused.value.hint)
+        run("mount", "-o", "remount,rw", files)
+        assert Directory(files).usable()
+        (files / "filler").write_bytes(bytes(8 * MIB))
+        with pytest.raises(HostError, match="No space left") as full:
+            Directory(files).usable()
+        assert "free some space" in str(full.value.hint)
+    finally:
+        run("umount", files)
 
 
 def test_a_disk_that_does_not_fit_is_refused_before_the_campaign(

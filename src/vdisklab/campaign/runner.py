@@ -219,7 +219,7 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     except errors.VdisklabError as error:
         gone = None if cell.path.target is None else context.stacks.unanswered(cell.path)
         if gone is not None:
-            return nothing, Failure(FailureKind.STORAGE, f"{gone.message}\n{_sentence(error)}")
+            return nothing, Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
         return nothing, Failure(_kind(error), _sentence(error))
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
@@ -240,4 +240,6 @@ def _kind(error: errors.VdisklabError) -> FailureKind:
 
 
 def _sentence(error: errors.VdisklabError) -> str:
-    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+    """What went wrong, the way out, and what is known besides."""
+    way = [f"hint: {error.hint}"] if error.hint else []
+    return "\n".join([str(error), *way, *getattr(error, "__notes__", ())])

@@ -29,7 +29,7 @@ from vdisklab.storage.given import given_device
 from vdisklab.storage.remote import require_answer
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.stack import build_stack
-from vdisklab.storage.targets import Device, Directory
+from vdisklab.storage.targets import WRITABLE, Device, Directory
 from vdisklab.units import MIB
 
 _TRIAL_CAPACITY = 32 * MIB
@@ -156,7 +156,7 @@ def _answers(
         elif not os.access(named.place, os.W_OK):
             raise HostError(
                 f"nothing can be created in {named.place}",
-                hint="export and mount it read-write for this user",
+                hint=WRITABLE,
             )
     except VdisklabError as error:
         missing[spelled] = Missing(error.message, error.hint or "leave it out")

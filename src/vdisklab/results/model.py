@@ -370,7 +370,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a run failed: a sentence, then the last lines of the guest's console."""
+    """Why a run failed: a sentence, the way out, then the last lines of the guest's console."""
 
     kind: FailureKind
     message: str

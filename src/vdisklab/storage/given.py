@@ -23,7 +23,7 @@ from vdisklab.storage import remote
 from vdisklab.storage.device import require_usable, whole_devices
 from vdisklab.storage.server_url import url_of
 from vdisklab.storage.site import Site, require_room
-from vdisklab.storage.targets import Directory, Target
+from vdisklab.storage.targets import WRITABLE, Directory, Target
 
 MOUNTED: Mapping[str, LayerKind] = {
     "nfs": LayerKind.NFS, "nfs4": LayerKind.NFS, "ceph": LayerKind.CEPHFS,
@@ -157,7 +157,7 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
             reason = error.stderr.strip().rpartition(": ")[2]
             raise HostError(
                 f"target {target.name}: nothing can be created in {place}: {reason}",
-                hint="export and mount it read-write for this user (NFS: no_root_squash for root)",
+                hint=WRITABLE,
             ) from error
         yield Directory(own, site.read_back(lambda: answered(own, lambda: mount_properties(own))))
 

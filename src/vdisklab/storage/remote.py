@@ -223,6 +223,7 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
 
 
 _WAYS_OUT = (
+    ("qemu-block-extra", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("unknown driver", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("unknown protocol", "install QEMU's driver for it: apt install qemu-block-extra"),
     ("starttls", "the server has no TLS: write nbd:// and leave out --secret"),

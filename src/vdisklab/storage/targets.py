@@ -29,6 +29,9 @@ from vdisklab.storage.site import Site
 
 _BLOCK = 4096
 
+WRITABLE = "export and mount it read-write for this user (NFS: no_root_squash for root)"
+"""The way out where a directory of a server cannot be written."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -96,9 +99,11 @@ class Directory(_Place):
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            way = "free some space there" if full else WRITABLE
             raise HostError(
                 f"nothing can be written in {self.path}: {error.strerror}",
-                hint="free some space there, or name another directory with --dir",
+                hint=f"{way}, or name another directory",
             ) from error
         return False
 

@@ -109,6 +109,11 @@ def test_images_on_a_server_are_made_by_url_and_opened_as_nodes() -> None:
     ("said", "hint"),
     [
         ("Unknown driver 'iscsi'", "apt install qemu-block-extra"),
+        (
+            "qemu: module block-block-iscsi not found, do you want to install qemu-block-extra "
+            "package?",  # QEMU 7.2 of Debian 12
+            "apt install qemu-block-extra",
+        ),
         ("Failed to connect to '127.0.0.1:1': Connection refused", "start the server"),
         ("Permission denied", "grant this host's user"),
         ("Denied by server for option 5 (starttls)", "the server has no TLS"),

@@ -154,8 +154,10 @@ class TerminalProgress:
         if event.failure is None:
             self._say(f"[green]✓[/] {where} {escape(self._cell)} ({took})")
         else:
-            first = event.failure.splitlines()[0]
+            first, *more = event.failure.splitlines()
             self._say(f"[red]✗[/] {where} {escape(self._cell)}: {escape(first)}")
+            if more and more[0].startswith("hint: "):
+                self._say(escape(more[0]))
 
     def _of_all(self, done: int, between: str) -> str:
         """`3/12`; only `3` in a search, whose number of runs is unknown."""

@@ -27,7 +27,7 @@ EVENTS: tuple[Event, ...] = (
     RunFinished("raw/none", None, 7.0),
     Note("under emulation [not bold]"),
     RunStarted("raw/[odd]", round=1, rounds=2, position=2, runs=2),
-    RunFinished("raw/[odd]", "no answer\nlast lines\n  x", 1.0),
+    RunFinished("raw/[odd]", "no answer\nhint: wait [a bit]\nlast lines\n  x", 1.0),
 )
 
 
@@ -50,6 +50,7 @@ def test_plain_lines_without_a_terminal() -> None:
         "✓ 2/4 round 1/2, cell 1/2: raw/none (7.0 s)",
         "note: under emulation [not bold]",
         "✗ 3/4 round 1/2, cell 2/2: raw/[odd]: no answer",
+        "hint: wait [a bit]",
     ]
 
 
