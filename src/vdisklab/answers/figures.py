@@ -491,13 +491,18 @@ def latency_curves(report: ReportAnswer) -> Curves | None:
     return Curves(name, points, cells) if points else None
 
 
-def trend_curves(answer: TrendAnswer) -> Curves:
-    """The levels of all paths together and of the worst, campaign by campaign."""
+def campaign_names(answer: TrendAnswer) -> list[str]:
+    """The days of the campaigns, with ids where a day has several."""
     days = [f"{one.started:%Y-%m-%d}" for one in answer.campaigns]
-    names = [
+    return [
         day if days.count(day) == 1 else f"{day} {one.id[:4]}"
         for day, one in zip(days, answer.campaigns, strict=True)
     ]
+
+
+def trend_curves(answer: TrendAnswer) -> Curves:
+    """The levels of all paths together and of the worst, campaign by campaign."""
+    names = campaign_names(answer)
     rows = answer.paths[:MOST_LINES]
     points = [
         LinePoint(row.path, name, level)

@@ -36,7 +36,7 @@ from vdisklab.answers.loading import first_measure
 from vdisklab.answers.pareto import ParetoAnswer, usual_front
 from vdisklab.answers.rank import RankAnswer, RankedCell, rank_cells
 from vdisklab.answers.recommend import RecommendAnswer, recommend
-from vdisklab.answers.trend import TrendAnswer, answer_trend
+from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import HIDDEN, Answer
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -286,18 +286,8 @@ def report_on(analysis: Analysis) -> ReportAnswer:
             *age_diagnostics(analysis.examples, analysis.loaded.cells),
         ),
         bandwidth_series=_time_series(analysis, report),
-        trend=_trend(analysis),
+        trend=trend_of(analysis.results, analysis.loaded.ids),
     )
-
-
-def _trend(analysis: Analysis) -> TrendAnswer | None:
-    """The campaign among the earlier ones of its plan; None if there is nothing to compare."""
-    if len(analysis.campaigns) > 1:
-        return None
-    try:
-        return answer_trend(analysis.results, campaigns=analysis.loaded.ids)
-    except PlanError:
-        return None
 
 
 def _over_hosts(analysis: HostsAnalysis) -> ReportAnswer:

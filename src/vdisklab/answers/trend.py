@@ -217,6 +217,18 @@ def answer_trend(
     )
 
 
+def trend_of(results: Store, campaigns: Sequence[str]) -> TrendAnswer | None:
+    """The only one of these campaigns among the earlier ones of its plan and host; None if there
+    is nothing to compare.
+    """
+    if len(campaigns) != 1:
+        return None
+    try:
+        return answer_trend(results, campaigns=campaigns)
+    except PlanError:
+        return None
+
+
 def _chosen(
     results: Store, names: Sequence[str]
 ) -> tuple[tuple[Campaign, ...], tuple[Diagnostic, ...]]:

@@ -15,6 +15,7 @@ from vdisklab.answers.powercut import PowercutAnswer, crash_verdict
 from vdisklab.answers.rank import RankAnswer
 from vdisklab.answers.runs import CampaignsAnswer, ListedCampaign, answer_campaigns
 from vdisklab.answers.table import TableAnswer, overview, table_of
+from vdisklab.answers.trend import TrendAnswer, trend_of
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
 from vdisklab.host.progress_file import running_campaigns
@@ -59,6 +60,7 @@ class WatchedCampaign:
         "that would settle it: show the lead that it is about, at the noise seen; null if unknown",
     ]
     density: Annotated[DensityAnswer | None, "of a search of how many guests a path carries"]
+    trend: Annotated[TrendAnswer | None, "null for the only campaign of its plan and host"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _watched(
         why_none=why,
         more_rounds=_more_rounds(shown) if isinstance(shown, RankAnswer) else None,
         density=density_of(results, campaign.id) if searches and runs else None,
+        trend=trend_of(results, [campaign.id]),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -72,4 +74,17 @@ def watch(request: WatchOptions) -> None:
             why = f"the user nobody may not read {read}"
             console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
-        serve(make_app(db, door, Named.by(request).in_html), door, listening)
+        serve(make_app(db, door, naming(request.db)), door, listening)
+
+
+def naming(db: str | None) -> Callable[[Sequence[str], Sequence[Any]], Named]:
+    """What commands on pages name. Who reads them has another shell: its directory and VDISKLAB_DB
+    may be others.
+    """
+    file = None if db is None else parse_address(db).file
+    place = db if file is None else str(file.absolute())
+
+    def named(campaigns: Sequence[str], measured: Sequence[Any]) -> Named:
+        return Named(place, tuple(campaigns)).on_targets_of(measured)
+
+    return named

@@ -10,19 +10,20 @@ from markupsafe import Markup
 
 from vdisklab import __version__
 from vdisklab.answers.density import PathCapacity
-from vdisklab.answers.figures import ranked_bars
+from vdisklab.answers.figures import campaign_names, ranked_bars, trend_curves
 from vdisklab.answers.rank import RankAnswer
+from vdisklab.answers.trend import TrendAnswer
 from vdisklab.answers.watch import PROVISIONAL_FROM, TimeLeft, WatchAnswer, WatchedCampaign
 from vdisklab.progress import Running
 from vdisklab.units import counted, format_duration
-from vdisklab.views import density, powercut, rank, runs, table
+from vdisklab.views import density, powercut, rank, runs, table, trend
 from vdisklab.views.charts.vega import page_rows
 from vdisklab.views.choice import headline
 from vdisklab.views.layout import Table
 from vdisklab.views.page.html import page_templates
 from vdisklab.views.wording import measure_name
 
-PARTS = ("head", "now", "ranking", "failed", "density", "hosts", "crashes", "past")
+PARTS = ("head", "now", "ranking", "failed", "trend", "hosts", "crashes", "past")
 _BELOW = PARTS[2:]
 _MOST_BARS = 12
 _MOST_CAMPAIGNS = 50
@@ -41,6 +42,11 @@ def live_parts(answer: WatchAnswer, problem: str) -> dict[str, str]:
         "now": list(map(_now, answer.watched)),
         "ranked": [part for one in answer.watched for part in _ranking(one)],
         "failed": [line for one in answer.watched for line in one.failed],
+        "trends": [
+            _trend(one.trend, runs=one.running is not None)
+            for one in answer.watched
+            if one.trend is not None
+        ],
         "past": Table("", past.columns, past.rows[:_MOST_CAMPAIGNS]),
         "left_out": f"`vdisklab runs` lists all {len(past.rows)}."
         if len(past.rows) > _MOST_CAMPAIGNS
@@ -217,6 +223,25 @@ def _ranking(one: WatchedCampaign) -> Iterator[dict[str, Any]]:
         "alt": f"{measure}: " + "; ".join(bar.label for bar in bars),
         "tables": list(rank.tables(one.shown)),
     }
+
+
+def _trend(answer: TrendAnswer, *, runs: bool) -> dict[str, Any]:
+    """The levels campaign by campaign, for the page's script to draw, and what they show."""
+    found, names = trend_curves(answer), campaign_names(answer)
+    lines: dict[str, list[float | None]] = {}
+    for point in found.points:
+        levels = lines.setdefault(point.label, [None] * len(names))
+        levels[names.index(point.level)] = float(f"{point.value:.4g}")
+    return {
+        "title": f"This host over time{' (provisional)' if runs else ''}",
+        "alt": "Levels, relative to the first campaign",
+        "lines": list(trend.story(answer)),
+        "curves": json.dumps({
+            "data": [list(range(len(names))), *lines.values()],
+            "lines": list(lines),
+            "ticks": list(enumerate(names)),
+        }),
+    }  # fmt: skip
 
 
 def _staircase(path: PathCapacity) -> str:

@@ -6,7 +6,7 @@ import os
 import pwd
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -18,30 +18,33 @@ from starlette.responses import PlainTextResponse, Response
 from vdisklab.errors import DatabaseBusyError, DatabaseError, VdisklabError
 from vdisklab.web import pages, programs
 from vdisklab.web.door import Door, Guard
-from vdisklab.web.pages import Complete
+from vdisklab.web.pages import Naming
 
 _SECONDS_TO_END = 1
 
 
-def make_app(db: str | None, door: Door, complete: Complete = str) -> Starlette:
-    """The application on the results at `--db`; `complete` adds that option to the commands in a
-    page.
+def make_app(db: str | None, door: Door, naming: Naming) -> Starlette:
+    """The application on the results at `--db`; `naming` adds that option to the commands that it
+    shows.
     """
     return Starlette(
-        routes=[*pages.routes(db, complete), *programs.routes(db)],
+        routes=[*pages.routes(db, naming), *programs.routes(db, naming)],
         middleware=[Middleware(Guard, door=door)],
-        exception_handlers={VdisklabError: _sentence},
+        exception_handlers={VdisklabError: _sentences(naming)},
     )
 
 
-async def _sentence(request: Request, error: Exception) -> Response:
-    """The sentence of an error, as text; 404 for a campaign that is not there."""
-    del request
-    status = 409
-    if isinstance(error, DatabaseError):
-        status = 503 if isinstance(error, DatabaseBusyError) else 404
-    hint = getattr(error, "hint", None)
-    return PlainTextResponse(f"{error}\n" + (f"hint: {hint}\n" if hint else ""), status)
+def _sentences(naming: Naming) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def sentence(_request: Request, error: Exception) -> Response:
+        """The sentence of an error, as text; 404 for a campaign that is not there."""
+        status = 409
+        if isinstance(error, DatabaseError):
+            status = 503 if isinstance(error, DatabaseBusyError) else 404
+        hint = getattr(error, "hint", None)
+        said = f"{error}\n" + (f"hint: {hint}\n" if hint else "")
+        return PlainTextResponse(naming((), ()).in_text(said), status)
+
+    return sentence
 
 
 def without_root(needed: Sequence[Path]) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -24,7 +24,23 @@ from vdisklab.progress import Running
 from vdisklab.views.page.html import page_script, page_style, render_page, report_policy
 from vdisklab.views.watch import live_page, live_parts, moving_line
 
-Complete = Callable[[str], str]
+
+class Commands(Protocol):
+    """Completes the commands in what is shown by the names that a user has given."""
+
+    def in_text(self, text: str) -> str:
+        """In plain text."""
+
+    def in_html(self, page: str) -> str:
+        """In HTML."""
+
+    def in_json(self, value: Any) -> Any:  # noqa: ANN401 - any JSON value
+        """In a JSON value."""
+
+
+Naming = Callable[[Sequence[str], Sequence[Any]], Commands]
+"""By the campaigns that a request names, and those whose targets its commands may need."""
+
 SECONDS_BETWEEN = 1.0
 """No more than one event in that time."""
 _REST = 10
@@ -49,7 +65,7 @@ class LiveState:
     """What all visitors see: read and computed once for all of them, and only when one looks."""
 
     db: str | None
-    complete: Complete
+    naming: Naming
     _lock: Lock = field(default_factory=Lock)
     _answer: WatchAnswer = NOTHING_YET
     _problem: str = ""
@@ -72,7 +88,8 @@ class LiveState:
                 )
                 answer = replace(self._answer, watched=watched)
                 parts = live_parts(answer, self._problem)
-                html = {name: self.complete(text) for name, text in parts.items()}
+                commands = self.naming((), [one.campaign for one in watched])
+                html = {name: commands.in_html(text) for name, text in parts.items()}
                 self._look = Look(html, moving_line(answer))
                 self._looked = now
             return self._look
@@ -98,7 +115,9 @@ class LiveState:
             made, rests_until, page = self._reports.get(name, (None, 0.0, ""))
             if made != state and began >= rests_until:
                 with open_results(self.db, read_only=True) as results:
-                    page = self.complete(render_page(report_on(Analysis.of(results, [name]))))
+                    analysis = Analysis.of(results, [name])
+                    commands = self.naming([name], analysis.campaigns)
+                    page = commands.in_html(render_page(report_on(analysis)))
                 took = time.monotonic() - began
                 self._reports = {name: (state, time.monotonic() + _REST * took, page)}
             return page
@@ -110,7 +129,7 @@ def find(running: tuple[Running, ...], campaign: str) -> Running | None:
 
 
 async def _events(state: LiveState, request: Request) -> AsyncIterator[str]:
-    """Server-sent events: the parts that have changed, at most once a second.
+    """Server-sent events: the parts that have changed, in N seconds no more than N of them.
 
     A visitor who reads slowly gets fewer of them: the next look is taken when the last was sent.
     """
@@ -118,7 +137,10 @@ async def _events(state: LiveState, request: Request) -> AsyncIterator[str]:
     moving: Mapping[str, Any] | None = None
     spoke = time.monotonic()
     yield f"retry: {round(2000 * SECONDS_BETWEEN)}\n\n"
-    while not await request.is_disconnected():
+    while True:
+        await asyncio.sleep(SECONDS_BETWEEN)  # first, too: the page came with all that is known
+        if await request.is_disconnected():
+            return
         look = await run_in_threadpool(state.look)
         changed = {name: html for name, html in look.parts.items() if sent.get(name) != html}
         if changed or look.moving != moving:
@@ -127,12 +149,11 @@ async def _events(state: LiveState, request: Request) -> AsyncIterator[str]:
         elif time.monotonic() >= spoke + _BEAT_SECONDS:
             spoke = time.monotonic()
             yield ": still here\n\n"
-        await asyncio.sleep(SECONDS_BETWEEN)
 
 
-def routes(db: str | None, complete: Complete) -> list[BaseRoute]:
+def routes(db: str | None, naming: Naming) -> list[BaseRoute]:
     """All pages about the results at `--db`."""
-    state = LiveState(db, complete)
+    state = LiveState(db, naming)
     files = {
         "live.css": (page_style("live.css"), "text/css"),
         "live.js": (page_script("live.js"), "text/javascript"),

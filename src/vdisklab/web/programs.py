@@ -33,6 +33,7 @@ from vdisklab.views import compare, rank, runs, show, table, trend
 from vdisklab.views import recommend as recommendation
 from vdisklab.views.layout import Table
 from vdisklab.web.metrics import Metrics
+from vdisklab.web.pages import Commands, Naming
 
 SECONDS = 20.0
 """No request is answered later: a program that asks every few seconds would pile them up."""
@@ -148,7 +149,7 @@ _DOCUMENTS: Mapping[str, _Document] = {
 }  # fmt: skip
 
 
-def routes(db: str | None, seconds: float = SECONDS) -> list[BaseRoute]:
+def routes(db: str | None, naming: Naming, seconds: float = SECONDS) -> list[BaseRoute]:
     """The routes about the results at `--db`. Two requests are worked on at a time."""
     places, numbers = threading.BoundedSemaphore(2), Metrics()
 
@@ -174,7 +175,13 @@ def routes(db: str | None, seconds: float = SECONDS) -> list[BaseRoute]:
     def endpoint(one: _Document) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             given, refusal = _parsed(request, one.parameters)
-            return refusal or await timely(lambda results: _json(one.make(results, given)), _sent)
+            names = given.get("campaign", ()) if _CAMPAIGN in one.parameters else ()
+
+            def make(results: Store) -> str:
+                said = one.make(results, given)
+                return _json(said, naming(names, getattr(said[0], "campaigns", ())))
+
+            return refusal or await timely(make, _sent)
 
         return answer
 
@@ -219,11 +226,11 @@ def _refusal(status: int, sentence: str) -> Response:
     return PlainTextResponse(f"{sentence}\n", status, headers)
 
 
-def _json(said: _Said) -> str:
+def _json(said: _Said, commands: Commands) -> str:
     """The document as `--format json` prints it."""
     answer, tables = said
     sentences = tuple(sentence for table in tables for sentence in table.sentences)
-    return json.dumps(document(answer, sentences), indent=2, allow_nan=False)
+    return json.dumps(commands.in_json(document(answer, sentences)), indent=2, allow_nan=False)
 
 
 def _sent(text: str) -> Response:
@@ -257,7 +264,7 @@ def _openapi() -> str:
         "info": {
             "title": "vdisklab",
             "version": __version__,
-            "description": "The documents of --format json. Commands in sentences lack --db.",
+            "description": "The documents of --format json.",
         },
         "paths": paths,
         "components": {"schemas": components},

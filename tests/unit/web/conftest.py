@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 
+from vdisklab.cli.watch import naming
 from vdisklab.web.app import make_app, make_server
 from vdisklab.web.door import Door, make_door, opened
 
@@ -19,7 +20,7 @@ def served(db: str, port: int = 0) -> Iterator[Door]:
     door = make_door(f"127.0.0.1:{port}")
     with opened(door) as listening:
         door = replace(door, port=listening.getsockname()[1])
-        server = make_server(make_app(db, door), door)
+        server = make_server(make_app(db, door, naming(None)), door)
         thread = Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

@@ -7,6 +7,7 @@ import pytest
 from starlette.applications import Starlette
 
 from tests.unit.web.visitor import ask
+from vdisklab.cli.watch import naming
 from vdisklab.errors import HostError, PlanError
 from vdisklab.results.store import open_store
 from vdisklab.web.app import make_app
@@ -22,7 +23,7 @@ def db(tmp_path: Path) -> str:
 
 @pytest.fixture
 def app(db: str) -> Starlette:
-    return make_app(db, make_door("127.0.0.1"))
+    return make_app(db, make_door("127.0.0.1"), naming(None))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ class TestToken:
 
     @pytest.fixture
     def guarded(self, db: str) -> Starlette:
-        return make_app(db, self.door)
+        return make_app(db, self.door, naming(None))
 
     def test_another_address_gets_one(self) -> None:
         first, second = (make_door("192.0.2.7").token for _ in range(2))

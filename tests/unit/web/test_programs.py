@@ -21,6 +21,7 @@ from tests.unit.analysis.made import CAMPAIGN, campaign_runs
 from tests.unit.stored import Database
 from tests.unit.web.visitor import Answered, ask
 from vdisklab.cli.shell.main import main
+from vdisklab.cli.watch import naming
 from vdisklab.results.store import open_store
 from vdisklab.web import programs
 from vdisklab.web.app import make_app
@@ -41,7 +42,7 @@ COMMANDS = {
 
 
 def app_of(database: Database) -> Starlette:
-    return make_app(database.url, make_door("127.0.0.1"))
+    return make_app(database.url, make_door("127.0.0.1"), naming(None))
 
 
 def samples(said: Answered) -> dict[tuple[str, ...], float]:
@@ -81,7 +82,7 @@ def test_openapi_describes_what_is_served(database: Database) -> None:
         for name in reference.removeprefix("#/").split("/"):
             found = found[name]
         assert found["description"] or found
-    served = {route.path for route in programs.routes(None) if hasattr(route, "path")}
+    served = {route.path for route in programs.routes(None, naming(None)) if hasattr(route, "path")}
     assert set(openapi["paths"]) == served - {"/metrics", "/api"}
     for target in COMMANDS:
         operation = openapi["paths"][target.partition("?")[0]]["get"]
@@ -177,7 +178,7 @@ def test_what_takes_too_long_or_is_too_much_is_refused(
 ) -> None:
     goes_on = threading.Event()
     monkeypatch.setattr(programs, "answer_table", lambda *_: goes_on.wait(60) and None)
-    app = Starlette(routes=programs.routes(database.url, seconds=0.2))
+    app = Starlette(routes=programs.routes(database.url, naming(None), seconds=0.2))
     for expected in (503, 503, 429):
         answered = ask(app, "/api/table")
         assert (answered.status, answered.headers["retry-after"]) == (expected, "5")

@@ -7,23 +7,30 @@ const charts = (() => {
   const dashes = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
 
   // `lines` are names; `data` is x, then one array for each line; `gaps` are spans of x to mark.
-  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, shown = String }) {
+  function draw(place, { data, lines, x, y, log = false, height = 220, gaps = [], ticks = null, fitted = false, shown = String }) {
     const state = { data, gaps };
     let plot = null;
+    const named = (one) => (ticks.find((tick) => tick[0] === one) || [0, ""])[1];
+    // As many as have room, the last one among them.
+    function shownTicks(made) {
+      const widest = Math.max(...ticks.map((one) => String(one[1]).length)) * 8 + 12;
+      const every = Math.ceil(ticks.length * widest / Math.max(made.width - 64, 1));
+      return ticks.filter((_, at) => (ticks.length - 1 - at) % every === 0).map((one) => one[0]);
+    }
     function make() {
       const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "12px system-ui" });
       if (plot) plot.destroy();
       plot = new uPlot({
         width: Math.max(place.clientWidth, 240), height,
-        scales: { x: { time: false }, y: log ? { distr: 3 } : { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
+        scales: { x: { time: false }, y: log ? { distr: 3 } : fitted ? {} : { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
         axes: [
-          { ...axis(), label: x, labelSize: 20, ...(ticks ? { splits: () => ticks.map((one) => one[0]), values: () => ticks.map((one) => one[1]) } : {}) },
+          { ...axis(), label: x, labelSize: 20, ...(ticks ? { splits: shownTicks, values: (_, all) => all.map(named) } : {}) },
           { ...axis(), label: y, labelSize: 20, size: 64, values: (_, all) => all.map((one) => (one === null ? "" : shown(one))) },
         ],
         series: [
-          { label: x, value: (_, one) => (one === null ? "–" : ticks ? (ticks.find((tick) => tick[0] === one) || [0, one])[1] : one.toFixed(1)) },
+          { label: x, value: (_, one) => (one === null ? "–" : ticks ? named(one) : one.toFixed(1)) },
           ...lines.map((label, at) => ({
-            label, stroke: strokes()[at % 4], width: 2, dash: dashes[at % 4], spanGaps: false,
+            label, stroke: strokes()[at % 4], width: 2, dash: dashes[(at + (at >> 2)) % 4], spanGaps: false,
             points: { show: ticks !== null }, value: (_, one) => (one === null ? "–" : shown(one)),
           })),
         ],
@@ -40,7 +47,8 @@ const charts = (() => {
     }
     make();
     dark.addEventListener("change", make);
-    new ResizeObserver(() => plot.setSize({ width: Math.max(place.clientWidth, 240), height })).observe(place);
+    const observer = new ResizeObserver(() => plot.setSize({ width: Math.max(place.clientWidth, 240), height }));
+    observer.observe(place);
     place.tabIndex = 0;
     place.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -50,11 +58,17 @@ const charts = (() => {
       const at = Math.min(Math.max((plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step, 0), last);
       plot.setCursor({ left: plot.valToPos(state.data[0][at], "x"), top: 10 });
     });
-    return (next, marked = []) => {
+    function update(next, marked = []) {
       state.data = next;
       state.gaps = marked;
       plot.setData(next);
+    }
+    update.end = () => {
+      observer.disconnect();
+      dark.removeEventListener("change", make);
+      plot.destroy();
     };
+    return update;
   }
 
   function scaled(number, unit) {

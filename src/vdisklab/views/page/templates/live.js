@@ -31,14 +31,25 @@
     else update = charts.draw(place, { data, gaps: still, lines: ["bandwidth"], x: "seconds ago", y: "", shown: (one) => charts.scaled(one, "B/s") });
   }
 
+  // The levels of earlier campaigns; drawn anew with their part.
+  let trends = [];
+  function drawTrends() {
+    for (const one of trends) one.end();
+    trends = [...document.querySelectorAll("[data-curves]")].map((one) => charts.draw(one, {
+      ...JSON.parse(one.dataset.curves), x: "campaign", y: "", fitted: true, shown: (level) => "×" + Number(level.toPrecision(3)),
+    }));
+  }
+
   const first = JSON.parse(by("moving-data").textContent);
   watching = first.running;
   move(first.moving);
+  drawTrends();
 
   const events = new EventSource("/events");
   events.addEventListener("message", (event) => {
     const news = JSON.parse(event.data);
     for (const [name, html] of Object.entries(news.parts)) replace(by("part-" + name), html);
+    if ("trend" in news.parts) drawTrends();
     move(news.moving);
     connection.hidden = true;
     if (watching && !news.running && news.report) location.assign(news.report);
