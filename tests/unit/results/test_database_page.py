@@ -62,9 +62,9 @@ def test_the_queries_run_as_they_are(filled: Store) -> None:
 
 
 def named_columns(section: str) -> list[str]:
-    """A table's have a row each, a view's are named in its last paragraph."""
-    rows = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    return rows or re.findall(r"`(\w+)`", section.partition("\nColumns: ")[2].partition("\n\n")[0])
+    """A table's have a line each, a view's are named in its last paragraph."""
+    lines = re.findall(r"^\* `(\w+)`", section, re.MULTILINE)
+    return lines or re.findall(r"`(\w+)`", section.partition("\nColumns: ")[2].partition("\n\n")[0])
 
 
 def test_every_table_view_and_column_is_described(store: Store) -> None:
