@@ -1,8 +1,7 @@
 #!/bin/sh
-# Runs inside the lab (script/test-lab targets-nfs, targets-iscsi, targets-nvme; the file `part` says which):
-# targets that need a kernel client, on a server of the lab's own kernel over loopback. Guests on them under
-# KVM, what is read back and said of them, what is refused, and a server that goes away. The last line counts
-# what failed.
+# Runs inside the lab (script/test-lab targets-nfs and so on; the file `part` says which): targets that need a
+# kernel client, on a server of the lab's own kernel over loopback. Guests on them under KVM, what is read back
+# and said of them, what is refused, and servers that go away. The last line counts what failed.
 . /vdisklab/files/lab_checks.sh
 . /vdisklab/files/lab_servers.sh
 part="$(cat /vdisklab/files/part)"
@@ -122,10 +121,22 @@ named = all(run.failure.message.startswith("target ") for run in failed)
 sys.exit(len(newest) != 2 or len(failed) != int(sys.argv[2]) or not named)
 P
 
-nfs() {
-    disks=""
+up_nfs() {
     check "kernel NFS: server and mount" start_nfs /srv/export rw,sync
     check "  mounted, version 4.2" mount_nfs /srv/export /mnt/nas
+}
+up_iscsi() {
+    two_luns() { start_lio beef /srv/lun/cached 268435456 1 && start_lio cafe /srv/lun/claims 268435456 0 && login_iscsi; }
+    check "LIO, and open-iscsi's session with it" two_luns
+    san="$(lun 0)" claims="$(lun 1)"
+}
+up_nvme() {
+    fabric=/dev/nvme0n1
+    fabric_up() { truncate -s 256M /srv/lun/nvme && start_nvmet /srv/lun/nvme && connect_nvme -l 60 && [ -b $fabric ]; }
+    check "nvmet over TCP, and the host's connection" fabric_up
+}
+nfs() {
+    up_nfs
     # The trap T2, and its control.
     export_again() { exportfs -u 127.0.0.1:/srv/export && exportfs -o "$1,no_subtree_check,fsid=1" 127.0.0.1:/srv/export && exportfs -f; }
     check "an fsync on a file of an export that is sync is on the server's disk" stored /mnt/nas/sync /srv/export/sync
@@ -160,58 +171,55 @@ nfs() {
     check "a stale handle" refused "tale" run sub/host --target sub=/mnt/sub
     indented
     umount -l /mnt/sub
-    check "nothing is left" nothing_left
-
-    again_nfs() { start_nfs /srv/export rw,sync && sleep 15 && timeout 300 stat -f /mnt/nas; }
-    check "an NFS server that stops" gone nas /mnt/nas stop_nfs again_nfs
-    indented
-    check "nothing is left" nothing_left
 }
-
 iscsi() {
-    two_luns() { start_lio beef /srv/lun/cached 268435456 1 && start_lio cafe /srv/lun/claims 268435456 0 && login_iscsi; }
-    check "LIO, and open-iscsi's session with it" two_luns
-    san="$(lun 0)" claims="$(lun 1)" disks="$(lun 0) $(lun 1)"
+    up_iscsi
+    disks="$san $claims"
     # The trap T9, and its control.
     check "an fsync through the LUN with a write cache is on the server's disk" stored "$san" /srv/lun/cached
     check "an fsync through the LUN that claims none is in the server's memory" lies "$claims" /srv/lun/claims
     indented
-    # shellcheck disable=SC2086
-    check "a disk with data is refused" sh -c "mkfs.ext4 -q $san"
-    check "  with the way out" refused "its use would destroy" run san/host --target "san=$san"
+    mkfs.ext4 -q "$san"
+    check "a disk with data is refused" refused "its use would destroy" run san/host --target "san=$san"
     indented
     wipefs --all --quiet "$san" "$claims"
     # shellcheck disable=SC2086
     measured "guests on both LUNs" 5 '{san,claims}/{none,writeback}' raw/none \
         --target "san=$san" --target "claims=$claims" $short
     said
-    check "nothing is left" nothing_left
-    check "an iSCSI session that is logged out" gone san "$san" logout_iscsi login_iscsi
-    indented
-    check "nothing is left" nothing_left
 }
-
 nvme() {
-    disks=/dev/nvme0n1
-    fabric_up() { truncate -s 256M /srv/lun/nvme && start_nvmet /srv/lun/nvme && connect_nvme -l 60 && [ -b $disks ]; }
-    check "nvmet over TCP, and the host's connection" fabric_up
+    up_nvme
+    disks=$fabric
     # The trap T10: no limit is advertised, and the server cannot map what the host may send.
-    large() { dd if=$disks of=/dev/null bs=32M count=1 iflag=direct; }
+    large() { dd if=$fabric of=/dev/null bs=32M count=1 iflag=direct; }
     limit() { for queue in /sys/block/nvme0*/queue/max_sectors_kb; do echo "$1" >"$queue"; done; }
     refuses() { limit 32768 && ! large; }
     check "nvmet serves 32 MiB in requests of 1280 KiB" large
     check "nvmet fails a request of 32 MiB" refuses
     limit 1280
     # shellcheck disable=SC2086
-    measured "guests on it" 3 'fabric/{none,writeback}' raw/none --target fabric=$disks $short
+    measured "guests on it" 3 'fabric/{none,writeback}' raw/none --target fabric=$fabric $short
     said
-    check "nothing is left" nothing_left
-    fabric_down() { rm "$nvmet/ports/1/subsystems/$nqn"; }
-    fabric_again() { ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/$nqn" && { [ -b $disks ] || connect_nvme; }; }
-    check "an NVMe server that refuses connections" gone fabric $disks fabric_down fabric_again
-    indented
-    check "nothing is left" nothing_left
 }
+going() { # no guest: the host's fio, so that it takes minutes
+    up_iscsi
+    check "an iSCSI session that is logged out" gone san "$san" logout_iscsi login_iscsi
+    indented
+    up_nvme
+    fabric_down() { rm "$nvmet/ports/1/subsystems/$nqn"; }
+    fabric_again() { ln -s "$nvmet/subsystems/$nqn" "$nvmet/ports/1/subsystems/$nqn" && { [ -b $fabric ] || connect_nvme; }; }
+    check "an NVMe server that refuses connections" gone fabric $fabric fabric_down fabric_again
+    indented
+    disks="$san $claims $fabric"
+    check "nothing is left" nothing_left
+    up_nfs
+    again_nfs() { start_nfs /srv/export rw,sync && sleep 15 && timeout 300 stat -f /mnt/nas; }
+    check "an NFS server that stops" gone nas /mnt/nas stop_nfs again_nfs
+    indented
+}
+disks=""
 "$part"
+check "nothing is left" nothing_left
 echo "failed: $failed"
 [ $failed = 0 ]

@@ -247,10 +247,10 @@ def require_supported(
 
 
 _BY_THE_KERNEL = {
-    LayerKind.RBD: "map it (`rbd map`) and measure krbd/none", LayerKind.LIBNFS: "mount it and "
-    "measure nfs/raw/none", LayerKind.ISCSI: "log in (`iscsiadm`) and measure device/none",
-    LayerKind.NBD: "attach it (`nbd-client`) and measure device/none",
-}  # fmt: skip
+    LayerKind.RBD: "map it (`rbd map`) and name the device: --target NAME=/dev/rbd0",
+    LayerKind.ISCSI: "log in (`iscsiadm`) and name the device: --target NAME=/dev/sdb",
+    LayerKind.NBD: "attach it (`nbd-client`) and name the device: --target NAME=/dev/nbd0",
+}
 """How the host's kernel reaches the same storage, by another path."""
 
 
