@@ -21,8 +21,8 @@ class CleanOptions(OptionRows):
     dry_run: bool = option(SWITCH, "List what would be removed.")
     forget: tuple[str, ...] = option(
         several(str, str),
-        "Do not wait for this target, whose server will never answer again: forget what is left "
-        "there, and say what that is. Can be repeated.",
+        "Forget what is left on this target, whose server will never answer again, and say what "
+        "that is. Can be repeated.",
         metavar="PLACE",
     )
 

@@ -133,8 +133,7 @@ class RunRequest(MeasureRequest):
     )
     stream: Path | None = setting(
         FILE,
-        "Also append each run to FILE as soon as it is measured, one line of JSON for each, as "
-        "`vdisklab export-data` writes it.",
+        "Also append each run to FILE as soon as it is measured, as a line of JSON.",
         Panel.OUTPUT,
         key="",
         metavar="FILE",
@@ -315,8 +314,8 @@ class DensityRequest(MeasureRequest):
     )
     thin: bool = setting(
         SWITCH,
-        "Also measure images whose blocks are allocated while measuring, which says how fast they "
-        "are allocated, not how many guests the path carries.",
+        "Also measure thin images, which says how fast their blocks are allocated, not how many "
+        "guests the path carries.",
         Panel.WHAT,
         key="",
     )

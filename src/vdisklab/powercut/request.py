@@ -102,9 +102,8 @@ class PowercutRequest(OptionRows):
     )
     during: tuple[mid_run.MidRunOperation, ...] = option(
         several(mid_run.MidRunOperation, mid_run.MidRunOperation),
-        "Do this to the disk in the middle of each run, as QEMU's monitor does it: a snapshot, a "
-        "commit of the overlay, a mirror to another file, or a resize to twice its size; can be "
-        "repeated.",
+        "Do this to the disk in the middle of each run: a snapshot, a commit of the overlay, a "
+        "mirror to another file, or a resize to twice its size; can be repeated.",
         shown="nothing",
     )
     need: tuple[Need, ...] = option(
