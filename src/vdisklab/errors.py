@@ -92,6 +92,12 @@ class HostError(VdisklabError):
     exit_code = 3
 
 
+def shown_command(argv: Sequence[str]) -> str:
+    """A command as errors show it: a script from standard input without all of its arguments."""
+    step = tuple(argv[:3]) == ("sh", "-s", "--") and len(argv) > 4
+    return f"{shlex.join(argv[:4])} …" if step else shlex.join(argv)
+
+
 class CommandError(HostError):
     """A program ended with a status that its caller does not accept."""
 
@@ -110,7 +116,7 @@ class CommandError(HostError):
             if self.status < 0
             else (f"exited with {self.status}")
         )
-        text = f"`{shlex.join(self.argv)}` {ended}"
+        text = f"`{shown_command(self.argv)}` {ended}"
         return f"{text}: {' | '.join(lines[-3:])}" if lines else text
 
 

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from vdisklab.errors import GuestError, GuestTimeoutError, RefusedError, WorkloadError
+from vdisklab.errors import (
+    GuestError,
+    GuestTimeoutError,
+    RefusedError,
+    WorkloadError,
+    shown_command,
+)
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.waiting import patience, pause_after
 
@@ -333,7 +339,7 @@ def _ended(
     if status not in allowed:
         last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-        raise WorkloadError(f"`{shlex.join(argv)}` {ended} in the guest: {last}")
+        raise WorkloadError(f"`{shown_command(argv)}` {ended} in the guest: {last}")
     return CompletedInGuest(tuple(argv), status, stdout, stderr, seconds)
 
 
