@@ -37,7 +37,7 @@ from vdisklab.storage.image import ImageFile
 from vdisklab.storage.site import Site, open_site
 from vdisklab.storage.targets import Device, Directory
 from vdisklab.storage.undo import kill_process, processes_marked
-from vdisklab.workload.program import step, (
+from vdisklab.workload.program import (
     Outputs,
     Script,
     SideCommand,
@@ -232,7 +232,7 @@ def test_a_scripts_step_that_fails_says_its_last_lines_and_not_all_of_its_words(
     script = "echo the server does not start: FATAL: no space >&2; exit 1"
     said = "`sh -s -- start …` exited with 1: the server does not start: FATAL: no space"
     with pytest.raises(CommandError, match=f"^{said}$"):
-        place.step(step(script, "start", "/x", "fsync=on", timeout=5))
+        place.step(SideCommand(("sh", "-s", "--", "start", "/x", "fsync=on"), 5, script))
 
 
 def test_a_program_that_a_shell_would_start_is_missed_by_name(site: Site) -> None:

@@ -261,3 +261,11 @@ def test_nothing_is_trimmed_but_a_guests_own_disk() -> None:
     plan = build_plan(request, Capabilities(), trims)
     assert [cell.path.canonical for cell in plan.cells] == ["raw/none"]
     assert [one.path for one in plan.dropped] == ["host", "virtiofs"]
+
+
+def test_the_options_of_a_zfs_volume_are_axes_with_their_defaults_written_out_of_names() -> None:
+    matrix = expand_matrix(["zvol:volblocksize={8k,16k}:logbias={latency,throughput}/none"])
+    assert [cell.path.canonical for cell in matrix.cells] == [
+        "zvol:volblocksize=8k/none", "zvol:logbias=throughput:volblocksize=8k/none",
+        "zvol:volblocksize=16k/none", "zvol:logbias=throughput:volblocksize=16k/none",
+    ]  # fmt: skip
