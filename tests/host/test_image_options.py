@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vdisklab.answers.disks import read_contexts
+from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.existing_guests import read_disks
 from vdisklab.host.command import LocalHost
 from vdisklab.path.disk_path import Image, parse_path

@@ -11,6 +11,7 @@ from vdisklab.actions.planning import load_profile
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.answers.disks import (
     Advice,
     DiskAction,
@@ -21,13 +22,10 @@ from vdisklab.answers.disks import (
     cpus_needed,
     default_path,
     is_alike,
-    is_mounted,
     limits_of,
-    measured_form,
     number_of,
     place_of,
     problem_of,
-    read_contexts,
 )
 from vdisklab.answers.doctor import cannot_build
 from vdisklab.answers.loading import choose_campaigns, load_chosen, stored_verdicts

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.answers.disks import (
     ClaimedCache,
     DisksAnswer,
     ExistingDisk,
     MeasuredPaths,
     is_alike,
-    read_contexts,
 )
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results, stored_verdicts
 from vdisklab.errors import DatabaseError

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers import disks as room
-from vdisklab.answers.disks import read_contexts
+from vdisklab.answers import disk_on_host as room
+from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.cli.shell.main import main
 from vdisklab.host import mounts
 from vdisklab.host.mounts import Mount, mount_of, without_flushes

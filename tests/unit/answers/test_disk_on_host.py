@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers import disks as disk_groups
+from vdisklab.answers import disk_on_host
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,15 @@ def test_the_layer_of_a_device(
     discards: str | None,
     layers: list[str],
 ) -> None:
-    monkeypatch.setattr(disk_groups, "_BLOCK", tmp_path)
+    monkeypatch.setattr(disk_on_host, "_BLOCK", tmp_path)
     for file, text in (("dm/uuid", uuid), ("queue/discard_max_bytes", discards)):
         (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
         if text is not None:
             (tmp_path / name / file).write_text(f"{text}\n")
-    assert [str(layer) for layer in disk_groups._device_layers(f"/dev/{name}")] == layers
+    assert [str(layer) for layer in disk_on_host._device_layers(f"/dev/{name}")] == layers
 
 
 @pytest.mark.parametrize("source", [None, "/srv/a.qcow2", "pool:a"])
 def test_what_is_no_device_has_none(source: str | None) -> None:
-    assert disk_groups._device_layers(source) == ()
-    assert str(disk_groups._device_layers("/dev/zvol/tank/a")[0]) == "zvol"
+    assert disk_on_host._device_layers(source) == ()
+    assert str(disk_on_host._device_layers("/dev/zvol/tank/a")[0]) == "zvol"

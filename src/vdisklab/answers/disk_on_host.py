@@ -1,0 +1,234 @@
+"""What this host knows of a guest's configured disk: its image, the host layers below, its path.
+
+A qcow2 image's options are read from its header: a `qemu-img info` for each of thousands of images
+would take minutes. The format is always the configured one, never one that the content suggests: a
+guest writes what it likes to its raw disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from vdisklab.errors import HostError
+from vdisklab.host.blockdevice import device_of
+from vdisklab.host.command import LocalHost
+from vdisklab.host.facts import read_text
+from vdisklab.host.mounts import (
+    Mount,
+    free_bytes,
+    header_format,
+    is_visible_file,
+    mount_of,
+    without_flushes,
+    zfs_without_flushes,
+)
+from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
+from vdisklab.path.options import OptionValue
+from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.platforms.configured_disk import (
+    UNKNOWN_CONTEXT,
+    ConfiguredDisk,
+    DiskContext,
+)
+from vdisklab.powercut.image_reader import (
+    HEAD,
+    BadImageError,
+    Qcow2Header,
+    parse_header,
+)
+from vdisklab.storage.given import MOUNTED
+
+_MOST_SNAPSHOTS = 100  # of a disk path
+_SIZES = {
+    ImageFormat.VMDK: (12, 512),
+    ImageFormat.QED: (48, 1),
+    ImageFormat.VDI: (368, 1),
+}
+"""Offset of the disk's size in the header, and its unit in bytes: VMDK4Header, QEDHeader and
+VdiHeader of QEMU's block drivers. A VHDX has it in a table that is not read."""
+
+
+def read_contexts(disks: Iterable[ConfiguredDisk]) -> Iterator[DiskContext]:
+    """Facts about each disk's source on this host; of a block device only the header's format.
+
+    All are unknown if the source is not on this host, or cannot be read.
+    """
+    places: dict[tuple[Path, int], DiskContext] = {}
+    return (_context(disk, places) for disk in disks)
+
+
+def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) -> DiskContext:
+    """The context of one disk; `places` caches the facts that a directory's files share."""
+    if disk.source is None or not disk.source.startswith("/"):
+        return UNKNOWN_CONTEXT
+    source = Path(disk.source)
+    if disk.path is None:
+        here = is_visible_file(source)
+        return replace(_shared(source), layers=None) if here else UNKNOWN_CONTEXT
+    if disk.path.shares_directory:
+        return _shared(source) if source.is_dir() else UNKNOWN_CONTEXT
+    if not is_visible_file(source):
+        sync = _sync(disk.source.removeprefix(_ZVOLS)) if disk.source.startswith(_ZVOLS) else None
+        volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
+        flushes = zfs_without_flushes() if disk.source.startswith(_ZVOLS) else None
+        return DiskContext(header_format(source), volume, without_flushes=flushes)
+    status = os.stat(source)  # noqa: PTH116 - os.path has just asked in the same way
+    place = (source.parent, status.st_dev)
+    if place not in places:
+        places[place] = _file_system(source)
+    allocated = status.st_blocks * 512
+    size, image, below = _image(disk.path.image, source, status.st_size, allocated)
+    return replace(
+        places[place],
+        header=header_format(source),
+        image=image,
+        not_followed=below,
+        virtual_size=size,
+        allocated=allocated,
+    )
+
+
+def _file_system(source: Path) -> DiskContext:
+    """The file system that holds a file, and its free space."""
+    shared = _shared(source)
+    device = None if shared.layers is None else device_of(source.parent)
+    below = device.describe() if device is not None and device.below else None
+    return replace(shared, below=below, free=free_bytes(source))
+
+
+def _shared(source: Path) -> DiskContext:
+    mount = mount_of(source)
+    return DiskContext(layers=_layers(mount), without_flushes=without_flushes(mount))
+
+
+def _layers(mount: Mount | None) -> tuple[Layer, ...] | None:
+    """The mounted file system; None if vdisklab has no layer for it, or if it is not known what
+    that does at a flush."""
+    if mount is None:
+        return None
+    if mount.filesystem in MOUNTED:
+        return (Layer(MOUNTED[mount.filesystem]),)
+    if mount.filesystem not in tuple(LayerKind):
+        return None
+    kind = LayerKind(mount.filesystem)
+    options: Options | None = ()
+    if "barrier" in kind.facts.options and without_flushes(mount):
+        options = (("barrier", False),)
+    if kind is LayerKind.ZFS:
+        options = _sync(mount.source)
+    return None if options is None else (Layer(kind, options),)
+
+
+_ZVOLS = "/dev/zvol/"
+
+
+def _sync(dataset: str) -> Options | None:
+    """A ZFS dataset's behaviour at a flush; None if `zfs` does not tell."""
+    try:
+        words = LocalHost().run("zfs", "get", "-H", "-o", "value", "sync", dataset).stdout.split()
+    except HostError:
+        return None
+    return tuple(("sync", word) for word in words if word in ("standard", "always", "disabled"))
+
+
+def _image(
+    configured: Image | None, source: Path, length: int, allocated: int
+) -> tuple[int | None, Image | None, str | None]:
+    """Virtual size in bytes and format options, None if they cannot be read, and a backing file
+    that the configuration does not name.
+
+    That file is not opened: its name is the guest's, if its owner ever read the image as raw. What
+    the configuration says of a chain, a data file or encryption holds, too. `length` and
+    `allocated` are those of the file, in bytes.
+    """
+    configured = configured or Image(ImageFormat.RAW)
+    form, known = configured.format, dict(configured.options)
+    if form is ImageFormat.RAW:
+        return length, Image(form, tuple((known | _thin(allocated < length)).items())), None
+    try:
+        with source.open("rb") as file:
+            head = file.read(HEAD)
+        if form is ImageFormat.QCOW2:
+            header = parse_header(head)
+            alone = header.backing is None
+            found = {
+                **_thin(alone and not header.compression and _is_thin(source, header)),
+                **_options(header),
+                "backing": max(int(not alone), configured.backing),
+            }
+            not_followed = None if configured.backing else header.backing
+            return header.size, Image(form, tuple((known | found).items())), not_followed
+        offset, unit = _SIZES[form]
+        return struct.unpack_from("<Q", head, offset)[0] * unit, None, None
+    except (OSError, BadImageError, KeyError, struct.error):
+        return None, None, None
+
+
+def _is_thin(source: Path, header: Qcow2Header) -> bool:
+    """True if the file that has the data lacks some of it: the image, or its data file."""
+    name = header.extensions.data_file
+    data = source if name is None else source.parent / name
+    return not is_visible_file(data) or data.stat().st_blocks * 512 < header.size
+
+
+def _thin(is_thin: bool) -> dict[str, OptionValue]:
+    return {"preallocation": "off"} if is_thin else {}
+
+
+def _options(header: Qcow2Header) -> dict[str, OptionValue]:
+    """The options of a qcow2 image with this header."""
+    bitmaps = header.extensions.bitmaps
+    return {
+        "cluster_size": header.cluster,
+        "compat": "1.1" if header.version == 3 else "0.10",
+        "lazy_refcounts": header.lazy_refcounts,
+        "data_file": ("raw" if header.raw_data else "on") if header.external_data else "off",
+        "extended_l2": header.extended_l2,
+        "compression": "zstd" if header.compression else "off",
+        "snapshots": min(header.snapshots, _MOST_SNAPSHOTS),
+        "encrypt": "luks" if header.is_luks else "off",
+        "bitmaps": 0 if bitmaps is None else min(bitmaps.count, _MOST_SNAPSHOTS),
+    }
+
+
+def measured_form(disk: ConfiguredDisk, path: DiskPath, context: DiskContext) -> DiskPath:
+    """The path as it is measured: the image allocated, with the options that its header shows."""
+    image = path.image
+    if image is not None and context.image is not None and context.image.format is image.format:
+        options = [option for option in context.image.options if option[0] != "preallocation"]
+        image = Image(image.format, tuple(options))
+    layers = () if is_mounted(path) else path.layers or _device_layers(disk.source)
+    return replace(path, image=image, layers=layers)
+
+
+def is_mounted(path: DiskPath) -> bool:
+    """True for an image in a directory that the host's kernel mounts from a server: its directory
+    is measured."""
+    return (
+        path.target is not None
+        and path.layers[0].kind.facts.holds_files
+        and not (path.opened_by_qemu)
+    )
+
+
+_BLOCK = Path("/sys/class/block")
+
+
+def _device_layers(source: str | None) -> tuple[Layer, ...]:
+    """The layer of a host's block device, and whether it passes discards on if it may not."""
+    if source is None or not source.startswith("/dev/"):
+        return ()
+    if source.startswith(_ZVOLS):
+        return (Layer(LayerKind.ZVOL),)
+    device = _BLOCK / Path(source).resolve().name
+    owner = read_text(device / "dm/uuid") or device.name
+    kind = next((one for one in LayerKind if one.facts.owns(owner)), None)
+    if kind is None:
+        return ()
+    discards = read_text(device / "queue/discard_max_bytes") not in (None, "0")
+    options: Options = (("discard", True),) if discards and "discard" in kind.facts.options else ()
+    return (Layer(kind, options),)
