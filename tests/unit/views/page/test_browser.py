@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -332,21 +334,65 @@ def pictured(place: Path) -> str:
         return render_page(report_on(Analysis.of(store)))
 
 
-def test_screenshots_for_the_readme(browser: Browser, tmp_path: Path) -> None:
-    """VDISKLAB_SCREENSHOTS=docs/images writes them anew; else they are only made."""
-    place = Path(os.environ.get("VDISKLAB_SCREENSHOTS", str(tmp_path)))
+_SHOWN = """() => {
+    const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        const range = document.createRange();
+        range.selectNodeContents(walk.currentNode);
+        const box = range.getBoundingClientRect(), text = walk.currentNode.data.trim();
+        if (text && box.height && box.bottom > 0 && box.bottom < innerHeight) found.push(text);
+    }
+    return found;
+}"""
+_TO_THE_CELLS = """async () => {
+    document.querySelector("#cells").scrollIntoView({behavior: "instant"});
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+}"""
+_DIFFERENCE = """async (files) => {
+    const [one, other] = await Promise.all(files.map(async (file) => {
+        const image = new Image(), canvas = document.createElement("canvas");
+        image.src = "data:image/png;base64," + file;
+        await image.decode();
+        [canvas.width, canvas.height] = [image.width / 8, image.height / 8];
+        const context = canvas.getContext("2d");
+        context.drawImage(image, 0, 0, canvas.width, canvas.height);
+        return context.getImageData(0, 0, canvas.width, canvas.height).data;
+    }));
+    return one.reduce((sum, value, at) => sum + Math.abs(value - other[at]), 0) / one.length;
+}"""
+"""Of two pictures at an eighth of their size, the mean difference of a colour's 256 steps."""
+
+
+def test_the_pictures_of_the_pages_are_those_of_today(browser: Browser, tmp_path: Path) -> None:
+    """script/pictures writes them anew: VDISKLAB_SCREENSHOTS names where."""
+    kept = os.environ.get("VDISKLAB_SCREENSHOTS")
+    place = Path(kept or tmp_path)
     file = tmp_path / "report.html"
     file.write_text(pictured(tmp_path), encoding="utf-8")
+    shown: dict[str, list[str]] = {}
+    empty = browser.new_page()  # the report's own policy allows no pictures
     for scheme in ("light", "dark"):
         page = browser.new_page(viewport={"width": 1080, "height": 900})
-        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.emulate_media(
+            color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
+        )
         page.goto(file.as_uri())
         assert "under emulation" in page.locator("header").inner_text()
         page.screenshot(path=place / f"report-{scheme}.png")
+        shown["report"] = page.evaluate(_SHOWN)
         page.locator("tbody th button").nth(1).click()
         page.locator("tr.details pre").first.wait_for()
-        page.locator("#cells-title").scroll_into_view_if_needed()
-        page.evaluate("document.querySelector('#cells').scrollIntoView()")
+        for _ in range(5):  # what comes into view above it gets its true height
+            page.evaluate(_TO_THE_CELLS)
         page.screenshot(path=place / f"report-cells-{scheme}.png")
-        assert (place / f"report-cells-{scheme}.png").stat().st_size > 20_000
+        shown["report-cells"] = page.evaluate(_SHOWN)
+        for name in (f"report-{scheme}.png", f"report-cells-{scheme}.png"):
+            pictures = [
+                base64.b64encode((at / name).read_bytes()).decode() for at in (place, IMAGES)
+            ]
+            assert empty.evaluate(_DIFFERENCE, pictures) < 2, f"script/pictures: {name} is old"
         page.close()
+    texts = IMAGES / "shown.json"
+    if kept:
+        texts.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+    assert shown == json.loads(texts.read_text()), "script/pictures takes the pictures anew"
