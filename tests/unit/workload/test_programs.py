@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +18,14 @@ from vdisklab.results.model import METRICS, Direction, IoCounters
 from vdisklab.units import GIB, MIB
 from vdisklab.workload.bonnie import parse_csv
 from vdisklab.workload.dd import parse_line
-from vdisklab.workload.program import Outputs, ProgramResult, Script, Subject, Timing
+from vdisklab.workload.program import (
+    Outputs,
+    ProgramResult,
+    Script,
+    Subject,
+    Timing,
+    database_script,
+)
 from vdisklab.workload.registry import WORKLOADS, workload_for
 from vdisklab.workload.sysbench import parse_text
 
@@ -330,6 +340,24 @@ def test_a_wrong_setting_is_named(program: str) -> None:
         script(plan(program, colour="red"))
 
 
+@pytest.mark.parametrize(("name", "lacking"), [("mariadb", "mariadbd"), ("rocksdb", "db_bench")])
+def test_a_guest_without_the_database_is_refused_in_a_sentence(
+    name: str, lacking: str, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("tail", "tr", "rm"):
+        (tools / tool).symlink_to(shutil.which(tool) or "")
+    done = subprocess.run(
+        ["/bin/sh", "-s", "--", "copy", tmp_path / "disk", "none", "1"],
+        input=database_script(name), env={"PATH": str(tools)}, text=True, capture_output=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    said = f"there is no {lacking} here: install it in the guest, or leave out --guest"
+    assert said in done.stderr.splitlines()[-1]
+
+
 SETTINGS: dict[str, dict[str, Setting]] = {
     "fio": {"rw": "read", "bs": "4k"},
     "dd": {"bs": "4k", "count": 1},
@@ -341,6 +369,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     "postgresql": {},
     "mariadb": {"test": "oltp_write_only"},
     "rocksdb": {"benchmark": "fillsync"},
+    "discard": {},
 }
 
 

@@ -12,6 +12,14 @@ fail() {
     exit 1
 }
 
+# A guest of the user may lack the database.
+need() {
+    for program in "$@"; do
+        command -v "$program" >/dev/null ||
+            fail "there is no $program here: install it in the guest, or leave out --guest"
+    done
+}
+
 # Prints where the real program of that name is: busybox's shell prefers its own.
 real() {
     for place in /usr/bin /bin /usr/local/bin; do

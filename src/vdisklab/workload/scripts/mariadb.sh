@@ -38,6 +38,7 @@ make_data() {
 }
 
 copy_data() {
+    need mariadbd mariadb sysbench
     copy_archive "$1"
     read -r made 2>/dev/null <"$data/vdisklab.version" && [ "$made" = "$(version)" ] ||
         make_data "$2"

@@ -38,8 +38,9 @@ make_data() {
 }
 
 copy_data() {
+    need postgres pg_ctl psql pgbench
     copy_archive "$1"
-    own=$(postgres --version) || fail "there is no PostgreSQL"
+    own=$(postgres --version)
     own=${own#*) }
     read -r version 2>/dev/null <"$data/PG_VERSION" && [ "$version" = "${own%%.*}" ] || make_data "$2"
 }

@@ -20,9 +20,13 @@ stop() {
 case $verb in
 make) make_data "$1" ;;
 copy)
+    need db_bench
     copy_archive "$1"
     [ -e "$data/CURRENT" ] || make_data "$2"
     ;;
-new) new_data ;;
+new)
+    need db_bench
+    new_data
+    ;;
 stop) stop ;;
 esac
