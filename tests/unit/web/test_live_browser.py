@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,13 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-    database.write([run for run in campaign_runs() if run.round < 4])
+    earlier = replace(CAMPAIGN, id="00ea41e4", started=CAMPAIGN.started - timedelta(days=30))
+    old = [
+        replace(run, campaign=earlier.id, id=f"{earlier.id}/{at}")
+        for at, run in enumerate(campaign_runs())
+    ]
+    new = [run for run in campaign_runs() if run.round < 4]
+    database.write([*old, *new], campaigns=(CAMPAIGN, earlier))
     with served(database.url) as door:
         with measuring() as progress:
             page.goto(door.address)
@@ -63,8 +71,16 @@ def test_it_moves_and_leads_to_the_report_at_the_end(page: Page, database: Datab
             page.locator("#notes-1 summary").press("Enter")
             database.add([run for run in campaign_runs() if run.round == 4])
             page.get_by_text("24 of 90 runs in 4 rounds").wait_for()
+            page.locator("#part-trend canvas").wait_for()
+            page.locator("#part-trend .line").press("ArrowRight")
+            page.locator("#part-trend .u-value").filter(has_text="2026-01-30").wait_for()
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0
+            beyond = page.evaluate(
+                "[...document.querySelectorAll('#part-ranking .scroll')]"
+                ".map(one => one.scrollWidth - one.clientWidth)"
+            )
+            assert max(beyond) <= 0
         page.wait_for_url(f"**/campaign/{CAMPAIGN.id}")
         page.locator("#table").wait_for()
     assert complaints == []

@@ -21,7 +21,7 @@ const charts = (() => {
       const axis = () => ({ stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") }, font: "12px system-ui" });
       if (plot) plot.destroy();
       plot = new uPlot({
-        width: Math.max(place.clientWidth, 240), height,
+        width: Math.max(place.clientWidth, 240), height, padding: [null, ticks ? 40 : null, null, null],
         scales: { x: { time: false }, y: log ? { distr: 3 } : fitted ? {} : { range: (_, low, high) => [0, high > 0 ? high * 1.05 : 1] } },
         axes: [
           { ...axis(), label: x, labelSize: 20, ...(ticks ? { splits: shownTicks, values: (_, all) => all.map(named) } : {}) },
