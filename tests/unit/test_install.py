@@ -24,6 +24,8 @@ SCRIPTS = (
     "script/build",
     "script/build-deb",
     "script/install",
+    "script/nightly",
+    "script/pictures",
     "script/quickstart",
     "script/test",
     ".ci/run",
