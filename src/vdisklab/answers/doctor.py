@@ -120,7 +120,7 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     yield from _programs(at.host)
     yield from _io_uring(features)
     yield from _directory(at)
-    yield from (_layer(at.host, at.parts, name, part) for name, part in _LAYERS)
+    yield from _layers(at)
     yield from _devices(at)
     yield from _power_cut(at)
     yield _memory(at)
@@ -320,6 +320,19 @@ def cannot_build(host: Host, kind: LayerKind) -> str | None:
     found = _layer(host, KernelParts(SYSTEM), like.value, like.facts.kernel)
     limited = found.state is Availability.LIMITED and kind is not LayerKind.ZVOL
     return None if limited or found.state is Availability.OK else found.observed
+
+
+def _layers(at: Inspection) -> Iterator[HostFinding]:
+    """Each layer, and which of them wait for a right of this process only."""
+    lacking = missing_right(at.root)
+    for name, part in _LAYERS:
+        found = _layer(at.host, at.parts, name, part)
+        if lacking is not None and found.state is Availability.OK:
+            right, way = lacking
+            lost = "all layers on image files" if name == "loop" else found.topic
+            observed = f"{found.observed}; building it needs {right}"
+            found = _limited(found.topic, observed, f"cannot be measured: {lost}", way)
+        yield found
 
 
 def _layer(host: Host, parts: KernelParts, name: str, part: KernelPart) -> HostFinding:

@@ -90,13 +90,35 @@ def findings(
     return {finding.topic: finding for finding in seen}
 
 
-def test_a_good_machine_can_do_the_main_job_without_kvm(tmp_path: Path) -> None:
+def test_a_good_machine_can_do_the_main_job_without_kvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = findings(tmp_path, ScriptedHost())
     assert DoctorAnswer.of(found.values()).main_job
     assert found["KVM"].state is Availability.LIMITED
     assert "emulation" in (found["KVM"].costs or "")
     assert found["QEMU devices"].state is Availability.OK
     assert found["layer xfs"].state is Availability.OK
+
+
+@pytest.mark.parametrize(
+    ("user", "capabilities", "right"),
+    [(1000, "0000000000000000", "root"), (0, "00000000a80425fb", "CAP_SYS_ADMIN")],
+)
+def test_each_layer_says_which_right_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, capabilities: str, right: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    status = {"proc/self/status": f"Name:\tx\nCapEff:\t{capabilities}\n"}
+    found = findings(tmp_path, ScriptedHost(), status)
+    assert found["layer xfs"].observed == f"kernel and programs; building it needs {right}"
+    assert found["layer xfs"].costs == "cannot be measured: layer xfs"
+    assert not [
+        each for each in found.values()
+        if each.topic.startswith("layer ") and each.state is Availability.OK
+    ]  # fmt: skip
+    assert DoctorAnswer.of(found.values()).main_job
 
 
 def test_a_work_directory_without_flushes_is_named(tmp_path: Path) -> None:
