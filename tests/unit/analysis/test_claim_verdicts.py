@@ -158,6 +158,28 @@ def test_a_value_says_nothing_under_emulation() -> None:
     assert found.status is ClaimStatus.VOID
 
 
+def test_what_discards_give_back_is_judged_also_where_it_is_nothing_and_under_emulation() -> None:
+    (discard,) = (file for file in builtin_claims() if file.article == "discard")
+    values = {
+        (path, round, MeasureKey(name, Direction.TRIM, "freed_image")): value
+        for path, name, value in (
+            *((f"{image}/none/virtio:discard=unmap", "delete-fstrim", 134e6)
+              for image in ("raw", "qcow2")),
+            *((f"{image}/none", "delete-fstrim", 0.0) for image in ("raw", "qcow2")),
+        )
+        for round in range(3)
+    }  # fmt: skip
+    emulated = replace(outline(), accelerator="tcg")
+    found = judge_claims(discard.claims, labelled(values), [emulated])
+    verdicts = {one.claim.name: one.status for one in found}
+    assert verdicts == {
+        "unmap-and-fstrim-give-back": ClaimStatus.HOLDS,
+        "unmap-and-mount-option-give-back": ClaimStatus.NOT_MEASURED,
+        "unmap-alone-gives-nothing-back": ClaimStatus.NOT_MEASURED,
+        "ignored-discards-give-nothing-back": ClaimStatus.HOLDS,
+    }
+
+
 @pytest.mark.parametrize("stored", [Direction.READ, Direction.NONE])
 def test_a_stall_is_found_however_its_observer_stored_it(stored: Direction) -> None:
     stall = MeasureKey("randread-4k-q1", stored, "longest_stall")
