@@ -22,6 +22,7 @@ from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watc
 from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, read_back
+from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
@@ -278,6 +279,24 @@ def attached(
             yield attachment
 
 
+@contextmanager
+def naming_a_full_disk(monitor: Channel, path: DiskPath) -> Iterator[None]:
+    """Raises HostError for a guest that is silent because QEMU has stopped it.
+
+    QEMU stops a guest at a write for which there is no space; all other errors reach the guest
+    (werror=enospc, the default; qapi/run-state.json, io-error).
+    """
+    try:
+        yield
+    except errors.SilentGuestError as error:
+        if monitor.execute("query-status").get("status") != "io-error":
+            raise
+        raise errors.HostError(
+            f"no space is left below {path}, so QEMU stopped the guest at a write",
+            hint="free some space there, or choose a smaller --size",
+        ) from error
+
+
 def require_confirmed(checks: tuple[Check, ...]) -> None:
     """Raises StateError unless every state is as requested."""
     if not all(check.confirmed for check in checks):
@@ -333,6 +352,7 @@ def _in_guest(
     ):
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
+        entered.enter_context(naming_a_full_disk(machine.monitor, cell.path))
         opener = machine.pid if daemon is None else daemon.pid
         data = None if image is None else image.file
         limits = entered.enter_context(

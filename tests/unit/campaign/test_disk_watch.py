@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vdisklab.campaign.attachment import naming_a_full_disk
 from vdisklab.campaign.watches import (
     DiskPoint,
     DiskWatch,
@@ -17,9 +18,10 @@ from vdisklab.campaign.watches import (
     longest_stall_of,
     worst_second_of,
 )
-from vdisklab.errors import HostError, ServerGoneError
+from vdisklab.errors import HostError, ServerGoneError, SilentGuestError
 from vdisklab.guest.qemu.block_nodes import AttachedNames
 from vdisklab.guest.qemu.qmp import Channel
+from vdisklab.path.disk_path import parse_path
 
 NONE_SLOW = (0,) * 8
 
@@ -152,3 +154,22 @@ def test_a_stall_is_never_longer_than_the_run(steps: list[tuple[float, int, int]
     seen = found(points)
     assert 0 <= seen["longest_stall"] <= points[-1].at
     assert seen.get("worst_second", 0) >= 0
+
+
+@pytest.mark.parametrize(("status", "known"), [("io-error", True), ("running", False)])
+def test_a_guest_that_qemu_stopped_for_want_of_space(status: str, known: bool) -> None:
+    """Seen with nbdkit's filter `error` and ENOSPC: the agent is silent for two minutes."""
+
+    class Stopped:
+        @staticmethod
+        def execute(command: str) -> dict[str, str]:
+            return {"status": status} if command == "query-status" else {}
+
+    path = parse_path("nbd:at=san/raw/none")
+    expected = HostError if known else SilentGuestError
+    with (
+        pytest.raises(expected) as failed,
+        naming_a_full_disk(cast("Channel", Stopped()), path),
+    ):
+        raise SilentGuestError("no answer to guest-exec-status within 120 s")
+    assert ("no space is left below nbd:at=san/raw/none" in str(failed.value)) is known
