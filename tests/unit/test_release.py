@@ -51,6 +51,26 @@ def test_no_file_is_larger_than_the_limit_of_the_commit_hook() -> None:
     assert [path for path in ours(ROOT) if path.stat().st_size > LARGEST] == []
 
 
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_systemd_accepts_the_units_of_the_package(tmp_path: Path) -> None:
+    """Under the names that dh_installsystemd gives them, with a program that is there."""
+    units = []
+    for file in sorted((ROOT / "debian").glob("vdisklab.*.service")):
+        for unit in (file, file.with_suffix(".timer")):
+            if unit.exists():
+                units.append(tmp_path / unit.name.removeprefix("vdisklab.").replace("@", "@3f2a"))
+                units[-1].write_text(
+                    unit.read_text().replace("/usr/bin/vdisklab", shutil.which("true") or "")
+                )
+    assert len(units) == 5
+    said = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *map(str, units)],
+        env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    complaints = [line for line in said.stderr.splitlines() if "vdisklab" in line]
+    assert (said.returncode, complaints) == (0, [])
+
+
 def test_the_version_stands_in_one_place() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"]
     assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "vdisklab.__version__"}
