@@ -89,9 +89,9 @@ run() { python3 -m vdisklab run "$@" $plain --runtime 1 --db /work/refused.sqlit
 # A server that goes away while a program writes on it: its cell fails with a sentence, the other goes on,
 # nothing is left once it is back, and the same command continues.
 gone() { # NAME PLACE STOP START
-    name="$1" place="$2" stop="$3" start="$4" database="/work/gone-$1.sqlite"
+    called="$1" place="$2" stop="$3" start="$4" database="/work/gone-$1.sqlite"
     # shellcheck disable=SC2086
-    set -- "$name/host" host --target "$name=$place" $plain --runtime 8 --db "$database"
+    set -- "$called/host" host --target "$called=$place" $plain --runtime 8 --db "$database"
     python3 -m vdisklab run "$@" >/tmp/gone 2>&1 &
     pid=$!
     while kill -0 $pid 2>/dev/null && ! pgrep -f "[f]io .*--filename=$place" >/dev/null; do sleep 0.5; done
