@@ -99,6 +99,6 @@ inside "$clean" sh -ec 'dpkg --verify vdisklab && apt-get --quiet --quiet --yes 
 after="$(inside "$clean" find / -xdev -path /proc -prune -o -path '*vdisklab*' -print | sort)"
 left="$(comm -13 <(printf '%s\n' "$before") <(printf '%s\n' "$after"))"
 # What vdisklab has measured and made stays: it is the user's.
-left="$(grep -v -e ^/root/ -e ^/var/lib/vdisklab -e ^/var/cache/apt -e '^/tmp/' -e '^/run/' -e ^/var/log <<<"$left" || true)"
+left="$(grep -v -e ^/root/ -e ^/var/lib/vdisklab -e ^/var/cache/apt -e ^/var/cache/man -e '^/tmp/' -e '^/run/' -e ^/var/log <<<"$left" || true)"
 [[ -z "$left" ]] || fail "left behind: $left"
 say "the package was installed, answered, and was removed"
