@@ -152,24 +152,25 @@ def load_all(store: Store) -> dict[str, Loaded]:
 
 
 def shown(words: Sequence[str]) -> str:
-    """The figures of the record, a row for each pair of paths; see pages.py."""
-    del words
+    """The figures of these questions, or of all, a row for each pair of paths; see pages.py."""
     record = record_of("questions.json")
     rows = [
         "| # | in | path | against | reads | writes | rounds to decide |",
         "|---|---|---|---|---|---|---|",
     ]
     for number, pairs in sorted(record["questions"].items(), key=lambda item: int(item[0])):
-        for pair in pairs:
+        for pair in pairs if not words or number in words else ():
             given = [pair[key] for key in ("read", "write")]
             figures = map(_ratio, given)
             open_ones = [one for one in given if one["low"] <= 1 <= one["high"]]
             more = ", ".join(str(one["blocks_needed"] or numbers.MISSING) for one in open_ones)
             paths = f"{pair['label']} | `{pair['a']}` | `{pair['b']}`"
             rows.append(f"| {number} | {paths} | {' | '.join(figures)} | {more} |")
-    advice = record["advice"]
-    gain = numbers.gain(advice["gain"], advice["gain_low"], advice["gain_high"])
-    rows.append(f"| 23 | advise | `{advice['other']}` | `{advice['path']}` | {gain} of both | | |")
+    if not words or "23" in words:
+        advice = record["advice"]
+        gain = numbers.gain(advice["gain"], advice["gain_low"], advice["gain_high"])
+        paths = f"`{advice['other']}` | `{advice['path']}`"
+        rows.append(f"| 23 | advise | {paths} | {gain} of both | | |")
     return "\n".join(rows)
 
 
