@@ -62,24 +62,24 @@ def _shown(command: str) -> str:
     words = [word for word in words if word.partition("=")[0] not in parts]
     shown: Callable[[list[str]], str] = import_module(program.removesuffix(".py")).shown
     table = shown(words)
-    return _part(table, parts) if parts else table
+    table = _part(table, parts) if parts else table
+    return re.sub(r"^\| -[-| ]+\|$", lambda rule: rule[0].replace(" ", ""), table, flags=re.M)
 
 
 def _part(table: str, parts: dict[str, str]) -> str:
     """Some rows and columns of a table; raises KeyError for a name that none has."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     columns = {cell.replace(" ", ""): place for place, cell in enumerate(lines[0])}
-    rows = {line[0].replace(" ", ""): line for line in lines[2:]}
+    rows = [(line[0].replace(" ", ""), line) for line in lines[2:]]
     kept = [0, *(columns[name] for name in parts["only"].split(";"))] if "only" in parts else None
     for pattern in filter(None, parts.get("without", "").split(";")):
-        named = fnmatch.filter(rows, pattern)
-        if not named:
+        others = [row for row in rows if not fnmatch.fnmatch(row[0], pattern)]
+        if len(others) == len(rows):
             raise KeyError(pattern)
-        for name in named:
-            del rows[name]
+        rows = others
     return "\n".join(
         "| " + " | ".join(line if kept is None else [line[place] for place in kept]) + " |"
-        for line in (*lines[:2], *rows.values())
+        for line in (*lines[:2], *(line for _, line in rows))
     )
 
 

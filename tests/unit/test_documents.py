@@ -102,7 +102,7 @@ def test_paths_in_the_examples_can_be_read() -> None:
 def test_every_export_is_documented() -> None:
     text = (ROOT / "docs" / "platforms.md").read_text()
     for form in forms():
-        assert f"| `{form}` |" in text
+        assert f"* `{form}`: " in text
 
 
 def test_troubleshooting_quotes_the_messages_as_they_are() -> None:
