@@ -27,6 +27,5 @@ def method_page(page: str, entries: Iterable[Explanation]) -> str:
     """A page with these entries between its two marks (`script/method-page` writes them)."""
     before, start, rest = page.partition("<!-- explanations -->\n")
     _, end, after = rest.partition("<!-- end of explanations -->")
-    rows = (f"| {entry.title} | {entry.how} | {entry.source} |\n" for entry in entries)
-    table = f"\n| number | how it is computed | source |\n|---|---|---|\n{''.join(rows)}\n"
-    return f"{before}{start}{table}{end}{after}"
+    rows = (f"* **{entry.title}**: {entry.how} ({entry.source})\n" for entry in entries)
+    return f"{before}{start}\n{''.join(rows)}\n{end}{after}"
