@@ -71,7 +71,9 @@ def _part(table: str, parts: dict[str, str]) -> str:
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     columns = {cell.replace(" ", ""): place for place, cell in enumerate(lines[0])}
     rows = [(line[0].replace(" ", ""), line) for line in lines[2:]]
-    kept = [0, *(columns[name] for name in parts["only"].split(";"))] if "only" in parts else None
+    kept = None
+    if "only" in parts:
+        kept = list(dict.fromkeys([0, *(columns[name] for name in parts["only"].split(";"))]))
     for pattern in filter(None, parts.get("without", "").split(";")):
         others = [row for row in rows if not fnmatch.fnmatch(row[0], pattern)]
         if len(others) == len(rows):
