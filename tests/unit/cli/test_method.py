@@ -34,7 +34,7 @@ PLAIN = {
     "flush_operations", "read_bytes", "read_operations", "write_bytes", "write_operations",
     "allocated_before", "allocated_after", "resident_before", "resident_after", "steal_seconds",
     "host_cpu_seconds", "host_cpu_seconds_per_operation", "measured_seconds", "start", "offered",
-    "cpu", "steal", "device", "queue", "thread_cpu",
+    "cpu", "steal", "device", "image", "queue", "thread_cpu",
     # what `watch` shows of the running cell
     "at", "since", "began", "finished", "process", "bytes_per_second", "operations_per_second",
 }  # fmt: skip
