@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -279,6 +279,9 @@ def attached(
             yield attachment
 
 
+_STATUS_SECONDS = 5.0
+
+
 @contextmanager
 def naming_a_full_disk(monitor: Channel, path: DiskPath) -> Iterator[None]:
     """Raises HostError for a guest that is silent because QEMU has stopped it.
@@ -289,7 +292,10 @@ def naming_a_full_disk(monitor: Channel, path: DiskPath) -> Iterator[None]:
     try:
         yield
     except errors.SilentGuestError as error:
-        if monitor.execute("query-status").get("status") != "io-error":
+        status: Mapping[str, str] = {}
+        with suppress(errors.GuestError):  # a QEMU that hangs says no more than its guest
+            status = monitor.execute("query-status", timeout=_STATUS_SECONDS)
+        if status.get("status") != "io-error":
             raise
         raise errors.HostError(
             f"no space is left below {path}, so QEMU stopped the guest at a write",

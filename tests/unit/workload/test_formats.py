@@ -25,7 +25,8 @@ FILES = sorted(
     str(path.relative_to(DATA))
     for path in [*DATA.glob("*.*"), *(DATA / "foreign").glob("*.*"), *(DATA / "fio").glob("*.json")]
     if path.suffix in (".json", ".txt", ".csv", ".xml")
-    and not path.name.startswith("diskstats-")  # of the host's kernel
+    # What the host's kernel says, and a step of the profile `discard`.
+    and not path.name.startswith(("diskstats-", "fstrim-"))
 )
 
 

@@ -346,7 +346,7 @@ def test_claims_before_anything_was_measured(
 ) -> None:
     monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path / "state"))
     assert main(["claims"]) == EXIT_CLAIM_OPEN
-    assert "52 not measured" in capsys.readouterr().out
+    assert "56 not measured" in capsys.readouterr().out
     assert not (tmp_path / "state").exists()
 
 
