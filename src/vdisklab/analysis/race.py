@@ -199,7 +199,7 @@ def _between(began: int, left: int) -> int:
     """The number of rivals to allow for, of those that began and those that are left.
 
     Those left can still win by chance, but they are left because chance favoured them, too: with
-    `left` alone a quiet leader of two noisy paths was wrong in 6.5 % of simulated races.
+    `left` alone, 6.5 % of 200 simulated races of two noisy paths and three quiet ones were wrong.
     """
     return math.ceil(math.sqrt(began * left))
 
