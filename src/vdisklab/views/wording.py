@@ -87,7 +87,9 @@ def _change(times: float) -> tuple[str, str]:
         return (_rounded(1 / times), "times slower") if times else ("infinitely", "slower")
     if times >= 2:
         return _rounded(times), "times as fast"
-    return _rounded(abs(times - 1) * 100), "% slower" if times < 1 else "% faster"
+    percent = abs(times - 1) * 100
+    number = _rounded(percent) if percent >= 1 or not percent else f"{percent:.1f}"
+    return ("under 0.1" if number == "0.0" else number), "% slower" if times < 1 else "% faster"
 
 
 _MANY_TIMES = 10
