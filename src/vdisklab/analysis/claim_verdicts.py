@@ -156,7 +156,7 @@ def judge_claims(
 class _RoundRatios:
     """The log ratio of a contrast in each complete round of the claim, with the ends of its range;
     `resolution` is the largest error of the mean from rounded values. With a `zero` the ratio is
-    unknown.
+    unknown. `step` is what a value's logarithm has added to the value; 0 for ratios.
     """
 
     contrast: ClaimedContrast
@@ -165,6 +165,11 @@ class _RoundRatios:
     zero: bool
     low: float
     high: float
+    step: float
+
+    def shown(self, log: float) -> float | None:
+        """The ratio or value with this logarithm."""
+        return None if self.zero else max(0.0, math.exp(log) - self.step)
 
     @property
     def mean(self) -> float:
@@ -288,7 +293,7 @@ def _measured(
         ClaimVerdict.INCONCLUSIVE,
         rounds=rounds,
         decides=first.contrast,
-        ratio=None if first.zero else math.exp(first.mean),
+        ratio=first.shown(first.mean),
         more_rounds=max(1, MIN_ROUNDS - rounds),
         void=void,
     )
@@ -299,8 +304,8 @@ def _measured(
     outside = len(contrasts) * min(one.p_outside for one in contrasts)
     return replace(
         answer,
-        low=None if first.zero else math.exp(first.mean - half),
-        high=None if first.zero else math.exp(first.mean + half),
+        low=first.shown(first.mean - half),
+        high=first.shown(first.mean + half),
         p=min(1.0, inside, outside),
     ), contrasts
 
@@ -341,17 +346,18 @@ def _whole_rounds(claim: Claim, grids: _Grids) -> tuple[_RoundRatios, ...]:
         resolutions.append(rounding)
         zeros.append(zero)
     whole = np.isfinite(ratios).all(axis=0)
-    ends = (_log(claim.low), _log(claim.high))
+    step = (claim.measures[0].quantity.step or 0.0) if claim.of_value else 0.0
+    ends = (_log(claim.low, step), _log(claim.high, step))
     return tuple(
-        _RoundRatios(contrast, logs[whole], rounding, bool(zero[whole].any()), *ends)
+        _RoundRatios(contrast, logs[whole], rounding, bool(zero[whole].any()), *ends, step)
         for contrast, logs, rounding, zero in zip(
             claim.contrasts, ratios, resolutions, zeros, strict=True
         )
     )
 
 
-def _log(bound: float) -> float:
-    return -math.inf if bound == 0 else math.log(bound)
+def _log(bound: float, step: float) -> float:
+    return -math.inf if bound == 0 else math.log(bound + step)
 
 
 def _decided(

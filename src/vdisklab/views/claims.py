@@ -186,9 +186,8 @@ def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
     case = Xml.SubElement(
         suite, "testcase", classname=f"vdisklab.claims.{row.article}", name=row.claim, time="0"
     )  # some programs require a time
-    shown = numbers.ratio_interval(row.low, row.high)
     explained = (
-        f"{row.verdict}: {numbers.ratio(row.ratio)} ({shown}) "
+        f"{row.verdict}: {_ratio(row)} ({_interval(row)}) "
         f"in {counted(row.rounds, 'round')}; stated is {row.stated}"
     )
     text = xml_text(f"{row.sentence} {explained}")

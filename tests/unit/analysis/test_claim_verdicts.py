@@ -178,6 +178,13 @@ def test_what_discards_give_back_is_judged_also_where_it_is_nothing_and_under_em
         "unmap-alone-gives-nothing-back": ClaimStatus.NOT_MEASURED,
         "ignored-discards-give-nothing-back": ClaimStatus.HOLDS,
     }
+    values_of = {one.claim.name: (one.low, one.ratio, one.high) for one in found}
+    assert values_of["ignored-discards-give-nothing-back"][:2] == (0, 0)
+    low, given, high = values_of["unmap-and-fstrim-give-back"]
+    assert given == pytest.approx(134e6)
+    assert low is not None
+    assert high is not None
+    assert low < 134e6 < high
 
 
 @pytest.mark.parametrize("stored", [Direction.READ, Direction.NONE])
