@@ -92,9 +92,28 @@ class HostError(VdisklabError):
     exit_code = 3
 
 
+IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
+"""Runs the command that follows a directory in that directory."""
+
+_WAYS = {
+    "no space left on device": "the guest's disk or memory is full: choose a larger --size or "
+    "--guest-memory",
+    "cannot allocate memory": "choose a larger --guest-memory",
+    "out of memory": "choose a larger --guest-memory",
+}
+
+
+def way_out(said: str) -> str | None:
+    """What to do about a program in a guest that said this; None if that is not known."""
+    return next((way for words, way in _WAYS.items() if words in said.lower()), None)
+
+
 def shown_command(argv: Sequence[str]) -> str:
-    """A command as errors show it: a script from standard input without all of its arguments."""
+    """A command as errors show it: a script from standard input without all of its arguments, and a
+    program without the shell that only changes to a directory."""
     step = tuple(argv[:3]) == ("sh", "-s", "--") and len(argv) > 4
+    if tuple(argv[:3]) == IN_DIRECTORY:
+        argv = argv[4:]
     return f"{shlex.join(argv[:4])} …" if step else shlex.join(argv)
 
 

@@ -94,6 +94,24 @@ def _conclude(place: Place, script: Script) -> errors.VdisklabError | None:
     return first
 
 
+def run_measured(place: Place, script: Script, watch: Watch) -> Outputs:
+    """The measured program's output.
+
+    Raises WorkloadError with the last lines of its server's log if it fails.
+    """
+    try:
+        return place.run(script, watch)
+    except (errors.WorkloadError, errors.CommandError) as error:
+        lines: list[str] = []
+        with suppress(errors.VdisklabError):
+            lines = place.collect(script.log).splitlines() if script.log else []
+        if not lines:
+            raise
+        said = " | ".join(line.strip() for line in lines[-3:])
+        text = f"{error}; the last lines of the server's log: {said}"
+        raise errors.WorkloadError(text, hint=error.hint or errors.way_out(said)) from error
+
+
 def with_files(place: Place, script: Script, output: Outputs) -> Outputs:
     """A program's output, with the files that it wrote."""
     return replace(output, files={name: place.collect(name) for name in script.collect})

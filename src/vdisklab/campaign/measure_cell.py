@@ -25,6 +25,7 @@ from vdisklab.campaign.attachment import (
     Workspace,
     attached,
     prepared,
+    run_measured,
     with_files,
 )
 from vdisklab.campaign.context import CampaignContext, CellResult
@@ -110,7 +111,7 @@ def _measure(
             before = attachment.counters.snapshot()
             attachment.watch.begin()
             begin = time.monotonic()
-            raw_output = place.run(script, attachment.watch)
+            raw_output = run_measured(place, script, attachment.watch)
             wall = time.monotonic() - begin
             series = attachment.watch.end()
             after = attachment.counters.snapshot()

@@ -18,6 +18,7 @@ from vdisklab.errors import (
     RefusedError,
     WorkloadError,
     shown_command,
+    way_out,
 )
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.waiting import patience, pause_after
@@ -339,7 +340,8 @@ def _ended(
     if status not in allowed:
         last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-        raise WorkloadError(f"`{shown_command(argv)}` {ended} in the guest: {last}")
+        text = f"`{shown_command(argv)}` {ended} in the guest: {last}"
+        raise WorkloadError(text, hint=way_out(stderr or stdout))
     return CompletedInGuest(tuple(argv), status, stdout, stderr, seconds)
 
 

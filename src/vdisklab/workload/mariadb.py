@@ -100,6 +100,7 @@ class Mariadb(program.Workload):
             conclude=(step("stop"),),
             collect=(counts,),
             before=files.size / _COPY_RATE + 20.0 + ramp,
+            log=f"{subject.path}/data/server.log",
         )
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:

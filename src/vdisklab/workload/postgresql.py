@@ -147,6 +147,7 @@ class Postgresql(program.Workload):
             conclude=(step("stop"),),
             collect=(counts,),
             before=files.size / _COPY_RATE + _START_SECONDS + ramp,
+            log=f"{subject.path}/data/server.log",
         )  # fmt: skip
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:

@@ -21,7 +21,7 @@ from typing import Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from vdisklab.errors import PlanError, WorkloadError
+from vdisklab.errors import IN_DIRECTORY, PlanError, WorkloadError
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.results.model import (
@@ -37,18 +37,16 @@ from vdisklab.results.model import (
 )
 from vdisklab.validation import first_problem
 
-_IN_DIRECTORY = ("sh", "-c", 'cd "$0" && exec "$@"')
-
 
 def in_directory(directory: str, command: tuple[str, ...]) -> tuple[str, ...]:
     """The command that runs another one in a directory, for programs that use the current one."""
-    return (*_IN_DIRECTORY, directory, *command)
+    return (*IN_DIRECTORY, directory, *command)
 
 
 def program_of(command: tuple[str, ...]) -> str:
     """The program that a command runs, not the shell of `in_directory`."""
-    led = command[: len(_IN_DIRECTORY)] == _IN_DIRECTORY
-    return command[len(_IN_DIRECTORY) + 1] if led else command[0]
+    led = command[: len(IN_DIRECTORY)] == IN_DIRECTORY
+    return command[len(IN_DIRECTORY) + 1] if led else command[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ class Script:
     between that and the measurement, such as a server's start; `count` right after the program.
     `conclude` runs at the end, even if anything failed. `collect` names files that the program or
     `count` writes, to be read back. `before` is the number of seconds that the steps before the
-    program take, about.
+    program take, about. `log` is a server's log, whose last lines explain why the program failed.
     `observe` names metrics that must be counted outside of the program: `allocated`, `mapped`
     (bytes by which the image grew) and `flushes`.
     """
@@ -145,6 +143,7 @@ class Script:
     collect: tuple[str, ...] = ()
     observe: tuple[str, ...] = ()
     before: float = 0.0
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,18 @@ from vdisklab.campaign.attachment import (
     Workspace,
     host_subject,
     prepared,
+    run_measured,
     with_files,
 )
 from vdisklab.campaign.watches import TimeSeries, Watch
-from vdisklab.errors import CommandError, GuestError, HostError, PlanError, WorkloadError
+from vdisklab.errors import (
+    CommandError,
+    GuestError,
+    HostError,
+    PlanError,
+    VdisklabError,
+    WorkloadError,
+)
 from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine, detect_os
 from vdisklab.guest.systems import GuestSystem, MicroGuest
@@ -131,6 +139,38 @@ def test_the_first_error_is_told_and_not_its_echo() -> None:
     with pytest.raises(GuestError, match="lost"), prepared(place, SCRIPT):
         pass
     assert place.asked == ["a", "b", "y", "z"] * 2
+
+
+@pytest.mark.parametrize(
+    "error", [WorkloadError("gave up"), CommandError(("pgbench",), 2, "gave up")]
+)
+def test_a_program_whose_server_ends_shows_the_log_and_the_way_out(error: VdisklabError) -> None:
+    class Ends(Scripted):
+        log = "started\nCOPY\n PANIC: no WAL\nNo space left on device\n"
+
+        def run(self, script: Script, watch: Watch) -> Outputs:
+            del script, watch
+            raise error
+
+        def collect(self, name: str) -> str:
+            del name
+            if not self.log:
+                raise HostError("there is no such file")
+            return self.log
+
+    served = replace(SCRIPT, log="/mnt/data/server.log")
+    with pytest.raises(WorkloadError) as told:
+        run_measured(Ends(), served, Unwatched())
+    log = "the last lines of the server's log: COPY | PANIC: no WAL | No space left on device"
+    assert str(told.value) == f"{error}; {log}"
+    assert told.value.hint == (
+        "the guest's disk or memory is full: choose a larger --size or --guest-memory"
+    )
+    Ends.log = ""
+    for script in (served, SCRIPT):
+        with pytest.raises(type(error)) as plain:
+            run_measured(Ends(), script, Unwatched())
+        assert plain.value is error
 
 
 @pytest.fixture

@@ -26,9 +26,19 @@ def test_only_failed_cells_are_no_ranking_and_no_error(database: Database) -> No
         assert analysed(store, failed[0].campaign, console, failed=len(failed)) is None
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
-    assert f"{len(failed)} cells failed; `vdisklab runs {failed[0].campaign}` lists them" in said
+    ways = f"the same command measures again what failed, `vdisklab runs {failed[0].campaign}`"
+    assert f"{len(failed)} cells failed; {ways} lists it" in said
     assert "no ranking: " in said
     assert "hint: " in said
+
+
+def test_cells_that_failed_beside_others_are_told_with_the_way_out(database: Database) -> None:
+    database.write(campaign_runs())
+    console = Console(file=io.StringIO(), width=200)
+    with open_store(database.url) as store:
+        assert analysed(store, CAMPAIGN.id, console, failed=1) is not None
+    assert isinstance(console.file, io.StringIO)
+    assert "1 cell failed; the same command measures again" in console.file.getvalue()
 
 
 def test_a_search_ends_with_the_ranking_by_its_own_metric(

@@ -8,6 +8,8 @@ from typing import cast
 
 import pytest
 
+from tests.unit.guest.fake_agent import FakeAgent, Said, agent_of
+from vdisklab.errors import WorkloadError
 from vdisklab.guest import agent as module
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.qmp import Channel
@@ -122,3 +124,24 @@ def test_without_a_watch_it_sleeps_until_the_program_can_have_ended(guest: SlowG
     guest.late = 0.0
     polls(Agent(cast("Channel", guest)), guest)
     assert guest.pauses == [EXPECTED]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "shown", "way"),
+    [
+        (("tar", "-x"), "tar: a: No space left on device\n" + "tar: b: Cannot open\n" * 4,
+         "`tar -x` exited", "choose a larger --size"),
+        (("sh", "-c", 'cd "$0" && exec "$@"', "/mnt/data", "pgbench", "-c1"), "Out of memory",
+         "`pgbench -c1` exited", "choose a larger --guest-memory"),
+        (("sh", "-s", "--", "start", "/mnt"), "did not start", "`sh -s -- start …` exited", None),
+    ],
+)  # fmt: skip
+def test_a_program_that_fails_is_named_with_the_way_out(
+    argv: tuple[str, ...], said: str, shown: str, way: str | None
+) -> None:
+    fake = FakeAgent({"id": "debian"}, lambda _argv, _stdin: Said("", said, 2))
+    with agent_of(fake) as agent, pytest.raises(WorkloadError) as told:
+        agent.run(argv, timeout=5)
+    assert str(told.value).startswith(shown)
+    assert (way or "") in (told.value.hint or "")
+    assert (way is None) is (told.value.hint is None)

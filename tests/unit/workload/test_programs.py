@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -356,6 +358,48 @@ def test_a_guest_without_the_database_is_refused_in_a_sentence(
     assert done.returncode == 1
     said = f"there is no {lacking} here: install it in the guest, or leave out --guest"
     assert said in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "pid_file", "server"),
+    [("postgresql", "postmaster.pid", "postgres"), ("mariadb", "mariadbd.pid", "mariadbd")],
+)
+def test_what_a_killed_server_left_ends_at_once_and_a_person_who_looks_does_not(
+    name: str, pid_file: str, server: str, tmp_path: Path
+) -> None:
+    """Nobody has waited for the dead server, as in a guest whose init does not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(shutil.which("sleep") or "", tmp_path / server)
+    with (
+        subprocess.Popen(["true"]) as dead,
+        subprocess.Popen([tmp_path / server, "60"], cwd=data) as left,
+        subprocess.Popen(["sleep", "60"], cwd=data) as person,
+    ):
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+        (data / pid_file).write_text(f"{dead.pid}\n")
+        try:
+            subprocess.run(
+                ["/bin/sh", "-s", "--", "stop", tmp_path], input=database_script(name), text=True,
+                check=True, timeout=20,
+            )  # fmt: skip
+            assert left.wait(5) == -signal.SIGKILL
+            assert person.poll() is None
+        finally:
+            left.kill()
+            person.kill()
+    assert not data.exists()
+
+
+def test_a_server_that_does_not_start_shows_the_last_lines_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "server.log").write_text("first\nsecond\nthird\nfourth\n")
+    done = subprocess.run(
+        ["/bin/sh", "-s", "--", "other", tmp_path], text=True, capture_output=True, check=False,
+        input=f'{database_script("mariadb")}\nfail "the server does not start"\n',
+    )  # fmt: skip
+    said = "the server does not start; the last lines of its log: second | third | fourth\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 SETTINGS: dict[str, dict[str, Setting]] = {

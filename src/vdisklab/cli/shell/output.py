@@ -26,6 +26,7 @@ from vdisklab.path.durability import HostDisk
 from vdisklab.path.needs import DURABLE, Need
 from vdisklab.plan.settings import OptionRows
 from vdisklab.results.store import Store
+from vdisklab.units import counted
 from vdisklab.views import rank, table
 from vdisklab.views.layout import Table
 from vdisklab.views.recommend import verdict_table
@@ -104,17 +105,18 @@ def analysed(
     disk: HostDisk | None = None,
     named: Named = NOTHING_NAMED,
 ) -> Analysis | None:
-    """The analysis of a campaign after measuring.
+    """The analysis of a campaign after measuring; says what to do about cells that failed.
 
     If it has no numbers, explains it on `messages` and returns None: measuring did not fail.
     """
+    if failed:
+        ways = f"the same command measures again what failed, `vdisklab runs {campaign}` lists it"
+        what = f"{counted(failed, 'cell')} failed; {named.in_text(ways)}"
+        messages.print(Text(what), soft_wrap=True)
     try:
         loaded = load(store, [campaign])
         require_numbers(loaded)
     except PlanError as error:
-        if failed:
-            listed = named.in_text(f"`vdisklab runs {campaign}` lists them")
-            messages.print(Text(f"{failed} cells failed; {listed}"), soft_wrap=True)
         _say_why(messages, error, named)
         return None
     return Analysis(store, loaded, disk)

@@ -7,7 +7,8 @@ data=$directory/data
 export LC_ALL=C
 
 fail() {
-    echo "$1: $(tail -n 3 "$data/server.log" 2>/dev/null | tr '\n' '|')" >&2
+    said=$(tail -n 3 "$data/server.log" 2>/dev/null | sed '$!s/$/ | /' | tr -d '\n')
+    echo "$1${said:+; the last lines of its log: $said}" >&2
     [ "$verb" != make ] || stop
     exit 1
 }
@@ -49,6 +50,24 @@ unprivileged() {
         unshare --ipc --mount --propagation private \
             sh -c 'mount --bind . /mnt && cd /mnt && exec "$@"' sh "$@"
     fi
+}
+
+# True if that process runs. What is left of one that was killed, and that nobody waited for, does not.
+runs() {
+    read -r _ _ state _ 2>/dev/null <"/proc/$1/stat" && [ "$state" != Z ]
+}
+
+# Removes the data, after it has ended what a server that was killed has left.
+remove_data() {
+    cd / || exit 1
+    for process in /proc/[0-9]*; do
+        [ "$process/cwd" -ef "$data" ] || continue
+        # A person may look at the data, too.
+        case $(readlink "$process/exe") in
+        *postgres* | *mariadbd* | *mysqld*) kill -9 "${process#/proc/}" ;;
+        esac
+    done 2>/dev/null
+    rm -rf "$data" "$directory/probe"
 }
 
 # A data directory of an earlier run that was killed is in the way, and of no use.

@@ -46,7 +46,7 @@ copy_data() {
 
 gone() {
     turns=0
-    while [ -e "$data/mariadbd.pid" ]; do
+    while read -r server 2>/dev/null <"$data/mariadbd.pid" && runs "$server"; do
         turns=$((turns + 1))
         [ "$turns" -lt 600 ] || return 1
         sleep 0.5
@@ -72,11 +72,11 @@ start() {
 }
 
 stop() {
-    if read -r server 2>/dev/null <"$data/mariadbd.pid"; then
+    if read -r server 2>/dev/null <"$data/mariadbd.pid" && runs "$server"; then
         kill "$server"
-        gone || kill -9 "$server"
+        gone
     fi
-    rm -rf "$data" "$directory/probe"
+    remove_data
 }
 
 settings() {

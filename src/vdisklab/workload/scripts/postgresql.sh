@@ -64,16 +64,18 @@ start() {
 }
 
 stop() {
-    [ ! -e "$data/postmaster.pid" ] || unprivileged pg_ctl -D . -s -m immediate -w -t 300 stop
-    rm -rf "$data" "$directory/probe"
+    if read -r server 2>/dev/null <"$data/postmaster.pid" && runs "$server"; then
+        unprivileged pg_ctl -D . -s -m immediate -w -t 300 stop
+    fi
+    remove_data
 }
 
 counters() {
     for view in pg_stat_wal pg_stat_bgwriter pg_stat_checkpointer pg_stat_database; do
         condition=
         [ $view != pg_stat_database ] || condition="WHERE datname = 'postgres'"
-        # pg_stat_checkpointer is of version 17.
-        row=$(psql -AtXqc "SELECT row_to_json(v) FROM $view v $condition" 2>/dev/null) &&
+        # pg_stat_checkpointer is of version 17; the log is kept for what matters.
+        row=$(PGOPTIONS=-clog_min_messages=panic psql -AtXqc "SELECT row_to_json(v) FROM $view v $condition" 2>/dev/null) &&
             echo "$1 $view $row"
     done
     read -r cpu </proc/stat
