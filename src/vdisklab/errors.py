@@ -109,12 +109,31 @@ def way_out(said: str) -> str | None:
 
 
 def shown_command(argv: Sequence[str]) -> str:
-    """A command as errors show it: a script from standard input without all of its arguments, and a
-    program without the shell that only changes to a directory."""
+    """A command as errors show it: a script from standard input and a long command without all of
+    their arguments, and a program without the shell that only changes to a directory.
+    """
     step = tuple(argv[:3]) == ("sh", "-s", "--") and len(argv) > 4
     if tuple(argv[:3]) == IN_DIRECTORY:
         argv = argv[4:]
-    return f"{shlex.join(argv[:4])} …" if step else shlex.join(argv)
+    whole = shlex.join(argv)
+    return f"{shlex.join(argv[:4])} …" if step or len(whole) > _LONGEST_COMMAND else whole
+
+
+_LONGEST_COMMAND = 160
+
+
+def last_words(argv: Sequence[str], printed: str) -> str:
+    """Why a program ended, from what it printed: its last three lines, or only those that it signed
+    with its name if it printed other things there: a document in JSON, or fio's log of bandwidth.
+    """
+    lines = [line.strip() for line in printed.strip().splitlines() if line.strip()]
+    if lines and _DATA.fullmatch(lines[-1]):
+        signed = f"{argv[0].rpartition('/')[2]}:"
+        lines = [line for line in lines if line.startswith(signed)] or lines
+    return " | ".join(lines[-3:])
+
+
+_DATA = re.compile(r"}|[0-9]+(, *[0-9]+)+")
 
 
 class CommandError(HostError):
@@ -127,16 +146,14 @@ class CommandError(HostError):
         super().__init__(self._describe())
 
     def _describe(self) -> str:
-        lines = [line.strip() for line in self.stderr.strip().splitlines() if line.strip()]
-        if lines[-1:] == ["}"]:  # a document in JSON, which says nothing here
-            lines = [line for line in lines if line.startswith(f"{self.argv[0]}:")] or lines
         ended = (
             f"was killed by signal {-self.status}"
             if self.status < 0
             else (f"exited with {self.status}")
         )
         text = f"`{shown_command(self.argv)}` {ended}"
-        return f"{text}: {' | '.join(lines[-3:])}" if lines else text
+        said = last_words(self.argv, self.stderr)
+        return f"{text}: {said}" if said else text
 
 
 class CommandTimeoutError(HostError, TimeoutError):

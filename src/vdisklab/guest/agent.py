@@ -17,6 +17,7 @@ from vdisklab.errors import (
     GuestTimeoutError,
     RefusedError,
     WorkloadError,
+    last_words,
     shown_command,
     way_out,
 )
@@ -338,7 +339,7 @@ def _ended(
         )
     stdout, stderr = _text(state.out_data), _text(state.err_data)
     if status not in allowed:
-        last = " | ".join((stderr.strip() or stdout.strip()).splitlines()[-3:])
+        last = last_words(argv, stderr.strip() or stdout)
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
         text = f"`{shown_command(argv)}` {ended} in the guest: {last}"
         raise WorkloadError(text, hint=way_out(stderr or stdout))

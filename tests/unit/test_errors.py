@@ -1,0 +1,31 @@
+"""What errors say of programs that failed."""
+
+from __future__ import annotations
+
+from vdisklab.errors import CommandError, last_words, shown_command
+
+FIO = ("fio", "--name=write", "--filename=/dev/vdb", "--size=33554432", *["--norandommap=1"] * 9)
+
+
+def test_fio_says_why_it_failed_although_its_log_of_bandwidth_follows() -> None:
+    why = "fio: io_u error on file /dev/vdb: Input/output error: write offset=3, buflen=65536"
+    assert last_words(FIO, f"{why}\n1805, 57670, 1, 0, 0\n2004, 58211, 1, 0, 0\n") == why
+
+
+def test_a_log_alone_is_shown() -> None:
+    assert last_words(FIO, "1, 5, 1, 0, 0\n2, 6, 1, 0, 0") == "1, 5, 1, 0, 0 | 2, 6, 1, 0, 0"
+
+
+def test_a_document_hides_no_reason() -> None:
+    assert last_words(("/usr/bin/fio",), 'fio: no room\n{\n"jobs": []\n}\n') == "fio: no room"
+
+
+def test_other_programs_are_quoted_from_their_end() -> None:
+    assert str(CommandError(("mkfs",), 1, "a\nb\n\nc\nd\n")) == "`mkfs` exited with 1: b | c | d"
+    assert str(CommandError(("mkfs",), 1, "")) == "`mkfs` exited with 1"
+
+
+def test_a_long_command_is_shown_by_its_beginning() -> None:
+    shown = "fio --name=write --filename=/dev/vdb --size=33554432 …"
+    assert shown_command(FIO) == shown
+    assert shown_command(FIO[:6]) == " ".join(FIO[:6])
