@@ -338,8 +338,11 @@ def find_cells(observations: Observations, name: str) -> tuple[MeasuredCell, ...
 
 
 def first_measure(observations: Observations) -> MeasureKey:
-    """The first bandwidth, else the first measure that has numbers: an example of a measure."""
-    return min(observations.used, key=lambda key: (key.metric != "bandwidth", key))
+    """The first measure that a program is run for, else the first that has numbers: an example."""
+    return min(observations.used, key=lambda key: (key.metric not in _MAIN, key))
+
+
+_MAIN = ("bandwidth", "transactions", "freed_image", "boot_time")
 
 
 def find_measure(observations: Observations, name: str) -> MeasureKey:

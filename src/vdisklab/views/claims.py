@@ -29,7 +29,7 @@ def tables(answer: ClaimsAnswer) -> Iterator[Table[JudgedClaim]]:
         Column("verdict", lambda row: row.verdict, folds=WORDS),
         Column("ratio", _ratio, right=True),
         Column("95 %\ninterval", _interval, right=True, spare=1),
-        Column("stated", lambda row: row.stated, right=True, spare=1),
+        Column("stated", _stated, right=True, spare=1),
         Column("p", lambda row: numbers.probability(row.p_adjusted), right=True, spare=2),
         Column("n", lambda row: str(row.rounds or numbers.MISSING), right=True, spare=1),
     )
@@ -54,6 +54,16 @@ def _interval(row: JudgedClaim) -> str:
         return numbers.ratio_interval(row.low, row.high)
     unit = row.measures[0].quantity.shown_unit
     return f"{numbers.value(row.low, unit)}–{numbers.value(row.high, unit)}"
+
+
+def _stated(row: JudgedClaim) -> str:
+    if row.unit is None:
+        return row.stated
+    unit = row.measures[0].quantity.shown_unit
+    low, high = (numbers.value(end, unit) for end in (row.stated_low, row.stated_high))
+    if row.stated_low is None:
+        return f"< {high}"
+    return f"> {low}" if row.stated_high is None else f"{low}–{high}"
 
 
 _MOST_OPEN = 10
@@ -188,7 +198,7 @@ def _test_case(suite: Xml.Element, row: JudgedClaim) -> None:
     )  # some programs require a time
     explained = (
         f"{row.verdict}: {_ratio(row)} ({_interval(row)}) "
-        f"in {counted(row.rounds, 'round')}; stated is {row.stated}"
+        f"in {counted(row.rounds, 'round')}; stated is {_stated(row)}"
     )
     text = xml_text(f"{row.sentence} {explained}")
     match row.status:

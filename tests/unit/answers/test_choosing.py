@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.unit.analysis.made import CAMPAIGN, campaign_runs, under
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs, labelled, under
 from tests.unit.stored import stored
-from vdisklab.answers.loading import choose_campaigns, joinable_campaigns, load
+from vdisklab.analysis.observations import MeasureKey
+from vdisklab.answers.loading import choose_campaigns, first_measure, joinable_campaigns, load
 from vdisklab.errors import DatabaseError, PlanError
-from vdisklab.results.model import RanUnder, Run
+from vdisklab.results.model import Direction, RanUnder, Run
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
 
@@ -87,3 +88,10 @@ def test_nor_the_runs_of_a_campaign_that_has_both() -> None:
     runs[0] = replace(runs[0], accelerator="tcg")
     with stored(runs) as store, pytest.raises(PlanError, match="never ranked together"):
         load(store, None)
+
+
+@pytest.mark.parametrize("metric", ["bandwidth", "transactions", "freed_image", "boot_time"])
+def test_the_example_of_a_measure_is_what_the_program_was_run_for(metric: str) -> None:
+    main = MeasureKey("z", Direction.WRITE, metric)
+    beside = [MeasureKey("a", Direction.NONE, other) for other in ("longest_stall", "worst_second")]
+    assert first_measure(labelled({("raw/none", 0, key): 1.0 for key in (main, *beside)})) == main

@@ -127,6 +127,19 @@ def test_junit_has_one_case_for_each_claim(call: Call, mine: str, tmp_path: Path
     }
 
 
+def test_a_value_has_its_unit_everywhere(call: Call, mine: str, tmp_path: Path) -> None:
+    old = 'right = ["raw/none"]\nmeasures = ["randwrite-4k-q1/write/iops"]\nlow = 0.9\nhigh = 1.1'
+    new = 'measures = ["randwrite-4k-q1/write/iops"]\nlow = 1e7\nof_value = true\nabsolute = false'
+    assert old in MINE
+    Path(mine).write_text(MINE.replace(old, new))
+    said = call("--file", mine, "--only", "directsync", "--junit", str(tmp_path / "out.xml"))[1]
+    assert "> 10.0M IOPS" in said
+    (failure,) = Xml.parse(tmp_path / "out.xml").getroot().iter("failure")  # noqa: S314 - we wrote it
+    message = failure.get("message") or ""
+    assert message.endswith("; stated is > 10.0M IOPS")
+    assert "×" not in message
+
+
 def test_all_hold(call: Call, mine: str) -> None:
     assert call("--file", mine, "--only", "slower")[0] == 0
     assert call("--file", mine, "--only", "absolute")[0] == EXIT_CLAIM_OPEN
