@@ -18,6 +18,10 @@ from vdisklab.platforms.registry import forms
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "docs" / "commands.md"
+WRITTEN = {
+    *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "changes").glob("*.md"),
+    *(ROOT / ".github").rglob("*.md"),
+}  # fmt: skip
 
 TROUBLESHOOTING = (
     "state not confirmed: ",
@@ -71,12 +75,19 @@ def test_every_verb_has_an_example() -> None:
         assert examples(part), part.splitlines()[0]
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def named(text: str) -> list[str]:
+    """The commands within sentences, whole and with arguments: `vdisklab trend` names a verb."""
+    found = re.findall(r"`(vdisklab (?>(?:fleet |lab )?)[a-z-]+ [^`]+)`", text)
+    return [example for example in found if "…" not in example]
+
+
+@pytest.mark.parametrize("page", sorted(WRITTEN), ids=lambda page: page.name)
 def test_examples_are_understood(page: Path) -> None:
     """Each example is parsed as the program would, without being run."""
     group = typer.main.get_command(build_app())
-    for example in examples(page.read_text()):
-        command, words = group, shlex.split(example.partition(" > ")[0])[1:]
+    text = page.read_text()
+    for example in (*examples(text), *named(text)):
+        command, words = group, shlex.split(re.split(r" [>|] ", example)[0])[1:]
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, example
             command, words = command.commands[words[0]], words[1:]

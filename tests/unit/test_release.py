@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gzip
+import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -82,6 +85,86 @@ def test_the_version_stands_in_one_place() -> None:
     assert holders == [ROOT / "src/vdisklab/__init__.py"]
 
 
+def test_the_licence_of_each_part_is_declared() -> None:
+    """For Python's packages and for Debian's, whose word for MIT is Expat."""
+    held = {str(path.relative_to(ROOT)) for path in ours(ROOT) if "LICENSE" in path.name}
+    assert set(PROJECT["project"]["license-files"]) == held
+    declared = set(PROJECT["project"]["license"].split(" AND "))
+    debian = re.findall(r"^License: (.*)$", (ROOT / "debian/copyright").read_text(), re.MULTILINE)
+    assert declared == {{"Expat": "MIT"}.get(name, name) for name in debian}
+    assert len(declared) == len(held)
+
+
+URLS = (
+    '[project.urls]\nHomepage = "https://vdisklab.test/"\nIssues = "https://vdisklab.test/issues"\n'
+)
+READY = {
+    "pyproject.toml": f"[project]\n{URLS}",
+    "CHANGELOG.md": "# Changelog\n\n## 1.2.3 (2026-11-27)\n",
+    "SECURITY.md": "| 1.2 | yes |",
+    "docs/threat-model.md": "Signed.",
+    "changes/.keep": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lacks"),
+    [
+        ("pyproject.toml", "[project]\n", ["has no Homepage", "has no Issues"]),
+        ("pyproject.toml", f"[project]\n{URLS}".replace("https:", "http:", 1), ["has no Homepage"]),
+        ("CHANGELOG.md", "## 1.2.30 (2026-11-27)", ["has no part 1.2.3: towncrier"]),
+        ("changes/+x.fix.md", "Mended.", [r"1 notes .* such as \+x.fix.md"]),
+        ("SECURITY.md", "1.2 (not yet made)", ['SECURITY.md says "not yet made"']),
+        ("docs/threat-model.md", "there is no release yet", ["threat-model.md says"]),
+        ("tests/data/releases/1.2.3/says.json.gz", '{"options": []}', ["before options changed"]),
+        ("changes/.keep", "", []),
+    ],
+)
+def test_a_tag_is_refused_with_what_it_lacks(
+    tmp_path: Path, name: str, text: str, lacks: list[str]
+) -> None:
+    record = "tests/data/releases/1.2.3/says.json.gz"
+    for file, content in {**READY, record: '{"options": ["--all"]}', name: text}.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        written = content.encode()
+        (tmp_path / file).write_bytes(gzip.compress(written) if file == record else written)
+    missing = runpy.run_path(str(ROOT / "script/ready-to-tag"))["missing"]
+    said = list(missing(tmp_path, "1.2.3", json.loads('{"options": ["--all"]}')))
+    assert len(said) == len(lacks)
+    assert [
+        words for words, line in zip(lacks, said, strict=True) if not re.search(words, line)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("urls", "homepage"), [(URLS, ["Homepage: https://vdisklab.test/"]), ("", [])]
+)
+def test_the_debian_package_takes_its_homepage_from_the_project(
+    tmp_path: Path, urls: str, homepage: list[str]
+) -> None:
+    """With a pip that fetches nothing, and a builder that keeps the control file."""
+    for name in ("debian", "script/build-deb", "src/vdisklab/__init__.py", "LICENSE", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    (tmp_path / "pyproject.toml").write_text(urls)
+    programs = {
+        "python3": '[ "$2" != venv ] || { mkdir -p "$3/bin" && cp "$0" "$3/bin/python"; }',
+        "dpkg-buildpackage": "cp debian/control ../made.deb",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    subprocess.run(
+        [tmp_path / "script/build-deb"], env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    control = (tmp_path / "dist/made.deb").read_text().partition("\n\n")[0].splitlines()
+    assert [line for line in control if line.startswith("Homepage")] == homepage
+    assert "Maintainer: vdisklab maintainers <maintainers@vdisklab.invalid>" in control
+
+
 @pytest.mark.slow
 def test_the_archive_holds_the_tree_and_the_wheel_made_of_it_the_program(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
@@ -104,7 +187,8 @@ def test_the_archive_holds_the_tree_and_the_wheel_made_of_it_the_program(tmp_pat
     about = f"vdisklab-{__version__}"
     assert {name.removeprefix("src/") for name in files if name.startswith("src/")} < installed
     assert f"{about}.data/data/share/man/man1/vdisklab.1" in installed
-    assert f"{about}.dist-info/licenses/LICENSE" in installed
+    for licence in PROJECT["project"]["license-files"]:
+        assert f"{about}.dist-info/licenses/{licence}" in installed
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
