@@ -110,6 +110,23 @@ def test_the_quickstart_says_what_it_does_without_installing(
     assert not [line for line in lines if line[:1] == ["set"]]
 
 
+@pytest.mark.parametrize(("tests", "lab", "status"), [(0, 0, 0), (1, 0, 1), (0, 2, 2)])
+def test_the_nightly_run_does_all_parts_and_fails_if_one_does(
+    tmp_path: Path, tests: int, lab: int, status: int
+) -> None:
+    ends = {"script/install": 0, ".venv/bin/pytest": tests, "script/test-lab": lab}
+    for name, end in ends.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "$(basename "$0") $@"\nexit {end}\n')
+        (tmp_path / name).chmod(0o755)
+    shutil.copy(ROOT / "script/nightly", tmp_path / "script")
+    done = subprocess.run(
+        [tmp_path / "script/nightly"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == ["install --dev", "pytest -q -m nightly", "test-lab small"]
+    assert done.returncode == status
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_locks_name_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()
