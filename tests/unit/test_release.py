@@ -223,10 +223,13 @@ def test_the_workflow_runs_every_part_of_the_tests_under_every_python() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.stem)
-def test_each_form_asks_for_what_doctor_says(form: Path) -> None:
+def test_each_form_asks_for_what_doctor_says_and_forms_of_faults_for_the_version(
+    form: Path,
+) -> None:
     labels = [part["attributes"].get("label") for part in read(form)["body"]]
     asked = [label for label in labels if label and label.startswith("vdisklab doctor ")]
     assert asked == ["vdisklab doctor --format json"]
+    assert "vdisklab --version" in labels or form.stem == "question"
 
 
 @pytest.mark.parametrize("note", sorted((ROOT / "changes").glob("*")), ids=lambda note: note.name)
