@@ -1,7 +1,8 @@
 """Every command that an answer, a hint or a page prints works: each is collected, and then run.
 
 Words in capitals and `…` stand for something of the reader's; `FOR` has a value for each. What
-would measure stops when its plan is made: there every layer can be built.
+would measure stops when its plan is made: there every layer can be built. No guest's image is
+built either, which tests/unit/test_schemas.py does for `plan --commands`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ from tests.unit.stored import Database
 from vdisklab.actions import missing_claims
 from vdisklab.actions.find_best import BestSearch
 from vdisklab.actions.planning import load_profile
+from vdisklab.answers import plan as plan_answer
 from vdisklab.cli import advise, density, lab, powercut, run
 from vdisklab.cli.shell.main import main
 from vdisklab.errors import VdisklabError
+from vdisklab.guest.qemu.command_line import BootFiles
 from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import CrashVerdicts
 from vdisklab.plan.build import build_plan, draft_plan
@@ -137,6 +140,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (powercut, "judge_power_cuts", stop),
         (powercut, "replay_case", stop),
         (lab, "build_lab_image", stop),
+        (
+            plan_answer,
+            "boot_files",
+            lambda *_: BootFiles(Path("kernel"), Path("initrd"), None, ""),
+        ),
     ):
         monkeypatch.setattr(module, name, instead)
 
