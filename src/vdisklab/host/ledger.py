@@ -104,13 +104,22 @@ class Ledger:
 
 
 def state_directory() -> Path:
-    """The directory of ledgers, cache and default database: /var/lib for root, else the user's."""
+    """The directory of ledgers, cache and default database: /var/lib for root, else the user's.
+
+    Raises HostError for a user without a home, as in a container with a number for a user.
+    """
     override = os.environ.get("VDISKLAB_STATE")
     if override:
         return Path(override)
     if os.geteuid() == 0:
         return Path("/var/lib/vdisklab")
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    try:
+        base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    except RuntimeError as error:
+        raise HostError(
+            f"user {os.geteuid()} has no home directory",
+            hint="set VDISKLAB_STATE to a directory that this user can write",
+        ) from error
     return Path(base) / "vdisklab"
 
 

@@ -17,6 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from vdisklab.errors import HostError
 from vdisklab.host.ledger import state_directory
 from vdisklab.progress import (
     CampaignStarted,
@@ -46,7 +47,10 @@ def live_directories() -> tuple[Path, ...]:
     roots = Path("/run/vdisklab")
     if os.geteuid() == 0:
         return (roots,)
-    return (Path(own) / "vdisklab" if own else state_directory() / "live", roots)
+    try:
+        return (Path(own) / "vdisklab" if own else state_directory() / "live", roots)
+    except HostError:
+        return (roots,)  # without a home, as the user of the unit vdisklab-watch
 
 
 @contextmanager

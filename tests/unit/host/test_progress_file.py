@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import time
 from pathlib import Path
 
 import pytest
 
+from vdisklab.errors import HostError
+from vdisklab.host.ledger import state_directory
 from vdisklab.host.progress_file import live_directories, progress_file, running_campaigns
 from vdisklab.progress import (
     CampaignStarted,
@@ -88,3 +91,19 @@ def test_a_file_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     with progress_file(passed.append) as progress:
         progress(Note("on"))
     assert passed == [Note("on")]
+
+
+def test_a_user_without_a_home_sees_the_campaigns_of_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number for a user in a container, or systemd's DynamicUser."""
+
+    def nobody(_: int) -> pwd.struct_passwd:
+        raise KeyError
+
+    for name in ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "VDISKLAB_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(os, "geteuid", lambda: 64999)
+    assert live_directories() == (Path("/run/vdisklab"),)
+    with pytest.raises(HostError, match="user 64999 has no home directory") as caught:
+        state_directory()
+    assert "VDISKLAB_STATE" in (caught.value.hint or "")
