@@ -9,9 +9,10 @@ Sources: Gupta, Technometrics 7, 1965 (the subset that holds the best); Hsu, Ann
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 
 import numpy as np
@@ -126,29 +127,33 @@ class BestSet:
 
     def rounds_for(self, lead: float) -> int | None:
         """The number of rounds that show this lead as in `shows`; None above 1000."""
-        wanted = math.log1p(lead) + 1e-9  # so that `shows` needs the rounds that there are
-        if self.competitors < 2 or self._least_lead(MOST_ROUNDS) > wanted:
+        if self.competitors < 2:
             return None
-        low, high = MIN_ROUNDS, MOST_ROUNDS
-        while low < high:
-            middle = (low + high) // 2
-            if self._least_lead(middle) <= wanted:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+        wanted = math.log1p(lead) + 1e-9  # so that `shows` needs the rounds that there are
+        enough = partial(self._show, wanted)
+        rounds = MIN_ROUNDS + bisect_left(range(MIN_ROUNDS, MOST_ROUNDS), True, key=enough)
+        return rounds if enough(rounds) else None
 
-    def _least_lead(self, rounds: int) -> float:
-        """The smallest difference of logarithms that this many rounds show (sample size of a
-        t-test)."""
+    def _planned(self, rounds: int) -> tuple[int, int, float]:
+        """The sample size of a t-test: with how many others the leader is compared, the degrees of
+        freedom, and the standard errors beyond the limit that its lead needs for the power."""
         freedom = common_freedom(self.competitors, rounds) if self.pooled else rounds - 1
         few = rounds < ALONE_FROM
-        limit = critical(
-            self.of_this_look or self.alpha, self.competitors - 1 if few else 1, freedom, rounds
-        )
         power = PLANNED_POWER_OF_FEW if few else PLANNED_POWER
-        lead = (limit + float(t_isf(1 - power, freedom))) * self.apart
-        return lead / math.sqrt(rounds) + self.resolution
+        return self.competitors - 1 if few else 1, freedom, float(t_isf(1 - power, freedom))
+
+    def _least_lead(self, rounds: int) -> float:
+        """The smallest difference of logarithms that this many rounds show."""
+        others, freedom, beyond = self._planned(rounds)
+        limit = critical(self.of_this_look or self.alpha, others, freedom, rounds)
+        return (limit + beyond) * self.apart / math.sqrt(rounds) + self.resolution
+
+    def _show(self, lead: float, rounds: int) -> bool:
+        """True if this many rounds show a difference of logarithms: `_least_lead` turned round,
+        without its search for the limit."""
+        others, freedom, beyond = self._planned(rounds)
+        errors = (lead - self.resolution) * math.sqrt(rounds) / self.apart - beyond
+        return p_of_lead(errors, others, freedom, rounds) <= (self.of_this_look or self.alpha)
 
 
 def competitors(cells: Sequence[MeasuredCell]) -> npt.NDArray[np.intp]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Annotated
 
 import numpy as np
@@ -67,21 +68,28 @@ class Recommendation:
     durability: Annotated[Mapping[MeasuredCell, Durability], HIDDEN]
 
 
-def candidates(cells: Iterable[MeasuredCell]) -> dict[MeasuredCell, DiskPath]:
+def candidates(cells: Iterable[MeasuredCell]) -> Mapping[MeasuredCell, DiskPath]:
     """The cells that a guest could use, one for each path.
 
     If a path was measured cold and warm, the cold cell is used: a warm cell shows the speed of the
     host's memory, and a guest shares the page cache with others.
     """
+    return _candidates(tuple(cells))
+
+
+@lru_cache(maxsize=8)
+def _candidates(cells: tuple[MeasuredCell, ...]) -> Mapping[MeasuredCell, DiskPath]:
+    """`candidates`, computed once for all questions about the same cells."""
     by_name: dict[str, MeasuredCell] = {}
     for cell in cells:
         if cell.name not in by_name or cell.page_cache is not PageCache.WARM:
             by_name[cell.name] = cell
-    return {
+    usable_cells = {
         cell: path
         for cell in by_name.values()
         if (path := cell.path) is not None and path.is_guest_storage
     }
+    return MappingProxyType(usable_cells)
 
 
 def possible_winners(ranking: Ranking) -> tuple[MeasuredCell, ...]:

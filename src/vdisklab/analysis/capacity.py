@@ -35,7 +35,6 @@ _STEPS = 5  # of the limit, for each guest
 _MOST_STEPS = 2500
 _WIDTHS = np.geomspace(0.05, 12.0, 10)
 _DRIFTS = (0.0, 0.06, 0.2)
-_ROUNDS = np.polynomial.hermite_e.hermegauss(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,9 @@ def _log_likelihood(
 ) -> npt.NDArray[np.float64]:
     """By limit and width, the logarithm of the probability of all runs; `rounds` counts those that
     ended alike."""
-    nodes, weights = _ROUNDS if drift else (np.zeros(1), np.ones(1))
+    nodes, weights = np.zeros(1), np.ones(1)
+    if drift:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(5)
     here = (limits * np.exp(drift * nodes)[:, None])[:, :, None]
     passing = {
         number: _SLIP / 2 + (1 - _SLIP) / (1 + np.exp(np.clip((number - here) / _WIDTHS, -60, 60)))

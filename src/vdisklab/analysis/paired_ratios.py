@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -179,14 +180,18 @@ def rounds_needed(mean: Floats, deviation: Floats, alpha: float, power: float = 
     The usual sample size of a paired t-test (Cohen 1988), with t instead of normal quantiles.
     It takes the observed difference for the true one, so it is a hint, not a promise.
     """
-    counts = np.unique(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int))
-    quantiles = t_isf(alpha / 2, counts - 1) + t_isf(1 - power, counts - 1)
-    least = quantiles / np.sqrt(counts)  # falls with n, so -least is sorted
+    counts = np.unique(np.geomspace(MIN_ROUNDS, MOST_ROUNDS, 200).astype(int)).tolist()
+
+    def most(rounds: int) -> float:
+        """The negative effect that so many rounds show: it rises with them."""
+        quantiles = t_isf(alpha / 2, rounds - 1) + t_isf(1 - power, rounds - 1)
+        return -float(quantiles) / math.sqrt(rounds)
+
     with np.errstate(invalid="ignore", divide="ignore"):
-        effect = np.abs(mean) / deviation
-    place = np.searchsorted(-least, -effect)
-    answer = np.append(counts.astype(float), np.nan)[place]
-    return np.where(np.isfinite(effect), answer, np.nan)
+        effects = np.abs(mean) / deviation
+    places = [bisect_left(counts, -effect, key=most) for effect in effects.tolist()]
+    answer = np.array([*counts, np.nan])[places]
+    return np.where(np.isfinite(effects), answer, np.nan)
 
 
 def holm(p: Floats) -> Floats:

@@ -200,6 +200,11 @@ class Analysis:
         """The cells with failed rounds that no later run measured."""
         return ranked.failed_cells(self.loaded.outlines)
 
+    @cached_property
+    def dropped(self) -> frozenset[MeasuredCell]:
+        """The cells that a search for the best left out of a round."""
+        return ranked.dropped_by_search(self.loaded.outlines)
+
     def measure(self, name: str) -> MeasureKey:
         """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
         scored = self.scored
@@ -276,12 +281,11 @@ class Analysis:
 
     def ranking_findings(self, ranking: Ranking) -> tuple[Diagnostic, ...]:
         """The diagnostics of a ranking itself."""
-        dropped = ranked.dropped_by_search(self.loaded.outlines)
         look = self.unplanned_look if len(ranking.rows) > 1 else None
         used = self.measurements_used(ranking.measure)
         gates = [gate for gate in self.gates if gate.measurement in used]
         missed = ranked.gate_diagnostics(gates, self.loaded.cells)
-        found = (*missed, *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, dropped))
+        found = (*missed, *ranked.ranking_diagnostics(ranking, MIN_ROUNDS, self.dropped))
         return found if look is None else (look, *found)
 
     def value_findings(

@@ -193,7 +193,8 @@ def compare_published(
 ) -> PublishedAnswer:
     """Compares a series with the named campaigns. Raises PlanError for an unknown series."""
     ids, _ = joinable_campaigns(results, names)
-    return _published(load(results, ids), name, publications)
+    loaded, tables = load(results, ids), find_series(name, publications)
+    return _published(loaded, tables, compare_shape(tables, loaded.observations), publications)
 
 
 def all_published(
@@ -206,18 +207,24 @@ def all_published(
         for table in publication.tables
         if table.baseline
     )
-    answers = (_published(loaded, name, publications) for name in series)
+    compared = (
+        (tables, compare_shape(tables, loaded.observations))
+        for tables in (find_series(name, publications) for name in series)
+    )
     return tuple(
-        answer
-        for answer in answers
-        if any(row.ours.ratio is not None for row in answer.comparison.rows)
+        _published(loaded, tables, comparison, publications)
+        for tables, comparison in compared
+        if any(row.ours.ratio is not None for row in comparison.rows)
     )
 
 
-def _published(loaded: Loaded, name: str, publications: Sequence[Publication]) -> PublishedAnswer:
-    tables = find_series(name, publications)
+def _published(
+    loaded: Loaded,
+    tables: Sequence[PublishedTable],
+    comparison: ShapeComparison,
+    publications: Sequence[Publication],
+) -> PublishedAnswer:
     (title,) = [one.title for one in publications if one.article == tables[0].article]
-    comparison = compare_shape(tables, loaded.observations)
     command = None
     if comparison.missing:
         paths = tuple(dict.fromkeys(cell.path.canonical for cell in comparison.missing))

@@ -27,7 +27,7 @@ from vdisklab.analysis.paired_ratios import Ratio
 from vdisklab.analysis.race import RaceOutcome
 from vdisklab.analysis.rank_intervals import Ranked
 from vdisklab.analysis.score import MEAN, MIX, Score, add_mix, without_mix
-from vdisklab.analysis.summary import Summary, summarise
+from vdisklab.analysis.summary import Summaries, Summary, summarise
 from vdisklab.analysis.sums import RelativeSums
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
 from vdisklab.answers.choice import PathChoice, recommended
@@ -135,7 +135,11 @@ def recommend(
     best, chosen = found.ranking.best, found.cell
     race = race if chosen in raced[:1] else None
     ratio = analysis.ranked_by.ratio_of(observations, measure)
-    alternatives = tuple(_alternatives(observations, found, shown, ratio))
+    summaries = {
+        key: analysis.summaries(key) if weights is None else summarise(observations, key)
+        for key in shown
+    }
+    alternatives = tuple(_alternatives(found, summaries, ratio))
     answer = RecommendAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
@@ -196,13 +200,9 @@ def _nothing_for_all(analysis: HostsAnalysis, needs: Sequence[Need]) -> PlanErro
 
 
 def _alternatives(
-    observations: Observations,
-    found: Recommendation,
-    shown: Sequence[MeasureKey],
-    ratio: RatioOf,
+    found: Recommendation, summaries: Mapping[MeasureKey, Summaries], ratio: RatioOf
 ) -> Iterator[Alternative]:
     """The paths that meet all needs, best first; without a ranking only the recommended one."""
-    summaries = {key: summarise(observations, key) for key in shown}
     places = {row.cell: row for row in found.ranking.rows}
     order = list(found.durability)
     for at, cell in enumerate(order):
@@ -268,11 +268,10 @@ def _over_platforms(
     If a default was measured on several host layers, the chosen cell's layers count.
     """
     paths = candidates(observations.cells)
+    bare = {cell: replace(path, layers=()).spelled_out for cell, path in paths.items()}
     for platform, disk in NEW_GUEST_DISKS.items():
         default = parse_path(disk.path).spelled_out
-        alike = [
-            cell for cell, path in paths.items() if replace(path, layers=()).spelled_out == default
-        ]
+        alike = [cell for cell, path in bare.items() if path == default]
         alike.sort(key=lambda cell: (paths[cell].layers != paths[chosen].layers, cell))
         for cell in alike[:1]:
             yield platform, None if cell == chosen else ratio(chosen, cell)

@@ -240,10 +240,10 @@ class ReportAnswer(Answer):
         """The recommended cell; None without a recommendation."""
         return None if self.recommendation is None else self.recommendation.recommendation.cell
 
-    @property
+    @cached_property
     def featured(self) -> tuple[MeasuredCell, ...]:
         """The cells of charts with few lines: the answer, the baseline, the next best."""
-        ranked = (row.cell for row in self.ranked.ranking.rows)
+        ranked = (row.cell for row in self.ranked.ranking.rows[:FEATURED])
         chosen = dict.fromkeys(cell for cell in (self.answer, self.baseline, *ranked) if cell)
         return tuple(chosen)[:FEATURED]
 

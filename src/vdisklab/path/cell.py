@@ -150,5 +150,8 @@ def numbers_of_guests(cells: Iterable[MeasuredCell]) -> tuple[int, ...]:
     """The numbers of guests at once in which these cells were measured; 1 for one guest alone, none
     on the host.
     """
-    paths = (cell.path for cell in cells if not cell.on_host)
-    return tuple(sorted({path.attachment.guests or 1 for path in paths if path is not None}))
+    paths = (cell.path for cell in cells)
+    guests = {
+        path.attachment.guests or 1 for path in paths if path is not None and not path.on_host
+    }
+    return tuple(sorted(guests))

@@ -230,6 +230,8 @@ class CrashVerdicts:
     without_flushes: str | None = None
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
+    judged: dict[str, Durability] = field(default_factory=dict, init=False, compare=False)
+    """What `durability` said of canonical paths: an answer asks it up to four times for each."""
 
     def get(self, path: str) -> PathCrashes | None:
         """The verdict on a canonical path; None if none is stored."""
@@ -241,6 +243,11 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
 
     Losses of unflushed data count only if the path needs no flush.
     """
+    judged, name = verdicts.judged, path.canonical
+    return judged.get(name) or judged.setdefault(name, _durability(path, verdicts))
+
+
+def _durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
     disk = verdicts.disk
     flush_free = needs_no_flush(path, disk)
     tested = verdicts.get(path.canonical)

@@ -24,7 +24,13 @@ import typer
 
 from vdisklab import __version__
 from vdisklab.cli.shell.named import Verb
-from vdisklab.cli.shell.verbs import PACKAGE, modules, verb_file, verb_files
+from vdisklab.cli.shell.verbs import (
+    PACKAGE,
+    modules,
+    verb_file,
+    verb_files,
+    without_garbage_collection,
+)
 from vdisklab.errors import (
     EXIT_INTERRUPTED,
     INTERRUPTS,
@@ -88,7 +94,8 @@ def build_app(only: str | None = None, package: str = PACKAGE) -> typer.Typer:
     commands = []
     verbs = [verb_file(only, package)] if only else verb_files(package)
     for verb in verbs:
-        function = getattr(import_module(f"{package}.{verb.module}"), verb.module)
+        with without_garbage_collection():
+            function = getattr(import_module(f"{package}.{verb.module}"), verb.module)
         if verb.is_group:
             group = function()
             app.add_typer(group, name=verb.name, help=verb.docstring, rich_help_panel=verb.panel)
