@@ -15,9 +15,10 @@ import pytest
 
 from tests.unit.stored import Database
 from tests.unit.views.large import shapely_runs
-from vdisklab.answers import documents
+from vdisklab.answers import documents, plan
 from vdisklab.cli.shell.main import main
 from vdisklab.documents import schemas
+from vdisklab.guest.qemu.command_line import BootFiles
 
 ROOT = Path(__file__).parents[2]
 SCHEMAS = schemas(documents())
@@ -54,6 +55,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _store(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VDISKLAB_DB", str(database))
+    boot = BootFiles(Path("kernel"), Path("initrd"), None, "")  # the guests' tests build them
+    monkeypatch.setattr(plan, "boot_files", lambda *_: boot)
 
 
 def closed(schema: Any) -> Any:  # noqa: ANN401

@@ -68,11 +68,12 @@ def normal_cdf(value: Floats) -> Floats:
     """
     near = np.clip(value, -_DEEPEST, _DEEPEST)
     place = np.rint((near + _DEEPEST) * 64).astype(np.intp)
-    distance = near - _NODES[place]
+    distance = near - _NODES.take(place)
     coefficients = _normal_coefficients()
-    answer: Floats = coefficients[-1][place]
+    answer: Floats = coefficients[-1].take(place)
     for row in coefficients[-2::-1]:
-        answer = answer * distance + row[place]
+        answer *= distance
+        answer += row.take(place)
     return answer
 
 

@@ -2,7 +2,7 @@
 
 Words in capitals and `…` stand for something of the reader's; `FOR` has a value for each. What
 would measure stops when its plan is made: there every layer can be built. No guest's image is
-built either, which tests/unit/test_schemas.py does for `plan --commands`.
+built either: the tests of guests hold `plan --commands` with one against what a run executes.
 """
 
 from __future__ import annotations

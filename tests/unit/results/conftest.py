@@ -21,12 +21,15 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty database of each kind; one with tables for a test that takes `store`."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'lab.sqlite'}"
+        yield f"sqlite:///{tmp_path / 'lab.sqlite'}"
+        return
     running: Server = request.getfixturevalue("server")
-    return running.new_database(migrated="store" in request.fixturenames)
+    made = running.new_database(migrated="store" in request.fixturenames)
+    yield made
+    running.drop(made)
 
 
 @pytest.fixture
