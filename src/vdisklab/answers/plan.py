@@ -23,6 +23,7 @@ from vdisklab.campaign.schedule import (
     build_seconds,
     builds,
     campaign_seconds,
+    of_unknown_length,
     plan_warnings,
     room_needed,
     round_order,
@@ -69,6 +70,10 @@ class PlanAnswer(Answer):
     seconds_at_least: Annotated[float, "how long the fewest runs take"]
     seconds_usually: Annotated[float, "most races end sooner"]
     seconds_estimated: Annotated[float, "how long the most runs take"]
+    of_unknown_length: Annotated[
+        tuple[str, ...],
+        "measurements that run until their work is done, whose time is in no estimate",
+    ]
     bytes_needed: Annotated[int, "in the work directory"]
     guests: Annotated[int, "how many exist at a time"]
     guest_bytes: Annotated[int, "the memory that those guests need, with their QEMUs"]
@@ -108,6 +113,7 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
         seconds_at_least=least,
         seconds_usually=least + _usual_share(plan) * (most - least),
         seconds_estimated=most,
+        of_unknown_length=of_unknown_length(plan),
         bytes_needed=room_needed(plan),
         guests=guests,
         guest_bytes=memory_of_guests(plan.guest.memory_bytes, guests),

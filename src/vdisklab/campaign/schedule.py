@@ -132,6 +132,11 @@ def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
     return script.expected + script.before
 
 
+def of_unknown_length(plan: CampaignPlan) -> tuple[str, ...]:
+    """The measurements that run until their work is done, whose time no estimate counts."""
+    return tuple(one.name for one in plan.profile.measurements if not _expected(plan, one))
+
+
 def planned_script(
     plan: CampaignPlan, measurement: MeasurementPlan, *, in_windows: bool = False
 ) -> Script:

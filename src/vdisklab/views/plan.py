@@ -45,6 +45,10 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     plan = answer.campaign
     names = ", ".join(measurement.name for measurement in plan.profile.measurements)
     yield f"profile {plan.profile.name}: {names}"
+    if answer.of_unknown_length:
+        yield (
+            f"not in the estimate: {', '.join(answer.of_unknown_length)}, until the work is done"
+        )
     if plan.race is not None:
         yield (
             f"the race ends when no path is better than the leader by more than "

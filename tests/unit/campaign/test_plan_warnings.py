@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.campaign.plans import a_plan
+from vdisklab.answers.plan import answer_plan
 from vdisklab.campaign import schedule
 from vdisklab.campaign.schedule import plan_warnings
 from vdisklab.host.mounts import Mount
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.profile import MeasurementPlan, Profile
 from vdisklab.units import GIB
+from vdisklab.views.plan import tables
 
 BONNIE = Profile("p", "", (MeasurementPlan("b", "bonnie++", {}, "ext4"),))
 
@@ -53,3 +55,17 @@ def test_a_work_directory_without_flushes(monkeypatch: pytest.MonkeyPatch) -> No
         "f2fs is mounted with fsync_mode=nobarrier, so no flush reaches the disk: a power cut may "
         "lose what a guest has flushed, on every path"
     )
+
+
+def test_a_program_that_runs_until_its_work_is_done_is_in_no_estimate() -> None:
+    assert schedule.of_unknown_length(plan("raw/none")) == ("b",)
+    assert schedule.of_unknown_length(a_plan("raw/none")) == ()
+
+
+def test_the_plan_says_what_its_estimate_leaves_out(tmp_path: Path) -> None:
+    def notes(of: CampaignPlan) -> str:
+        answer = answer_plan(replace(of, directory=tmp_path))
+        return " ".join(note for part in tables(answer) for note in part.notes)
+
+    assert "not in the estimate: b, until the work is done" in notes(plan("raw/none"))
+    assert "not in the estimate" not in notes(a_plan("raw/none"))
