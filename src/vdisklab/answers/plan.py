@@ -72,7 +72,7 @@ class PlanAnswer(Answer):
     seconds_estimated: Annotated[float, "how long the most runs take"]
     of_unknown_length: Annotated[
         tuple[str, ...],
-        "measurements that run until their work is done, whose time is in no estimate",
+        "measurements that end by themselves or by a job file, and are in no estimate",
     ]
     bytes_needed: Annotated[int, "in the work directory"]
     guests: Annotated[int, "how many exist at a time"]

@@ -133,7 +133,7 @@ def _expected(plan: CampaignPlan, measurement: MeasurementPlan) -> float:
 
 
 def of_unknown_length(plan: CampaignPlan) -> tuple[str, ...]:
-    """The measurements that run until their work is done, whose time no estimate counts."""
+    """The measurements that end by themselves or by a job file; no estimate counts their time."""
     return tuple(one.name for one in plan.profile.measurements if not _expected(plan, one))
 
 

@@ -47,7 +47,7 @@ def _notes(answer: PlanAnswer) -> Iterator[str]:
     yield f"profile {plan.profile.name}: {names}"
     if answer.of_unknown_length:
         yield (
-            f"not in the estimate: {', '.join(answer.of_unknown_length)}, until the work is done"
+            f"not in the estimate, as they end by themselves: {', '.join(answer.of_unknown_length)}"
         )
     if plan.race is not None:
         yield (
