@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 from vdisklab.path.backing import in_memory
@@ -230,12 +231,6 @@ class CrashVerdicts:
     without_flushes: str | None = None
     flushless: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
-    judged: dict[str, Durability] = field(default_factory=dict, init=False, compare=False)
-    """What `durability` said of canonical paths: an answer asks it up to four times for each."""
-
-    def get(self, path: str) -> PathCrashes | None:
-        """The verdict on a canonical path; None if none is stored."""
-        return self.by_path.get(path)
 
 
 def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
@@ -243,32 +238,35 @@ def durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
 
     Losses of unflushed data count only if the path needs no flush.
     """
-    judged, name = verdicts.judged, path.canonical
-    return judged.get(name) or judged.setdefault(name, _durability(path, verdicts))
-
-
-def _durability(path: DiskPath, verdicts: CrashVerdicts) -> Durability:
-    disk = verdicts.disk
-    flush_free = needs_no_flush(path, disk)
-    tested = verdicts.get(path.canonical)
-    outcome = None if tested is None else PowerCutOutcome.of(tested)
-    reasons = [drop.reason for drop in dropped_flushes(path, disk)]
-    if verdicts.zfs_fuse and is_cut_short(path):
-        reasons.append(CUT_SHORT)
-    elsewhere = in_memory(path.layers) or path.target is not None
-    if verdicts.without_flushes and not (disk.keeps_its_cache or elsewhere):
-        reasons.append(verdicts.without_flushes)
     bottom = str(path.layers[0]) if path.layers else ""
-    if bottom in verdicts.flushless:
-        reasons.append(NO_FLUSH_OFFERED)
-    if reasons:
+    if verdicts.zfs_fuse and is_cut_short(path):
+        here: str | None = CUT_SHORT
+    elif verdicts.without_flushes and not (
+        verdicts.disk.keeps_its_cache or in_memory(path.layers) or path.target is not None
+    ):
+        here = verdicts.without_flushes
+    else:
+        here = NO_FLUSH_OFFERED if bottom in verdicts.flushless else None
+    tested = verdicts.by_path.get(path.canonical)
+    return _durability(path, tested, verdicts.disk, here, bottom in verdicts.served)
+
+
+@lru_cache(maxsize=1 << 16)  # an answer asks for each of its paths up to four times
+def _durability(
+    path: DiskPath, tested: PathCrashes | None, disk: HostDisk, here: str | None, served: bool
+) -> Durability:
+    """`here` is why flushes of this path are dropped on this host; None if nothing drops them."""
+    outcome = None if tested is None else PowerCutOutcome.of(tested)
+    drop = next(_dropped_flushes(path, disk), None)
+    reason = here if drop is None else drop.reason
+    if reason is not None:
         lost = DurabilityKind.LOST_BY_CONSTRUCTION
-        return Durability(lost, False, reasons[0], tested=tested, disk=disk, outcome=outcome)
+        return Durability(lost, False, reason, tested=tested, disk=disk, outcome=outcome)
+    flush_free = needs_no_flush(path, disk)
     verdict = tested or PathCrashes(path.canonical)
     states = verdict.flushed + verdict.unflushed if flush_free else verdict.flushed
     kind = _TESTED[states.kept]
-    by_server = promise_of(path) is not None or bottom in verdicts.served
-    if kind is DurabilityKind.NOT_TESTED and by_server:
+    if kind is DurabilityKind.NOT_TESTED and (served or promise_of(path) is not None):
         kind = DurabilityKind.BY_SERVER
     return Durability(kind, flush_free, None, states, tested, disk, outcome)
 

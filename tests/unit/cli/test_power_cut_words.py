@@ -85,7 +85,7 @@ def test_a_verdict_counts_above_its_own_disk_and_a_survivor_of_the_strictest_abo
         ([CUT_LOST], None),  # a loss above a volatile disk says nothing about this one
         ([replace(kept, settings={**under_plp, MODEL: "qemu-killed"})], None),
     ):
-        found = verdicts_of(cuts, HostDisk.PLP).get(path)
+        found = verdicts_of(cuts, HostDisk.PLP).by_path.get(path)
         assert (found and found.flushed.judged) == counted
     broken = durability(parse_path(path), verdicts_of([CUT_KEPT, lost], HostDisk.PLP))
     assert broken.kind is DurabilityKind.LOST_IN_TEST
