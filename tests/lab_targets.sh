@@ -135,7 +135,7 @@ up_nvme() {
     fabric_up() { truncate -s 256M /srv/lun/nvme && start_nvmet /srv/lun/nvme && connect_nvme -l 60 && [ -b $fabric ]; }
     check "nvmet over TCP, and the host's connection" fabric_up
 }
-nfs() {
+part_nfs() {
     up_nfs
     # The trap T2, and its control.
     export_again() { exportfs -u 127.0.0.1:/srv/export && exportfs -o "$1,no_subtree_check,fsid=1" 127.0.0.1:/srv/export && exportfs -f; }
@@ -172,7 +172,7 @@ nfs() {
     indented
     umount -l /mnt/sub
 }
-iscsi() {
+part_iscsi() {
     up_iscsi
     disks="$san $claims"
     # The trap T9, and its control.
@@ -188,7 +188,7 @@ iscsi() {
         --target "san=$san" --target "claims=$claims" $short
     said
 }
-nvme() {
+part_nvme() {
     up_nvme
     disks=$fabric
     # The trap T10: no limit is advertised, and the server cannot map what the host may send.
@@ -202,7 +202,7 @@ nvme() {
     measured "guests on it" 3 'fabric/{none,writeback}' raw/none --target fabric=$fabric $short
     said
 }
-going() { # no guest: the host's fio, so that it takes minutes
+part_going() { # no guest: the host's fio, so that it takes minutes
     up_iscsi
     check "an iSCSI session that is logged out" gone san "$san" logout_iscsi login_iscsi
     indented
@@ -219,7 +219,8 @@ going() { # no guest: the host's fio, so that it takes minutes
     indented
 }
 disks=""
-"$part"
+# Not the bare word: a function named `nvme` would hide the program.
+"part_$part"
 check "nothing is left" nothing_left
 echo "failed: $failed"
 [ $failed = 0 ]
