@@ -45,6 +45,24 @@ class FromPageCache(Diagnostic):
 
 
 @dataclass(frozen=True, slots=True)
+class ColdInPart(Diagnostic):
+    """Cells with a cold page cache whose measurements read part of their bytes from it.
+
+    `share` (0 to 1) of the bytes came from the device in the measurement with the lowest share.
+    """
+
+    cells: tuple[MeasuredCell, ...]
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{named(self.cells)}: only {self.share:.0%} of the bytes read came from the disk. "
+            "What is read a second time comes from the host's page cache. Measure with a larger "
+            "--size or a shorter --runtime."
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class FitsInMemory(Diagnostic):
     """The measured disk fits into the host's memory, and these cells use the page cache."""
 
@@ -231,6 +249,9 @@ def has_open_load(plan: Mapping[str, Any]) -> bool:
 FROM_CACHE_BELOW = 0.5
 """If less than this share of the bytes reached the device, the page cache was measured."""
 
+_COLD_FROM = 0.9
+"""If a cold cell read less than this share from the device, the page cache changed its number."""
+
 STOLEN_ABOVE = 0.02
 GROWN_ABOVE = 1 << 20
 CLOCK_TOLERANCE = 1.02
@@ -263,7 +284,7 @@ def evidence_diagnostics(
                 total[1] += reached or 0
         if one.grown is not None and one.grown > GROWN_ABOVE:
             grown[cell] = max(one.grown, grown.get(cell, 0))
-    diagnostics: list[Diagnostic] = list(_from_cache(totals))
+    diagnostics: list[Diagnostic] = [*_from_cache(totals), *_cold_in_part(totals)]
     if grown:
         diagnostics.append(ThinImage(tuple(sorted(grown)), max(grown.values())))
     times = tuple(times)
@@ -298,6 +319,20 @@ def _from_cache(
     shares = {key: reached / requested for key, (requested, reached) in totals.items()}
     for key in sorted(key for key, share in shares.items() if share < FROM_CACHE_BELOW):
         yield FromPageCache(*key, share=shares[key])
+
+
+def _cold_in_part(
+    totals: Mapping[tuple[MeasuredCell, str, Direction], Sequence[int]],
+) -> Iterable[ColdInPart]:
+    shares = [
+        (share, cell)
+        for (cell, _, direction), (requested, reached) in totals.items()
+        if direction is Direction.READ
+        and cell.page_cache is PageCache.COLD
+        and FROM_CACHE_BELOW <= (share := reached / requested) < _COLD_FROM
+    ]
+    if shares:
+        yield ColdInPart(tuple(sorted({cell for _, cell in shares})), min(shares)[0])
 
 
 SERVED_FROM_CACHE = "accepted, served from a cache"

@@ -18,6 +18,7 @@ from tests.unit.analysis.made import (
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import (
     ClockTrouble,
+    ColdInPart,
     FitsInMemory,
     FrequencyGovernor,
     FromPageCache,
@@ -180,6 +181,7 @@ def test_several_guests_and_an_open_load() -> None:
     "diagnostic",
     [
         FromPageCache(cell("c"), "m", Direction.READ, 0.03),
+        ColdInPart((cell("c"),), 0.7),
         Drift("m", "c", 5, -0.2, 0.01),
         SlowFirstRound("m", "c", 0.5),
         Bimodal(cell("c"), "m", 2.0, 0.4),

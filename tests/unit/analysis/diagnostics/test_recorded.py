@@ -5,15 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+import pytest
+
 from tests.unit.analysis.made import START, cell
 from vdisklab.analysis.diagnostics.recorded import (
     SERVED_FROM_CACHE,
+    ColdInPart,
     NotDirect,
     age_diagnostics,
     direct_diagnostics,
+    evidence_diagnostics,
     queue_diagnostics,
 )
-from vdisklab.results.model import Example, RanUnder
+from vdisklab.results.model import CellSums, Direction, Example, RanUnder
 from vdisklab.storage.zfs import directness
 
 CELLS = {
@@ -73,3 +77,28 @@ def test_what_ageing_did_is_told_with_the_numbers_of_pieces() -> None:
     assert " 3 and 90. Pieces of the disk in the image " in str(found)
     assert str(found).endswith(" 1 and 99.")
     assert list(age_diagnostics([example("a", [])], CELLS)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "direction", "reached", "share"),
+    [
+        ("b", Direction.READ, 68, 0.68),
+        ("b", Direction.READ, 95, None),
+        ("b", Direction.READ, 110, None),
+        ("b", Direction.READ, 40, None),  # FromPageCache says that
+        ("b", Direction.WRITE, 68, None),
+        ("c", Direction.READ, 68, None),
+    ],
+)
+def test_a_cold_cell_that_read_its_disk_twice(
+    path: str, direction: Direction, reached: int, share: float | None
+) -> None:
+    counts = [100, reached, 0, 0] if direction is Direction.READ else [0, 0, 100, reached]
+    sums = [CellSums(path, "m", *[None] * 6, *counts), CellSums(path, "n", *[None] * 6)]
+    known = {("m", direction)}
+    found = [
+        one
+        for one in evidence_diagnostics(sums, (), CELLS, known, None)
+        if isinstance(one, ColdInPart)
+    ]
+    assert found == ([] if share is None else [ColdInPart((CELLS[path],), share)])
