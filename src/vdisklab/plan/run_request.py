@@ -12,7 +12,17 @@ from typing import Any, Self
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import DURABLE, UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
-from vdisklab.plan.settings import NO_BASELINE, Panel, Request, setting, settings_of
+from vdisklab.plan.settings import (
+    NO_BASELINE,
+    Panel,
+    Request,
+    length_setting,
+    output_setting,
+    setting,
+    settings_of,
+    what_setting,
+    where_setting,
+)
 from vdisklab.plan.value_kinds import (
     FILE,
     FILES,
@@ -96,18 +106,20 @@ class SearchFor(StrEnum):
     BEST = "best"
 
 
-_search_setting = partial(setting, panel=Panel.SEARCH, key="")
+# Options that no plan file has.
+_what_option = partial(what_setting, key="")
+_where_option = partial(where_setting, key="")
+_output_option = partial(output_setting, key="")
+_search_option = partial(setting, panel=Panel.SEARCH, key="")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest(Request):
     """A request to measure a campaign now; the same request continues it."""
 
-    new: bool = setting(
+    new: bool = _output_option(
         SWITCH,
         "Start a new campaign, even if this plan was measured before.",
-        Panel.OUTPUT,
-        key="",
     )
 
 
@@ -115,75 +127,67 @@ class MeasureRequest(Request):
 class RunRequest(MeasureRequest):
     """A request to `vdisklab run`: the campaign, where to measure it, and whether to search."""
 
-    directories: tuple[Path, ...] = setting(
+    directories: tuple[Path, ...] = _where_option(
         FILES,
         "The work directory; with --here it can be repeated, to compare several side by side.",
-        Panel.WHERE,
-        key="",
         flag="--dir",
         metavar="DIR",
         shown="the current directory",
     )
-    here: bool = setting(
+    here: bool = _what_option(
         SWITCH,
         "Measure in this machine itself, on files in --dir: no hypervisor and no root needed. "
         "Takes no PATHS.",
-        Panel.WHAT,
-        key="",
     )
-    stream: Path | None = setting(
+    stream: Path | None = _output_option(
         FILE,
         "Also append each run to FILE as soon as it is measured, as a line of JSON.",
-        Panel.OUTPUT,
-        key="",
         metavar="FILE",
         shown="none",
     )
-    again: str | None = setting(
+    again: str | None = _what_option(
         TEXT,
         "Measure the plan of this campaign anew, as a new campaign: for `vdisklab trend`. Takes no "
         "PATHS.",
-        Panel.WHAT,
-        key="",
         metavar="CAMPAIGN",
         shown="none",
     )
-    find: SearchFor | None = _search_setting(
+    find: SearchFor | None = _search_option(
         one_of(SearchFor),
         "Measure only paths that may still be the best: none that lacks a need, and of more than "
         "20 only those that a model of their segments does not leave out.",
         metavar="best",
     )
-    within: float | None = _search_setting(
+    within: float | None = _search_option(
         PERCENTAGE,
         "End when no path is better than the leader by more than this.",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
     )
-    confidence: float | None = _search_setting(
+    confidence: float | None = _search_option(
         PERCENTAGE,
         "How sure that must be.",
         metavar="SHARE",
         default=DEFAULT_CONFIDENCE,
     )
-    budget: float | None = _search_setting(
+    budget: float | None = _search_option(
         SECONDS,
         "End after this time, such as 30m, with the answer known by then.",
         metavar="TIME",
         shown="none",
     )
-    every_path: bool = _search_setting(
+    every_path: bool = _search_option(
         SWITCH,
         "With --find: measure every path, also those that a model would leave out.",
         needs="find",
     )
-    need: tuple[Need, ...] = _search_setting(
+    need: tuple[Need, ...] = _search_option(
         several(parse_need, str),
         needs_help("A need that the path must meet to compete, besides durable"),
         metavar="NEED",
     )
-    unsafe: bool = _search_setting(SWITCH, UNSAFE_HELP)
-    metric: str | None = _search_setting(
+    unsafe: bool = _search_option(SWITCH, UNSAFE_HELP)
+    metric: str | None = _search_option(
         TEXT,
         "The metric to rank by, as in `vdisklab rank`.",
         metavar="MEASURE",
@@ -248,76 +252,63 @@ OPEN_LOAD = "open-load"
 class DensityRequest(MeasureRequest):
     """A request to `vdisklab density`: a load for each guest, and the limit that each must meet."""
 
-    profile: str | None = setting(
+    profile: str | None = what_setting(
         NAME_OR_FILE,
         "The profile that each guest runs, whose rate is --load.",
-        Panel.WHAT,
         metavar="NAME",
         shown=OPEN_LOAD,
     )
-    until: str | None = setting(
+    until: str | None = _what_option(
         TEXT,
         "The limit that each guest must meet: latency_p99, latency_p50, latency_mean or "
         "latency_max, at most a time.",
-        Panel.WHAT,
-        key="",
         metavar="LIMIT",
         shown=DEFAULT_LIMIT,
         identifies=True,
     )
-    victim: str | None = setting(
+    victim: str | None = _what_option(
         NAME_OR_FILE,
         "Instead of a capacity: what neighbours do to a guest with this profile.",
-        Panel.WHAT,
-        key="",
         metavar="NAME",
         shown="none",
         needs="neighbour",
     )
-    neighbour: str | None = setting(
+    neighbour: str | None = what_setting(
         NAME_OR_FILE,
         "With --victim: the profile whose first measurement the other guests run.",
-        Panel.WHAT,
         metavar="NAME",
         shown="none",
         stored="neighbour",
         identifies=True,
     )
-    most: int | None = setting(
+    most: int | None = _what_option(
         WHOLE,
         "The largest number of guests to try; fewer if they do not fit into memory.",
-        Panel.WHAT,
-        key="",
         metavar="N",
         default=DEFAULT_MOST,
         limits=Limits(1, 999),
         identifies=True,
     )
-    precision: int | None = setting(
+    precision: int | None = _what_option(
         WHOLE,
         "Repeat near the limit until the 95 % interval spans no more than this many guests, at "
         "most 40 times.",
-        Panel.WHAT,
-        key="",
         metavar="N",
         shown="none",
         limits=Limits(1, 999),
     )
-    rounds: int | None = setting(
+    rounds: int | None = length_setting(
         WHOLE,
         "How often each number of guests near the limit is tried.",
-        Panel.LENGTH,
         default=5,
         shown="5, or what --precision needs",
         limits=Limits(1, 10_000),
         formerly="blocks",
     )
-    thin: bool = setting(
+    thin: bool = _what_option(
         SWITCH,
         "Also measure thin images, which says how fast their blocks are allocated, not how many "
         "guests the path carries.",
-        Panel.WHAT,
-        key="",
     )
 
     def require_search(self) -> None:

@@ -138,7 +138,11 @@ def option(kind: ValueKind, help: str, default: Any = None, **more: Any) -> Any:
 
 
 _DAY = 86_400
-_guest_setting = partial(setting, panel=Panel.GUEST, table="guest")
+what_setting = partial(setting, panel=Panel.WHAT)
+length_setting = partial(setting, panel=Panel.LENGTH)
+where_setting = partial(setting, panel=Panel.WHERE)
+guest_setting = partial(setting, panel=Panel.GUEST, table="guest")
+output_setting = partial(setting, panel=Panel.OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,138 +154,122 @@ class OptionRows:
 class Request(OptionRows):
     """A campaign as requested; None or an empty tuple for an option that the user did not set."""
 
-    paths: tuple[str, ...] = setting(
+    paths: tuple[str, ...] = what_setting(
         PATHS,
         "Disk paths, such as ext4/qcow2/none; braces make a matrix: "
         "{ext4,xfs}/{raw,qcow2}/{none,writeback}.",
-        Panel.WHAT,
         flag="",
         metavar="PATHS...",
     )
-    platform: tuple[Platform, ...] = setting(
+    platform: tuple[Platform, ...] = what_setting(
         several(parse_platform, str),
         "Also measure the disk that this platform gives a new guest today: "
         f"{PLATFORMS}; can be repeated.",
-        Panel.WHAT,
         metavar="NAME",
         shown="none",
     )
-    profile: str | None = setting(
+    profile: str | None = what_setting(
         NAME_OR_FILE,
         "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
         "own profile (.toml), or any job file of fio (.fio).",
-        Panel.WHAT,
         metavar="NAME",
         default=DEFAULT_PROFILE,
     )
-    load: int | None = setting(
+    load: int | None = what_setting(
         RATE,
         "Requests per second that each guest sends, with a profile that sends at a fixed rate.",
-        Panel.WHAT,
         metavar="RATE",
         shown="the profile's",
         stored="load",
         identifies=True,
     )
-    clients: int | None = setting(
+    clients: int | None = what_setting(
         WHOLE,
         "Clients of a database, where the profile has several.",
-        Panel.WHAT,
         metavar="N",
         shown="the profile's",
         limits=Limits(1, 1000),
         stored="clients",
         identifies=True,
     )
-    neighbour: str | None = setting(
+    neighbour: str | None = what_setting(
         NAME_OR_FILE,
         "With several guests, only the first is measured; the others run this profile's first "
         "measurement. It shows what neighbours do to a guest.",
-        Panel.WHAT,
         metavar="NAME",
         shown="all guests run the same",
         needs="guests",
         stored="neighbour",
         identifies=True,
     )
-    page_cache: PageCacheChoice | None = setting(
+    page_cache: PageCacheChoice | None = what_setting(
         one_of(PageCacheChoice),
         "State of the host's page cache before each measurement, for paths that use it.",
-        Panel.WHAT,
         default=PageCacheChoice.BOTH,
     )
-    baseline: str | None = setting(
+    baseline: str | None = what_setting(
         PATH,
         "The disk path that scores relate to; `none` leaves it out.",
-        Panel.WHAT,
         metavar="PATH",
         shown="the first path on the host, else `host`",
     )
-    keep_equal: bool = setting(
+    keep_equal: bool = what_setting(
         SWITCH,
         "Measure raw/default beside raw/writeback, too: they are one configuration, because "
         "writeback is QEMU's default cache mode.",
-        Panel.WHAT,
     )
-    rounds: int | None = setting(
+    rounds: int | None = length_setting(
         WHOLE,
         "How often each cell is measured: once in each round.",
-        Panel.LENGTH,
         default=5,
         shown="until one is shown to be good enough; 5 with nothing to rank",
         limits=Limits(1, 10_000),
         formerly="blocks",
     )
-    runtime: float | None = setting(
+    runtime: float | None = length_setting(
         SECONDS,
         "How long each measurement runs.",
-        Panel.LENGTH,
         metavar="SECONDS",
         default=5.0,
         limits=Limits(0, _DAY, above=True),
         stored="runtime",
     )
-    ramp: float | None = setting(
+    ramp: float | None = length_setting(
         SECONDS,
         "How long each measurement warms up before it counts.",
-        Panel.LENGTH,
         metavar="SECONDS",
         default=0.5,
         limits=Limits(0, _DAY),
         stored="ramp",
     )
-    scale: float | None = setting(
+    scale: float | None = length_setting(
         SHARE,
         "For measurements without a time limit: the share of their work to do, such as 0.1; for "
         "databases: the share of their data.",
-        Panel.LENGTH,
         metavar="SHARE",
         default=1.0,
         limits=Limits(0, 1000, above=True),
         stored="scale",
         identifies=True,
     )
-    age: Age | None = setting(
+    age: Age | None = what_setting(
         parsed_by(parse_age, "an age", "such as fill=80%,rewrites=3,snapshots=2"),
         "Wear images and file systems before measuring: fill=80% of the path's own file system, "
         "rewrites=N passes of random writes over 10 % of the disk each, snapshots=N taken and "
         "removed around them.",
-        Panel.WHAT,
         metavar="AGE",
         shown="none",
         identifies=True,
     )
-    seed: int | None = setting(
+    seed: int | None = length_setting(
         WHOLE,
         "Seed for the random order of cells.",
-        Panel.LENGTH,
         shown="from the plan",
         limits=Limits(0, (1 << 63) - 1),
     )
-    size_bytes: int | None = setting(
+    size_bytes: int | None = where_setting(
         SIZE,
         "Size of the guest's disk.",
-        Panel.WHERE,
         key="size",
         flag="--size",
         metavar="SIZE",
@@ -289,72 +277,64 @@ class Request(OptionRows):
         limits=Limits(16 * MIB, 1 << 50, multiple_of=MIB),
         stored="size_bytes",
     )
-    directory: Path | None = setting(
+    directory: Path | None = where_setting(
         FILE,
         "The work directory, on the file system to be measured.",
-        Panel.WHERE,
         key="dir",
         flag="--dir",
         metavar="DIR",
         shown="the current directory",
         stored="directory",
     )
-    devices: tuple[Path, ...] = setting(
+    devices: tuple[Path, ...] = where_setting(
         FILES,
         "Build on this whole block device instead of the work directory; can be repeated for lvm, "
         "md and ZFS, others use the first. It must be idle and empty, and is left empty.",
-        Panel.WHERE,
         flag="--on",
         metavar="DEVICE",
         stored="devices",
     )
-    destroy: tuple[Path, ...] = setting(
+    destroy: tuple[Path, ...] = where_setting(
         FILES,
         "Allow vdisklab to destroy the data on this device or target; --on or --target must "
         "name it, too.",
-        Panel.WHERE,
         key="",  # no plan file may say so
         metavar="DEVICE|NAME",
     )
-    target: tuple[NamedTarget, ...] = setting(
+    target: tuple[NamedTarget, ...] = where_setting(
         several(parse_target, str),
         "Storage that you have, with a name for paths: a directory on any mount, a block device, "
         "or a URL for one of QEMU's drivers: nbd://, nbd+unix://, iscsi://, nfs://, ssh://, "
         "rbd:POOL/IMAGE. --target san=iscsi://10.0.0.5/iqn.x:disk/1 makes san/raw/none a path; "
         "can be repeated.",
-        Panel.WHERE,
         metavar="NAME=PLACE",
         stored="target",
     )
-    secret: tuple[tuple[str, Path], ...] = setting(
+    secret: tuple[tuple[str, Path], ...] = where_setting(
         several(parse_secret, str, spell="{0[0]}={0[1]}".format),
         "A file with the password or key of a target; can be repeated. The environment variable "
         "VDISKLAB_SECRET_NAME does the same.",
-        Panel.WHERE,
         key="",  # no plan file says where secrets are
         metavar="NAME=FILE",
         needs="target",
     )
-    disks: int | None = setting(
+    disks: int | None = where_setting(
         WHOLE,
         "How many disks lvm, md and ZFS get.",
-        Panel.WHERE,
         metavar="N",
         shown="as few as they need, or all of --on",
         limits=Limits(1, 26),
         stored="disks",
     )
-    disk: HostDisk | None = setting(
+    disk: HostDisk | None = where_setting(
         one_of(HostDisk),
         "The host's disk in a power cut: volatile loses writes that were not flushed; plp "
         "(power-loss protection) keeps every completed write.",
-        Panel.WHERE,
         default=HostDisk.VOLATILE,
     )
-    arc_bytes: int | None = setting(
+    arc_bytes: int | None = where_setting(
         SIZE,
         "Limit ZFS's cache while measuring.",
-        Panel.WHERE,
         key="arc",
         flag="--arc",
         metavar="SIZE",
@@ -363,13 +343,13 @@ class Request(OptionRows):
         limits=Limits(64 * MIB),
         stored="arc_bytes",
     )
-    accelerator: AcceleratorChoice | None = _guest_setting(
+    accelerator: AcceleratorChoice | None = guest_setting(
         one_of(AcceleratorChoice),
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
         default=AcceleratorChoice.AUTO,
         stored="guest.accelerator",
     )
-    guest_cpus: int | None = _guest_setting(
+    guest_cpus: int | None = guest_setting(
         WHOLE,
         "Number of virtual CPUs.",
         key="cpus",
@@ -377,7 +357,7 @@ class Request(OptionRows):
         limits=Limits(1, 255),
         stored="guest.cpus",
     )
-    guest_memory: int | None = _guest_setting(
+    guest_memory: int | None = guest_setting(
         SIZE,
         "The guest's memory.",
         key="memory",
@@ -386,7 +366,7 @@ class Request(OptionRows):
         limits=Limits(128 * MIB),  # a guest with less memory does not boot
         stored="guest.memory_bytes",
     )
-    guest_kernel: str | None = _guest_setting(
+    guest_kernel: str | None = guest_setting(
         TEXT,
         "Kernel image to boot instead of the host's.",
         key="kernel",
@@ -400,7 +380,7 @@ class Request(OptionRows):
         metavar="[NAME=]BIN",
         shown="the installed one",
     )
-    guest_scheduler: tuple[str, ...] = _guest_setting(
+    guest_scheduler: tuple[str, ...] = guest_setting(
         values_of("guest_scheduler"),
         "Measure each path with this I/O scheduler in the guest: none, mq-deadline, kyber or bfq; "
         "braces or repeating it compare several.",
@@ -408,7 +388,7 @@ class Request(OptionRows):
         metavar="NAME",
         shown="the guest's own",
     )
-    guest_fs: tuple[str, ...] = _guest_setting(
+    guest_fs: tuple[str, ...] = guest_setting(
         values_of("guest_fs"),
         "The guest's file system for measurements that use files: ext2, ext3, ext4, xfs or btrfs; "
         "braces or repeating it compare several.",
@@ -417,7 +397,7 @@ class Request(OptionRows):
         metavar="NAME",
         shown="the measurement's own",
     )
-    guest_mount: tuple[str, ...] = _guest_setting(
+    guest_mount: tuple[str, ...] = guest_setting(
         values_of("guest_mount"),
         "The guest's mount options for that file system, joined by +, such as noatime+commit=60; "
         "braces or repeating it compare several.",
@@ -425,7 +405,7 @@ class Request(OptionRows):
         metavar="OPTIONS",
         shown="the guest's own",
     )
-    guests: tuple[str, ...] = _guest_setting(
+    guests: tuple[str, ...] = guest_setting(
         values_of("guests"),
         "Measure each path in this many guests at once, each with its own disk; braces, commas or "
         "repeating it compare several. Only fio's measurements can do that.",
@@ -433,7 +413,7 @@ class Request(OptionRows):
         metavar="N",
         shown="one alone",
     )
-    guest_image: Path | None = _guest_setting(
+    guest_image: Path | None = guest_setting(
         INPUT_FILE,
         "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "
         "written to.",
@@ -443,7 +423,7 @@ class Request(OptionRows):
         shown="a micro guest made from this host's programs",
         stored="guest.image",
     )
-    guest_firmware: Firmware | None = _guest_setting(
+    guest_firmware: Firmware | None = guest_setting(
         one_of(Firmware),
         "What boots your own guest.",
         key="firmware",
@@ -451,7 +431,7 @@ class Request(OptionRows):
         needs="guest_image",
         stored="guest.firmware",
     )
-    guest_bus: SystemBus | None = _guest_setting(
+    guest_bus: SystemBus | None = guest_setting(
         one_of(SystemBus),
         "How your own guest sees the disk it boots from.",
         key="system_bus",
@@ -459,7 +439,7 @@ class Request(OptionRows):
         needs="guest_image",
         stored="guest.system_bus",
     )
-    guest_boot: float | None = _guest_setting(
+    guest_boot: float | None = guest_setting(
         SECONDS,
         "How long your own guest may take until its agent answers.",
         key="boot",
@@ -469,18 +449,17 @@ class Request(OptionRows):
         needs="guest_image",
         stored="guest_boot",
     )
-    diskspd: Path | None = _guest_setting(
+    diskspd: Path | None = guest_setting(
         INPUT_FILE,
         "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
         metavar="FILE",
         needs="guest_image",
         stored="diskspd",
     )
-    label: str | None = setting(LABEL, "A label for the campaign.", Panel.OUTPUT, default="")
-    db: str | None = setting(
+    label: str | None = output_setting(LABEL, "A label for the campaign.", default="")
+    db: str | None = output_setting(
         TEXT,
         "The database of results: a file, sqlite:///FILE or postgresql://…",
-        Panel.OUTPUT,
         metavar="URL",
         shown="the file that `vdisklab run` uses",
         envvar="VDISKLAB_DB",

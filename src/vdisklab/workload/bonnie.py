@@ -100,7 +100,7 @@ class Bonnie(program.Workload):
         settings = program.read_settings(plan, BonnieSettings)
         size = file_size(plan, settings, subject.memory)
         less = ", or a smaller --guest-memory" if settings.size is None else ", or a smaller file"
-        program.require_room(plan, size, subject.size * 9 // 10, or_less=less)
+        program.require_room(plan, size, subject.room_for_files, or_less=less)
         if plan.filesystem == "btrfs":
             program.require_room(plan, size + _BTRFS_METADATA, subject.size, or_less=less)
         memory = size // 2 if subject.memory is None else min(subject.memory, size // 2)

@@ -71,7 +71,7 @@ class Dd(program.Workload):
         settings = program.read_settings(plan, DdSettings)
         count = max(1, round(settings.count * timing.scale))
         size = parse_size(settings.bs) * count
-        program.require_room(plan, size, subject.size * 9 // 10)
+        program.require_room(plan, size, subject.room_for_files)
         file = f"{subject.path}/{plan.name}.dd"
         writing = ("dd", "if=/dev/zero", f"of={file}", f"bs={settings.bs}", f"count={count}")
         reading = ("dd", f"if={file}", "of=/dev/null", f"bs={settings.bs}", f"count={count}")

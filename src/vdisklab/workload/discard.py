@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from typing import Annotated
 
 from pydantic import Field
@@ -43,8 +42,8 @@ class Discard(program.Workload):
         """Writes a file, and deletes it while the image and the devices are watched."""
         settings = program.read_settings(plan, DiscardSettings)
         mib = max(4, round(settings.mib * timing.scale))
-        program.require_room(plan, mib * MIB + _SPARE, subject.size * 9 // 10)
-        text = (resources.files("vdisklab.workload") / "scripts" / "discard.sh").read_text()
+        program.require_room(plan, mib * MIB + _SPARE, subject.room_for_files)
+        text = program.shell_script("discard")
         return program.Script(
             ("sh", "-s", "--", "delete", subject.path, *(("trim",) if settings.trim else ())),
             _SETTLED,

@@ -265,7 +265,7 @@ def _place(
         size -= size % 4096
     else:
         size = max(1 << 20, int(parse_size(settings.size) * timing.scale) >> 12 << 12)
-        room = subject.size * 9 // 10 if subject.is_directory else subject.size
+        room = subject.room_for_files if subject.is_directory else subject.size
         program.require_room(plan, size * jobs, room)
     if subject.is_directory:
         return (f"--directory={subject.path}", f"--size={size}")
@@ -343,7 +343,7 @@ def _require_reach(
     plan: MeasurementPlan, settings: FioSettings, subject: program.Subject, usual: int
 ) -> None:
     """Raises PlanError for jobs beyond the end of the subject, which fio would enlarge."""
-    room = subject.size * 9 // 10 if subject.is_directory else subject.size
+    room = subject.room_for_files if subject.is_directory else subject.size
     job, wanted, inside = settings.job or "", settings.sections, subject.is_directory
     end = fiojob.reach(job, wanted, subject.size, usual, in_directory=inside)
     if end > room:

@@ -67,7 +67,7 @@ class Mariadb(program.Workload):
         """sysbench, and around it the steps of scripts/mariadb.sh."""
         settings = program.read_settings(plan, MariadbSettings)
         files = self.files(plan, subject, timing)
-        program.require_room(plan, files.size * 9 // 8, subject.size * 9 // 10)
+        program.require_room(plan, files.size * 9 // 8, subject.room_for_files)
         ramp, runtime = max(1, math.ceil(timing.ramp)), math.ceil(timing.runtime)
         test = (
             "sysbench", settings.test, "--db-driver=mysql", "--mysql-user=root",

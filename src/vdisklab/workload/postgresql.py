@@ -107,7 +107,7 @@ class Postgresql(program.Workload):
         settings = program.read_settings(plan, PostgresqlSettings)
         files = self.files(plan, subject, timing)
         program.require_room(
-            plan, files.size + _wal(subject), subject.size * 9 // 10,
+            plan, files.size + _wal(subject), subject.room_for_files,
             or_less=", or a smaller --guest-memory or scale",
         )  # fmt: skip
         counts, log = (f"{subject.scratch}/{plan.name}{subject.mark}.{end}" for end in ("pg", "tx"))

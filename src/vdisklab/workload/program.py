@@ -80,6 +80,11 @@ class Subject:
         """The size by which default amounts of data are chosen, the same on every file system."""
         return self.size if self.disk_size is None else self.disk_size
 
+    @property
+    def room_for_files(self) -> int:
+        """The bytes that files in it may take: the file system needs some itself."""
+        return self.size * 9 // 10
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedFiles:
@@ -294,14 +299,19 @@ def read_settings(plan: MeasurementPlan, model: type[Model]) -> Model:
         ) from error
 
 
+def shell_script(*names: str) -> str:
+    """The shell scripts of these names, one after the other."""
+    folder = resources.files("vdisklab.workload") / "scripts"
+    return "\n".join((folder / f"{name}.sh").read_text() for name in names)
+
+
 def database_script(name: str) -> str:
     """The shell script of a database, after the part that all have in common."""
-    folder = resources.files("vdisklab.workload") / "scripts"
-    return "\n".join((folder / file).read_text() for file in ("database.sh", f"{name}.sh"))
+    return shell_script("database", name)
 
 
 def step(script: str, verb: str, *words: str, timeout: float) -> SideCommand:
-    """A step of a database's script."""
+    """A step of such a script."""
     return SideCommand(("sh", "-s", "--", verb, *words), timeout, script)
 
 

@@ -73,7 +73,7 @@ class Rocksdb(program.Workload):
         files, script = self.files(plan, subject, timing), program.database_script("rocksdb")
         size = 64 * MIB if files is None else files.size * 5 // 4
         less = "" if files is None else ", or a smaller --scale"
-        program.require_room(plan, size, subject.size * 9 // 10, or_less=less)
+        program.require_room(plan, size, subject.room_for_files, or_less=less)
         ramp, runtime = max(1, math.ceil(timing.ramp)), math.ceil(timing.runtime)
         cache = (subject.memory or 512 * MIB) // 4
         keys = "100000000" if files is None else files.arguments[0]

@@ -79,7 +79,7 @@ class Sysbench(program.Workload):
         settings = program.read_settings(plan, SysbenchSettings)
         total = subject.size // 2 if settings.size is None else parse_size(settings.size)
         total = max(MIB, round(total * timing.scale) // MIB * MIB)
-        program.require_room(plan, total, subject.size * 9 // 10)
+        program.require_room(plan, total, subject.room_for_files)
         arguments = (
             f"--file-num={settings.files}", f"--file-total-size={total}",
             f"--file-block-size={parse_size(settings.block_size)}",

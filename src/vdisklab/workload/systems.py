@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -67,9 +66,9 @@ class Install(program.Workload):
         packages = subject.packages.get(system.name, system.serial)
         shell = ("sh", "-s", "--", subject.path, packages, log)
         command = (*_ALONE, *shell) if packages.startswith("/") else shell
-        script = resources.files("vdisklab.workload") / "scripts" / "install.sh"
+        script = program.shell_script("install")
         return program.Script(
-            command, 0.0, _TIMEOUT, stdin=script.read_text(), collect=(log,), observe=_OBSERVED
+            command, 0.0, _TIMEOUT, stdin=script, collect=(log,), observe=_OBSERVED
         )
 
     def parse(self, plan: MeasurementPlan, output: program.Outputs) -> program.ProgramResult:
