@@ -1,5 +1,5 @@
 #!/bin/bash
-# script/install and the Containerfile's commands in a fresh Debian, as root:
+# script/install in a fresh Debian, as root:
 # tests/install_on_debian.sh [SUITE] (trixie)
 #
 # Makes a chroot with mmdebstrap from this machine's own Debian mirror, copies the committed checkout
@@ -32,14 +32,6 @@ inside "$root" qemu-system-x86_64 --version | head -n 1
 inside "$root" sh -c 'cd /tmp && /srv/vdisklab/.venv/bin/vdisklab import \
     /srv/vdisklab/docs/images/campaign.json.gz --db a.sqlite && \
     /srv/vdisklab/.venv/bin/vdisklab report --db a.sqlite && test -s report.html'
-
-# What `podman build` would run: the Containerfile's RUN, on its place in the image.
-begin=$SECONDS
-cp -a "$root/srv/vdisklab" "$root/opt/vdisklab"
-rm -rf "$root/opt/vdisklab/.venv"
-inside "$root" sh -ec "$(sed -n '/^RUN /,/[^\\]$/p' "$top/Containerfile" | sed '1s/^RUN //')"
-inside "$root" vdisklab --version
-say "the Containerfile's commands: $((SECONDS - begin)) s"
 
 inside "$root" sh -c 'mkdir /tmp/work && cd /tmp/work && /srv/vdisklab/.venv/bin/vdisklab run --here \
     --dir /tmp/work --rounds 1 --runtime 1 --size 16M --db ../b.sqlite'
