@@ -1,4 +1,4 @@
-"""The packages in fresh systems, and the image: built, judged by lintian, installed, asked, removed."""
+"""Packages in fresh systems and the image: built, judged by lintian, installed, asked, removed."""
 
 from __future__ import annotations
 

@@ -127,6 +127,12 @@ def test_the_nightly_run_does_all_parts_and_fails_if_one_does(
     assert done.returncode == status
 
 
+def test_an_image_takes_nothing_that_git_ignores() -> None:
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    left_out = (ROOT / ".dockerignore").read_text().splitlines()
+    assert ignored | {".git"} <= {line.removeprefix("**/") for line in left_out}
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_locks_name_hashes_and_no_registry(lock: str) -> None:
     text = (ROOT / lock).read_text()

@@ -377,9 +377,12 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
         if error is None:
             yield _ok(topic, f"/dev/{name} opens")
             continue
-        # Loading a driver does not help against a missing permission.
-        denied = isinstance(error, PermissionError)
-        mend = "sudo vdisklab …" if denied else f"modprobe {name.removesuffix('-control')}"
+        if isinstance(error, PermissionError):  # loading a driver does not help against that
+            mend = "sudo vdisklab …"
+        elif at.parts.has_misc_device(name):
+            mend = f"its driver is loaded: pass /dev/{name} into the container (--privileged does)"
+        else:
+            mend = f"modprobe {name.removesuffix('-control')}"
         observed = f"/dev/{name}: {error.strerror}"
         yield _missing(topic, observed, f"cannot be measured: {lost}", mend)
 

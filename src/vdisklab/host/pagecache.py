@@ -291,6 +291,10 @@ class KernelParts:
         listed = (read_text(self._root / "proc/devices") or "").split()
         return name in listed or self.has_module(module)
 
+    def has_misc_device(self, name: str) -> bool:
+        """True when /proc/misc lists `name`: its driver is loaded."""
+        return name in (read_text(self._root / "proc/misc") or "").split()
+
     def has_module(self, name: str) -> bool:
         """True for a module that is loaded, built in or installed."""
         return name.replace("-", "_") in self._modules

@@ -194,6 +194,24 @@ def test_a_device_that_may_not_be_opened_needs_a_right_and_no_driver(
     assert found["FUSE"].state is Availability.OK
 
 
+@pytest.mark.parametrize(
+    ("misc", "remedy"), [("237 loop-control\n229 fuse\n", "into the container"), ("", "modprobe")]
+)
+def test_a_container_without_a_device_loads_no_driver_that_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, misc: str, remedy: str
+) -> None:
+    def lack(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).startswith(f"{tmp_path}/root/dev/"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return real_open(path, flags, mode)
+
+    real_open = os.open
+    monkeypatch.setattr("vdisklab.answers.doctor.os.open", lack)
+    found = findings(tmp_path, ScriptedHost(), {"proc/misc": misc})
+    for topic in ("loop devices", "FUSE"):
+        assert remedy in (found[topic].mend or "")
+
+
 def test_a_layer_needs_kernel_and_programs(tmp_path: Path) -> None:
     found = findings(tmp_path, ScriptedHost("mkfs.btrfs"))
     assert found["layer btrfs"].observed == "not installed: mkfs.btrfs"
