@@ -125,10 +125,7 @@ def _judge(
 
 @contextmanager
 def _guests_for(
-    session: PowerCutSession,
-    questions: Sequence[Question],
-    setup: JudgingSetup,
-    progress: Progress,
+    session: PowerCutSession, questions: Sequence[Question], setup: JudgingSetup, progress: Progress
 ) -> Iterator[None]:
     """Opens guests for the session while the context is open, if a question needs them."""
     session.boot_sectors_under = setup.guest.accelerator or Accelerator.TCG

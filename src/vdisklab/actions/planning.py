@@ -8,10 +8,7 @@ from pathlib import Path
 
 from vdisklab.campaign.context import guest_buses, require_space
 from vdisklab.campaign.guests import requested_guest
-from vdisklab.campaign.schedule import (
-    device_bytes_needed,
-    planned_script,
-)
+from vdisklab.campaign.schedule import device_bytes_needed, planned_script
 from vdisklab.campaign.survey import find_qemus, survey
 from vdisklab.errors import PlanError
 from vdisklab.guest.factory import kernel_for

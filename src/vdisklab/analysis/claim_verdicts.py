@@ -24,11 +24,7 @@ import numpy.typing as npt
 from vdisklab.analysis.claimfile import Claim, ClaimedContrast
 from vdisklab.analysis.distributions import t_isf, t_sf
 from vdisklab.analysis.intervals import MIN_ROUNDS
-from vdisklab.analysis.observations import (
-    Floats,
-    MeasureKey,
-    Observations,
-)
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
 from vdisklab.results.model import Origin, RanUnder, RunOutline

@@ -22,10 +22,7 @@ Interval = tuple[Floats, Floats]
 
 
 def median_interval(
-    grid: Floats,
-    level: float = 0.95,
-    quantity: Metric = POSITIVE,
-    resolution: Floats | None = None,
+    grid: Floats, level: float = 0.95, quantity: Metric = POSITIVE, resolution: Floats | None = None
 ) -> Interval:
     """The interval that vdisklab shows: order statistics from 6 rounds on, log-t for 3 to 5.
 

@@ -175,10 +175,7 @@ def _shares(
 
 
 def _shown(
-    noises: Sequence[PairNoise],
-    values: Floats,
-    challengers: npt.NDArray[np.intp],
-    alpha: float,
+    noises: Sequence[PairNoise], values: Floats, challengers: npt.NDArray[np.intp], alpha: float
 ) -> npt.NDArray[np.bool_]:
     """By challenger and cell, whether the challenger is shown to be better in every measure."""
     count = values.shape[1]

@@ -194,12 +194,7 @@ class ModelSums:
     """
 
     def __init__(
-        self,
-        factors: Floats,
-        pairs: Floats,
-        rounds: Floats,
-        cell: Indices,
-        target: Floats,
+        self, factors: Floats, pairs: Floats, rounds: Floats, cell: Indices, target: Floats
     ) -> None:
         if pairs.shape[1] > len(target):  # as many features as runs have the same covariance
             pairs = np.linalg.qr(pairs.T).R.T

@@ -273,8 +273,7 @@ def find_series(name: str, publications: Sequence[Publication]) -> tuple[Publish
         )
     if not matches:
         raise PlanError(
-            f"there are no published numbers named {name!r}",
-            hint=f"there are {', '.join(usable)}",
+            f"there are no published numbers named {name!r}", hint=f"there are {', '.join(usable)}"
         )
     if len(matches) > 1:
         raise PlanError(f"{name!r} has several series", hint=f"write one of {', '.join(matches)}")

@@ -149,10 +149,7 @@ def _errors(grid: Floats) -> Floats:
 
 
 def newest_changes(
-    found: CampaignLevels,
-    shifts: Sequence[LevelShift],
-    *,
-    without: frozenset[int] = frozenset(),
+    found: CampaignLevels, shifts: Sequence[LevelShift], *, without: frozenset[int] = frozenset()
 ) -> tuple[Newest, ...]:
     """Each series' newest level against the earlier ones since its last shift.
 

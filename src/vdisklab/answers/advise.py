@@ -165,11 +165,7 @@ class _Desk:
     """Answers for disks, with each campaign analysed once, and one answer for all disks alike."""
 
     def __init__(
-        self,
-        results: Store | None,
-        host: Host,
-        campaigns: Sequence[str] | None,
-        disk: HostDisk,
+        self, results: Store | None, host: Host, campaigns: Sequence[str] | None, disk: HostDisk
     ) -> None:
         self._results, self._host = results, host
         self._measured: dict[str, MeasuredPaths] = {}

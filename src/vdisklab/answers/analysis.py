@@ -289,10 +289,7 @@ class Analysis:
         return found if look is None else (look, *found)
 
     def value_findings(
-        self,
-        shown: Collection[MeasureKey],
-        measure: MeasureKey,
-        cached: Iterable[MeasuredCell],
+        self, shown: Collection[MeasureKey], measure: MeasureKey, cached: Iterable[MeasuredCell]
     ) -> Iterable[Diagnostic]:
         """Diagnostics from the values: drift, outlying first rounds, two modes, ceilings.
 

@@ -13,13 +13,7 @@ from pathlib import Path
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disk_on_host import read_contexts
-from vdisklab.answers.disks import (
-    ClaimedCache,
-    DisksAnswer,
-    ExistingDisk,
-    MeasuredPaths,
-    is_alike,
-)
+from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk, MeasuredPaths, is_alike
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results, stored_verdicts
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
@@ -147,11 +141,7 @@ class _Audit:
         return self._eligible[disk.shareable]
 
     def _offered(
-        self,
-        disk: ConfiguredDisk,
-        path: DiskPath,
-        needs: Sequence[Need],
-        verdicts: CrashVerdicts,
+        self, disk: ConfiguredDisk, path: DiskPath, needs: Sequence[Need], verdicts: CrashVerdicts
     ) -> DiskPath | None:
         """The platform's nearest path that meets all needs; it drops flushes if no other does."""
         refusal = partial(cannot_have, disk)

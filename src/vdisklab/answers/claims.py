@@ -25,14 +25,7 @@ from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
 from vdisklab.analysis.diagnostics.recorded import host_diagnostics
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.hosts import HostsAnalysis, OverHosts
-from vdisklab.answers.loading import (
-    NOTHING,
-    Joining,
-    Loaded,
-    joinable_campaigns,
-    load,
-    load_chosen,
-)
+from vdisklab.answers.loading import NOTHING, Joining, Loaded, joinable_campaigns, load, load_chosen
 from vdisklab.documents import RARE, Answer, Count, Probability
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import Cell

@@ -29,25 +29,12 @@ from vdisklab.host.mounts import (
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
-from vdisklab.platforms.configured_disk import (
-    UNKNOWN_CONTEXT,
-    ConfiguredDisk,
-    DiskContext,
-)
-from vdisklab.powercut.image_reader import (
-    HEAD,
-    BadImageError,
-    Qcow2Header,
-    parse_header,
-)
+from vdisklab.platforms.configured_disk import UNKNOWN_CONTEXT, ConfiguredDisk, DiskContext
+from vdisklab.powercut.image_reader import HEAD, BadImageError, Qcow2Header, parse_header
 from vdisklab.storage.given import MOUNTED
 
 _MOST_SNAPSHOTS = 100  # of a disk path
-_SIZES = {
-    ImageFormat.VMDK: (12, 512),
-    ImageFormat.QED: (48, 1),
-    ImageFormat.VDI: (368, 1),
-}
+_SIZES = {ImageFormat.VMDK: (12, 512), ImageFormat.QED: (48, 1), ImageFormat.VDI: (368, 1)}
 """Offset of the disk's size in the header, and its unit in bytes: VMDK4Header, QEDHeader and
 VdiHeader of QEMU's block drivers. A VHDX has it in a table that is not read."""
 

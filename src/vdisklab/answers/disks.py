@@ -27,9 +27,7 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disk_on_host import is_mounted
 from vdisklab.documents import HIDDEN, RARE, Answer
-from vdisklab.host.mounts import (
-    is_visible_directory,
-)
+from vdisklab.host.mounts import is_visible_directory
 from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options, parse_path
@@ -40,10 +38,7 @@ from vdisklab.path.segments import BUS_OPTIONS, LayerKind
 from vdisklab.plan.guest import USUAL_GUEST
 from vdisklab.plan.run_request import RaceTerms
 from vdisklab.plan.settings import Request
-from vdisklab.platforms.configured_disk import (
-    ConfiguredDisk,
-    Risk,
-)
+from vdisklab.platforms.configured_disk import ConfiguredDisk, Risk
 from vdisklab.platforms.dialect import Change
 from vdisklab.platforms.drive_arguments import names_device
 from vdisklab.platforms.network import command_on_server, same_server

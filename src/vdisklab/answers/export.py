@@ -105,11 +105,7 @@ def measured_place(
 
 
 def answer_export(
-    request: ExportRequest,
-    form: str,
-    needs: tuple[Need, ...],
-    disk: HostDisk,
-    db: str | None,
+    request: ExportRequest, form: str, needs: tuple[Need, ...], disk: HostDisk, db: str | None
 ) -> ExportAnswer:
     """The configuration. Raises PlanError if the path lacks a need; the hint names one that meets
     all.

@@ -78,8 +78,7 @@ class PlanAnswer(Answer):
     guests: Annotated[int, "how many exist at a time"]
     guest_bytes: Annotated[int, "the memory that those guests need, with their QEMUs"]
     builds: Annotated[
-        Count | None,
-        "how many times stacks are built on the user's devices; null without `--on`",
+        Count | None, "how many times stacks are built on the user's devices; null without `--on`"
     ]
     build_seconds: Annotated[float | None, "how long the building takes"]
     takes_turns: Annotated[bool, "true if several stacks share the user's devices"]

@@ -54,8 +54,7 @@ class RankAnswer(Answer):
     caveats: Caveats
     ranking: Ranking
     choice: Annotated[
-        PathChoice | None,
-        "of paths that keep flushed data, if any does; null if none is ranked",
+        PathChoice | None, "of paths that keep flushed data, if any does; null if none is ranked"
     ]
     quantity: Annotated[Metric, "of the ranked measure"]
     inconclusive: Annotated[bool, "true when cells were ranked and no pair is shown to differ"]

@@ -10,12 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from vdisklab.analysis.candidates import (
-    RatioOf,
-    Recommendation,
-    candidates,
-    recommend_path,
-)
+from vdisklab.analysis.candidates import RatioOf, Recommendation, candidates, recommend_path
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.recorded import ThinImage, has_open_load

@@ -15,11 +15,7 @@ from pydantic import InstanceOf, PlainSerializer
 from vdisklab.analysis.claimfile import builtin_claims
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
-from vdisklab.analysis.diagnostics.recorded import (
-    FromPageCache,
-    age_diagnostics,
-    queue_diagnostics,
-)
+from vdisklab.analysis.diagnostics.recorded import FromPageCache, age_diagnostics, queue_diagnostics
 from vdisklab.analysis.guest_groups import parse_criterion
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.paired_ratios import Ratio

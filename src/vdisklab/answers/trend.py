@@ -337,10 +337,7 @@ def _verdict(rows: Sequence[TrendRow]) -> TrendVerdict:
 
 
 def _dated(
-    results: Store,
-    chosen: Sequence[Campaign],
-    names: Sequence[str],
-    shifts: Sequence[LevelShift],
+    results: Store, chosen: Sequence[Campaign], names: Sequence[str], shifts: Sequence[LevelShift]
 ) -> Iterator[DatedShift]:
     for shift in sorted(shifts, key=lambda one: (one.at, one.series)):
         before, after = chosen[shift.at - 1], chosen[shift.at]

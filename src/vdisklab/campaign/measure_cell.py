@@ -308,9 +308,7 @@ def _clock_offset(machine: Machine) -> float:
 
 
 def _observed(
-    disks: Sequence[AttachedDisk],
-    release: float,
-    timing: program.Timing,
+    disks: Sequence[AttachedDisk], release: float, timing: program.Timing
 ) -> tuple[list[measured_evidence.Snapshot], model.HostLoad, list[measured_evidence.Snapshot]]:
     """Each guest's counters at the start and end of the counted time, and the host's load.
 

@@ -154,10 +154,7 @@ def _answers(
         elif not named.holds_files:
             require_usable(site.host, given_device(named, backing))
         elif not os.access(named.place, os.W_OK):
-            raise HostError(
-                f"nothing can be created in {named.place}",
-                hint=WRITABLE,
-            )
+            raise HostError(f"nothing can be created in {named.place}", hint=WRITABLE)
     except VdisklabError as error:
         missing[spelled] = Missing(error.message, error.hint or "leave it out")
         return False

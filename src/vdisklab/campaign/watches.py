@@ -385,11 +385,7 @@ def shows_waiting(directory: Path) -> bool:
 
 
 def program_series(
-    points: Sequence[ProgramPoint],
-    began: float,
-    ended: tuple[float, int],
-    *,
-    shows_waiting: bool,
+    points: Sequence[ProgramPoint], began: float, ended: tuple[float, int], *, shows_waiting: bool
 ) -> TimeSeries:
     """The series of a program since `began`; `ended` is the end's moment and the total bytes."""
     moved = [(began, 0)]

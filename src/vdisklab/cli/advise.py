@@ -18,12 +18,7 @@ from vdisklab.answers.disks import DisksAnswer
 from vdisklab.answers.existing_guests import read_disks, read_host
 from vdisklab.answers.loading import database_url, open_results
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import (
-    GuestsOptions,
-    OutputOptions,
-    campaigns_option,
-    takes_options,
-)
+from vdisklab.cli.shell.options import GuestsOptions, OutputOptions, campaigns_option, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (

@@ -30,9 +30,7 @@ class AuditOptions(CampaignOptions):
     """What the disks must meet, and the measurements to judge them by."""
 
     need: tuple[Need, ...] = option(
-        NEEDS,
-        needs_help("For each disk, say whether it meets this need"),
-        metavar="NEED",
+        NEEDS, needs_help("For each disk, say whether it meets this need"), metavar="NEED"
     )
     disk: HostDisk | None = like("disk")
 

@@ -8,13 +8,7 @@ from vdisklab.analysis.published import builtin_publications, find_series
 from vdisklab.answers.compare import compare_pairs, compare_published
 from vdisklab.answers.hosts import analysis_of
 from vdisklab.answers.loading import open_results
-from vdisklab.cli.shell.options import (
-    Format,
-    HostsOptions,
-    OutputOptions,
-    argument,
-    takes_options,
-)
+from vdisklab.cli.shell.options import Format, HostsOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError

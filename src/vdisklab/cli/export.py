@@ -37,15 +37,10 @@ class ExportOptions(DbOptions):
 
     path: str = argument(TEXT, "A disk path, such as ext4/qcow2/none.", "PATH")
     to: str = option(
-        TEXT,
-        "The platform that runs the guest.",
-        "libvirt",
-        metavar=f"[{'|'.join(forms())}]",
+        TEXT, "The platform that runs the guest.", "libvirt", metavar=f"[{'|'.join(forms())}]"
     )
     source: str | None = option(
-        TEXT,
-        "The image file, block device, volume or claim of the disk.",
-        metavar="FILE",
+        TEXT, "The image file, block device, volume or claim of the disk.", metavar="FILE"
     )
     name: str = option(TEXT, "The guest's name.", "guest")
     size: int = option(SIZE, "The size of an image to be created.", 10 * GIB, metavar="SIZE")
@@ -59,9 +54,7 @@ class ExportOptions(DbOptions):
         shown="the installed one, else 9.0",
     )
     need: tuple[Need, ...] = option(
-        NEEDS,
-        needs_help("Refuse a path that does not meet this need"),
-        metavar="NEED",
+        NEEDS, needs_help("Refuse a path that does not meet this need"), metavar="NEED"
     )
     target: tuple[NamedTarget, ...] = like("target")
     secret: tuple[tuple[str, Path], ...] = like("secret")

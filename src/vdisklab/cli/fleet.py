@@ -19,22 +19,11 @@ import typer
 from rich.console import Console
 
 from vdisklab.actions.planning import require_possible_paths, rounds_of
-from vdisklab.answers.fleet import (
-    FleetDoctorAnswer,
-    FleetStatusAnswer,
-    WorkerCheck,
-    WorkerStatus,
-)
+from vdisklab.answers.fleet import FleetDoctorAnswer, FleetStatusAnswer, WorkerCheck, WorkerStatus
 from vdisklab.cli.shell.options import OutputOptions, argument, parse_words, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
-from vdisklab.errors import (
-    EXIT_CELLS_FAILED,
-    EXIT_INTERRUPTED,
-    HostError,
-    PlanError,
-    extra_hint,
-)
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError, extra_hint
 from vdisklab.plan.run_request import RunRequest
 from vdisklab.plan.settings import OptionRows, like, option
 from vdisklab.plan.value_kinds import FILE, SECONDS, SWITCH, TEXT, WHOLE, Limits, several
@@ -243,13 +232,7 @@ def run(request: FleetRequest, context: typer.Context) -> int:
     own = [name for parameter in context.command.params for name in parameter.opts]
     words = _possible_words(context.args, own)
     security = _security(request.tls, "client")[0]
-    from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
-        CampaignRun,
-        choose_members,
-        connected,
-        members,
-        task_of,
-    )
+    from vdisklab.fleet.coordinator import CampaignRun, choose_members, connected, members, task_of  # noqa: PLC0415 - an extra
 
     address = request.address
     with connected(address, security) as client:
@@ -355,12 +338,7 @@ def stop(request: FleetRequest) -> int:
     Example: vdisklab fleet stop --scheduler tls://db1 --hosts kvm7
     """
     security = _security(request.tls, "client")[0]
-    from vdisklab.fleet.coordinator import (  # noqa: PLC0415 - an extra
-        choose_members,
-        connected,
-        members,
-        stop_hosts,
-    )
+    from vdisklab.fleet.coordinator import choose_members, connected, members, stop_hosts  # noqa: PLC0415 - an extra
 
     with connected(request.address, security) as client:
         chosen = choose_members(members(client), request.chosen)
@@ -405,8 +383,7 @@ def _require_extra() -> None:
     for package in ("distributed", "cryptography"):
         if find_spec(package) is None:
             raise HostError(
-                f"the Python package {package} is not installed",
-                hint=extra_hint("fleet"),
+                f"the Python package {package} is not installed", hint=extra_hint("fleet")
             )
 
 

@@ -8,13 +8,7 @@ from vdisklab.actions.export_data import exported_files, import_campaigns
 from vdisklab.actions.import_ import import_files
 from vdisklab.actions.input_file import input_files
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import (
-    TEXTS,
-    DbOptions,
-    OutputOptions,
-    argument,
-    takes_options,
-)
+from vdisklab.cli.shell.options import TEXTS, DbOptions, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError

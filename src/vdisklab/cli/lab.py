@@ -109,9 +109,7 @@ def lab() -> typer.Typer:
     """A disposable host in a virtual machine, with LVM, software RAID and ZFS."""
     verbs = typer.Typer(no_args_is_help=True)
     verbs.command()(build)
-    verbs.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(run)
+    verbs.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
     verbs.command()(job)
     verbs.command()(shell)
     return verbs

@@ -26,9 +26,7 @@ class RecommendOptions(AnalysisOptions):
     """What the path must meet, and what decides between those that do."""
 
     need: tuple[Need, ...] = option(
-        NEEDS,
-        needs_help("A need that the path must meet, besides durable"),
-        metavar="NEED",
+        NEEDS, needs_help("A need that the path must meet, besides durable"), metavar="NEED"
     )
     unsafe: bool = option(SWITCH, UNSAFE_HELP)
     weights: str | None = option(

@@ -62,11 +62,7 @@ def report(request: ReportOptions) -> None:
             f"--format {form} writes several files, which standard output cannot take",
             hint="name a directory: --output figures",
         )
-    with (
-        without_garbage_collection(),
-        drawing_aside() as draw,
-        open_results(request.db) as results,
-    ):
+    with without_garbage_collection(), drawing_aside() as draw, open_results(request.db) as results:
         analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
         answer = report_on(analysis)
         files = build(answer, form, draw)

@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 from vdisklab.answers.loading import open_results
 from vdisklab.answers.show import answer_run, repeat_script
-from vdisklab.cli.shell.options import (
-    DbOptions,
-    Format,
-    OutputOptions,
-    argument,
-    takes_options,
-)
+from vdisklab.cli.shell.options import DbOptions, Format, OutputOptions, argument, takes_options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.plan.settings import option

@@ -86,8 +86,7 @@ def _written(directory: Path, now: datetime) -> Iterator[Path]:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()),
-                critical=False,
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False
             )
             .add_extension(
                 # Dask does not check names: the authority alone decides who belongs to the fleet.
@@ -140,9 +139,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
     pem: bytes = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return pem
 

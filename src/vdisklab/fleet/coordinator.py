@@ -16,13 +16,7 @@ from distributed import Client, Future, fire_and_forget
 from distributed.comm import CommClosedError
 from distributed.security import Security
 
-from vdisklab.errors import (
-    EXIT_CELLS_FAILED,
-    EXIT_INTERRUPTED,
-    HostError,
-    PlanError,
-    VdisklabError,
-)
+from vdisklab.errors import EXIT_CELLS_FAILED, EXIT_INTERRUPTED, HostError, PlanError, VdisklabError
 from vdisklab.fleet.host_campaign import check_here, measure_here, stop_here
 from vdisklab.fleet.nodes import RETRY_SECONDS, Say, place_of
 from vdisklab.fleet.quiet_settings import read_json, version_difference

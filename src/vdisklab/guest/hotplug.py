@@ -310,7 +310,6 @@ def _free(machine: Machine) -> int:
         blocks, size = (int(word) for word in output.split())
     except ValueError as error:
         raise GuestError(
-            f"the guest's `stat -f` printed {output.strip()!r}",
-            hint="measure with the micro guest",
+            f"the guest's `stat -f` printed {output.strip()!r}", hint="measure with the micro guest"
         ) from error
     return blocks * size

@@ -244,8 +244,7 @@ _RULES: Mapping[NeedKind, _Rule] = {
     ),
     NeedKind.DISCARD: _Rule("the guest's discards free space on the host", _ignores_discards),
     NeedKind.LIVE_MIGRATION: _Rule(
-        "the image bypasses the host's page cache, and the device can migrate",
-        _cannot_migrate,
+        "the image bypasses the host's page cache, and the device can migrate", _cannot_migrate
     ),
     NeedKind.FORMAT: _Rule("this image format", _has_another_format, tuple(ImageFormat)),
     NeedKind.CACHE: _Rule("this cache mode", _has_another_cache, tuple(CacheMode)),

@@ -429,8 +429,7 @@ def _unknown_recovery(path: DiskPath) -> Impossible | None:
         )
     if layer.option("raid") not in (None, "single"):
         return Impossible(
-            f"cannot be judged: only one disk is logged, but {layer} uses several",
-            "leave out raid",
+            f"cannot be judged: only one disk is logged, but {layer} uses several", "leave out raid"
         )
     return None
 

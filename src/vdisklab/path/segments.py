@@ -290,9 +290,7 @@ class LayerKind(StrEnum):
     TMPFS = (
         "tmpfs",
         LayerFacts(
-            options={
-                "huge": Choice(("never", "always", "within_size", "advise"), default="never"),
-            },
+            options={"huge": Choice(("never", "always", "within_size", "advise"), default="never")},
             holds_files=True,
             in_memory=True,
             hides_disk=True,
@@ -303,7 +301,7 @@ class LayerKind(StrEnum):
         "zram",
         LayerFacts(
             options={
-                "algorithm": Choice(("lzo", "lzo-rle", "lz4", "lz4hc", "zstd", "deflate", "842")),
+                "algorithm": Choice(("lzo", "lzo-rle", "lz4", "lz4hc", "zstd", "deflate", "842"))
             },
             in_memory=True,
             kernel=KernelPart(driver=("zram", "zram"), mend="modprobe zram num_devices=0"),

@@ -59,10 +59,7 @@ def build_plan(
 
 
 def draft_plan(
-    request: Request,
-    profile: Profile,
-    qemus: tuple[Qemu, ...] = (),
-    own: UserGuest | None = None,
+    request: Request, profile: Profile, qemus: tuple[Qemu, ...] = (), own: UserGuest | None = None
 ) -> Draft:
     """The draft of a request; `own` is the user guest whose image the request names.
 

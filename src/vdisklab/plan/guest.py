@@ -12,9 +12,7 @@ from typing import Any
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.options import NAME
-from vdisklab.path.segments import (
-    BUS_OPTIONS,
-)
+from vdisklab.path.segments import BUS_OPTIONS
 from vdisklab.units import GIB, MIB
 
 

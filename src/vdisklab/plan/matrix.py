@@ -163,8 +163,7 @@ def _without_state(
             f"{instead}, or choose a --dir on a disk",
         )
     return Impossible(
-        f"files on {where} are always in the page cache, so it cannot be {page_cache}",
-        instead,
+        f"files on {where} are always in the page cache, so it cannot be {page_cache}", instead
     )
 
 

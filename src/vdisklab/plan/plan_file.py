@@ -10,14 +10,7 @@ from typing import Any
 
 from pydantic import AliasChoices, Field, create_model
 
-from vdisklab.plan.settings import (
-    AnyRequest,
-    OptionRows,
-    Request,
-    SettingRow,
-    given,
-    settings_of,
-)
+from vdisklab.plan.settings import AnyRequest, OptionRows, Request, SettingRow, given, settings_of
 from vdisklab.plan.toml_file import TomlTable, describe_place, read_toml, text_of
 from vdisklab.plan.value_kinds import SHARE, WHOLE
 
@@ -70,11 +63,7 @@ def _lowest(row: SettingRow) -> dict[str, Any]:
     return {"gt" if row.limits.above else "ge": row.limits.low}
 
 
-def parse_plan_file(
-    text: str,
-    origin: str,
-    request: type[AnyRequest],
-) -> AnyRequest:
+def parse_plan_file(text: str, origin: str, request: type[AnyRequest]) -> AnyRequest:
     """The request in a plan file. Raises PlanError naming `origin`, the table and the key."""
     return _request(read_toml(text, origin, plan_table(request)), request)
 
@@ -95,10 +84,7 @@ def read_plan_file(
     return parsed
 
 
-def request_alike(
-    plan: Mapping[str, Any],
-    request: type[AnyRequest],
-) -> AnyRequest:
+def request_alike(plan: Mapping[str, Any], request: type[AnyRequest]) -> AnyRequest:
     """The request that repeats a stored plan's settings, as far as the plan stores them."""
     file: dict[str, Any] = {name: {} for name in _TABLES}
     for row in settings_of(request):

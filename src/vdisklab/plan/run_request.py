@@ -118,8 +118,7 @@ class MeasureRequest(Request):
     """A request to measure a campaign now; the same request continues it."""
 
     new: bool = _output_option(
-        SWITCH,
-        "Start a new campaign, even if this plan was measured before.",
+        SWITCH, "Start a new campaign, even if this plan was measured before."
     )
 
 
@@ -165,10 +164,7 @@ class RunRequest(MeasureRequest):
         default=DEFAULT_MARGIN,
     )
     confidence: float | None = _search_option(
-        PERCENTAGE,
-        "How sure that must be.",
-        metavar="SHARE",
-        default=DEFAULT_CONFIDENCE,
+        PERCENTAGE, "How sure that must be.", metavar="SHARE", default=DEFAULT_CONFIDENCE
     )
     budget: float | None = _search_option(
         SECONDS,
@@ -188,10 +184,7 @@ class RunRequest(MeasureRequest):
     )
     unsafe: bool = _search_option(SWITCH, UNSAFE_HELP)
     metric: str | None = _search_option(
-        TEXT,
-        "The metric to rank by, as in `vdisklab rank`.",
-        metavar="MEASURE",
-        shown="overall",
+        TEXT, "The metric to rank by, as in `vdisklab rank`.", metavar="MEASURE", shown="overall"
     )
 
     @property

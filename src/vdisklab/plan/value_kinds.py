@@ -67,9 +67,7 @@ def _number_or_text(number: str, pattern: str) -> WithJsonSchema:
 
 
 Bytes = Annotated[
-    int,
-    _text_parsed_by(parse_size),
-    _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$"),
+    int, _text_parsed_by(parse_size), _number_or_text("integer", "^[0-9]+ *[kKmMgGtT]?(i?[bB])?$")
 ]
 Seconds = Annotated[
     float,
@@ -77,9 +75,7 @@ Seconds = Annotated[
     _number_or_text("number", r"^[0-9]+(\.[0-9]+)? *([mM]?[sS]|[mM]|[hH])?$"),
 ]
 _Percentage = Annotated[
-    float,
-    _text_parsed_by(parse_percentage),
-    _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$"),
+    float, _text_parsed_by(parse_percentage), _number_or_text("number", r"^[0-9]+(\.[0-9]+)? ?%?$")
 ]
 _NonEmpty = Annotated[str, Field(min_length=1)]
 

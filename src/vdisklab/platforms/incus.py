@@ -36,11 +36,7 @@ from vdisklab.platforms.dialect import (
     require_supported,
     require_target,
 )
-from vdisklab.platforms.drive_arguments import (
-    beside_arguments,
-    properties_of,
-    split_arguments,
-)
+from vdisklab.platforms.drive_arguments import beside_arguments, properties_of, split_arguments
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
 from vdisklab.platforms.reading import (
@@ -222,10 +218,7 @@ def _path(device: Tree, drivers: Mapping[str, str]) -> DiskPath:
     bus = _BUSES[one_of(word(device, "io.bus") or "virtio-scsi", tuple(_BUSES), "bus")]
     usual = CacheMode.WRITEBACK if driver == "btrfs" else CacheMode.NONE
     cache = CacheMode(one_of(word(device, "io.cache") or usual, tuple(CacheMode), "cache mode"))
-    options: dict[str, OptionValue] = {
-        "aio": aio_of(cache).value,
-        "discard": "unmap",
-    }
+    options: dict[str, OptionValue] = {"aio": aio_of(cache).value, "discard": "unmap"}
     path = DiskPath(layers, image, cache, attachment_of(bus, options))
     return path if server is None else placed(path, server.kind)
 

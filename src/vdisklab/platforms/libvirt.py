@@ -22,13 +22,7 @@ from typing import Any
 from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.disk_path import Attachment, DiskPath
-from vdisklab.path.segments import (
-    SHARED_MEMORY,
-    Bus,
-    CacheMode,
-    ImageFormat,
-    WriteCache,
-)
+from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.plan.guest import IN_THE_GUEST, without_options
 from vdisklab.platforms import writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
@@ -46,17 +40,9 @@ from vdisklab.platforms.dialect import (
     Reader,
     lacks,
 )
-from vdisklab.platforms.libvirt_domain import (
-    LIMITS,
-    PATH_NAMESPACE,
-    QEMU_NAMESPACE,
-    read_domains,
-)
+from vdisklab.platforms.libvirt_domain import LIMITS, PATH_NAMESPACE, QEMU_NAMESPACE, read_domains
 from vdisklab.platforms.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence, served_by
-from vdisklab.platforms.reading import (
-    GuestText,
-    Tree,
-)
+from vdisklab.platforms.reading import GuestText, Tree
 
 ALIAS = "ua-disk0"
 TARGETS = {

@@ -182,10 +182,7 @@ def _words(settings: Mapping[str, str]) -> Sequence[str]:
 def _disks_of_args(settings: Mapping[str, str], vmid: str) -> Iterator[ConfiguredDisk]:
     for disk in disks_of_arguments(_words(settings)):
         yield replace(
-            disk,
-            domain=settings.get("name", vmid),
-            guest=vmid,
-            architecture=settings.get("arch"),
+            disk, domain=settings.get("name", vmid), guest=vmid, architecture=settings.get("arch")
         )
 
 

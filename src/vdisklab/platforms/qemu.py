@@ -314,11 +314,7 @@ def _export_share(request: ExportRequest) -> Configuration:
     first: tuple[str, ...] = ()
     if not writing.is_9p(request):
         socket = f"/run/{disk.names.served}.sock"
-        words = (
-            words[0],
-            f"socket,id={disk.names.served},path={socket}",
-            *words[2:],
-        )
+        words = (words[0], f"socket,id={disk.names.served},path={socket}", *words[2:])
         at = f"--socket-path={socket}"
         daemon = virtiofsd_arguments(VIRTIOFSD, directory, path.attachment, at)
         first = (f"run this first: {spell_arguments(daemon)}",)

@@ -16,14 +16,7 @@ from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES, FORMAT_MEMBER
 from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
-from vdisklab.path.segments import (
-    BUS_OPTIONS,
-    Aio,
-    Bus,
-    CacheMode,
-    ImageFormat,
-    WriteCache,
-)
+from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import (
     Arguments,

@@ -17,12 +17,7 @@ import yaml
 from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, Image
 from vdisklab.path.options import OptionValue
-from vdisklab.path.segments import (
-    BUS_OPTIONS,
-    FORMAT_OPTIONS,
-    Bus,
-    ImageFormat,
-)
+from vdisklab.path.segments import BUS_OPTIONS, FORMAT_OPTIONS, Bus, ImageFormat
 
 _DEEPEST = 100
 """Levels of lists and mappings that a document may have; the C composer recurses for each."""

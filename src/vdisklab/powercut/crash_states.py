@@ -199,10 +199,7 @@ def _drawn(
 
 
 def select_states_of_epochs(
-    epochs: Sequence[Epoch],
-    entries: Sequence[LogEntry],
-    sampling: Sampling,
-    around: Windows = (),
+    epochs: Sequence[Epoch], entries: Sequence[LogEntry], sampling: Sampling, around: Windows = ()
 ) -> Selection:
     """First every state in which nothing after the flush survived, then the others.
 

@@ -398,11 +398,7 @@ def main() -> None:
 
 
 def _serve_file(
-    marker: str,
-    mountpoint: Path,
-    content: Path,
-    size: int,
-    make: Callable[[int, int], DiskServer],
+    marker: str, mountpoint: Path, content: Path, size: int, make: Callable[[int, int], DiskServer]
 ) -> None:
     """Mounts a file with `content`, prints `ready`, serves until it is unmounted.
 

@@ -300,10 +300,7 @@ def _refused_writes(error: OSError) -> str:
 
 
 def _write_and_compare(
-    disk: nbd.NbdDisk,
-    size: int,
-    due: dict[int, int],
-    read: Callable[[Bytes, Numbers], Numbers],
+    disk: nbd.NbdDisk, size: int, due: dict[int, int], read: Callable[[Bytes, Numbers], Numbers]
 ) -> str | None:
     """The sectors lost after new writes, as a sentence; `due` are the oldest possible versions.
 

@@ -35,8 +35,7 @@ def unmount_state(mountpoint: Path) -> None:
         unmount(mountpoint)
     except OSError as error:
         raise DirtyHostError(
-            f"{mountpoint} cannot be unmounted: {error.strerror}",
-            hint="run `vdisklab clean`",
+            f"{mountpoint} cannot be unmounted: {error.strerror}", hint="run `vdisklab clean`"
         ) from error
 
 

@@ -64,8 +64,7 @@ class PowercutRequest(OptionRows):
         limits=Limits(1),
     )
     exhaustive: bool = option(
-        SWITCH,
-        f"Judge every state if at most {EXHAUSTIVE_CHANGES} writes are between two flushes.",
+        SWITCH, f"Judge every state if at most {EXHAUSTIVE_CHANGES} writes are between two flushes."
     )
     writes: int = option(
         WHOLE, "Number of writes in each run.", DEFAULT_WRITES, limits=Limits(1, _MOST_WRITES)

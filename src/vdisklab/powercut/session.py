@@ -25,20 +25,9 @@ from vdisklab.powercut.client import ClientDisk, Load
 from vdisklab.powercut.client_guests import Guests
 from vdisklab.powercut.examiner import open_examiner
 from vdisklab.powercut.postgresql import event_windows
-from vdisklab.powercut.recordings import (
-    Access,
-    Recording,
-    RunSpec,
-    make_recording,
-    open_recording,
-)
+from vdisklab.powercut.recordings import Access, Recording, RunSpec, make_recording, open_recording
 from vdisklab.powercut.vocabulary import ClientKind, DriverSetting
-from vdisklab.powercut.workers import (
-    STATE_SECONDS,
-    JudgingJob,
-    WorkerPool,
-    open_pool,
-)
+from vdisklab.powercut.workers import STATE_SECONDS, JudgingJob, WorkerPool, open_pool
 from vdisklab.results.power_cut import ReplayedState
 from vdisklab.storage.filesystem import tmpfs
 from vdisklab.storage.site import Site, open_site

@@ -301,8 +301,7 @@ def _require_unique(kind: str, ids: Iterable[str], name: str) -> None:
 
 def _refuse(name: str, problem: str) -> NoReturn:
     raise DatabaseError(
-        f"{name} is damaged: {problem}",
-        hint="export it again from the database that it came from",
+        f"{name} is damaged: {problem}", hint="export it again from the database that it came from"
     )
 
 

@@ -88,13 +88,7 @@ def observations(connection: sa.Connection, keys: Sequence[int]) -> Observations
     run, measurement, sample = schema.run, schema.measurement, schema.sample
     is_measured = sa.and_(run.c.campaign.in_(keys), run.c.failure_kind.is_(None))
     runs = connection.execute(
-        sa.select(
-            run.c.key,
-            schema.campaign.c.id,
-            run.c.path,
-            run.c.page_cache,
-            run.c.round,
-        )
+        sa.select(run.c.key, schema.campaign.c.id, run.c.path, run.c.page_cache, run.c.round)
         .select_from(run.join(schema.campaign))
         .where(is_measured)
         .order_by(run.c.key)

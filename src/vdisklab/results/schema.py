@@ -125,10 +125,7 @@ def _place(name: str, *, primary: bool = False) -> sa.Column[int]:
 
 
 metric = sa.Table(
-    "metric",
-    metadata,
-    sa.Column("name", Words, primary_key=True),
-    *_words("unit", "better"),
+    "metric", metadata, sa.Column("name", Words, primary_key=True), *_words("unit", "better")
 )
 
 # One row per distinct content: `fingerprint` is its hash. A host with an upgraded kernel gets

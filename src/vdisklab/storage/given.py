@@ -156,8 +156,7 @@ def _own_directory(site: Site, target: NamedTarget, needed: int) -> Iterator[Dir
         except CommandError as error:
             reason = error.stderr.strip().rpartition(": ")[2]
             raise HostError(
-                f"target {target.name}: nothing can be created in {place}: {reason}",
-                hint=WRITABLE,
+                f"target {target.name}: nothing can be created in {place}: {reason}", hint=WRITABLE
             ) from error
         yield Directory(own, site.read_back(lambda: answered(own, lambda: mount_properties(own))))
 

@@ -59,8 +59,7 @@ def _choose(site: Site, device: str, algorithm: str) -> None:
         available = (ZRAM_BLOCK / device / "comp_algorithm").read_text()
         words = available.replace("[", "").replace("]", "").split()
         raise HostError(
-            f"this kernel's zram has no algorithm {algorithm}",
-            hint=f"it has {', '.join(words)}",
+            f"this kernel's zram has no algorithm {algorithm}", hint=f"it has {', '.join(words)}"
         ) from error
 
 

@@ -6,13 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.disks import (
-    Advice,
-    DiskAction,
-    DisksAnswer,
-    ExistingDisk,
-    PlannedMeasurement,
-)
+from vdisklab.answers.disks import Advice, DiskAction, DisksAnswer, ExistingDisk, PlannedMeasurement
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, DurabilityKind
 from vdisklab.path.platforms import Platform

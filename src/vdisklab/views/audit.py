@@ -6,12 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.disks import (
-    ClaimedCache,
-    DisksAnswer,
-    ExistingDisk,
-    command_to_measure,
-)
+from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk, command_to_measure
 from vdisklab.path.backing import backing_below
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk

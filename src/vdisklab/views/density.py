@@ -6,12 +6,7 @@ from collections.abc import Callable, Iterator
 
 from vdisklab import numbers
 from vdisklab.analysis.guest_groups import Bottleneck, GroupStep, LimitedBy
-from vdisklab.answers.density import (
-    DensityAnswer,
-    NeighbourAnswer,
-    NeighbourEffect,
-    PathCapacity,
-)
+from vdisklab.answers.density import DensityAnswer, NeighbourAnswer, NeighbourEffect, PathCapacity
 from vdisklab.units import named
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from vdisklab.answers.doctor import Availability, DoctorAnswer, HostFinding
 from vdisklab.views.layout import WORDS, Column, Table
 
-_STYLES = {
-    Availability.OK: "green",
-    Availability.LIMITED: "yellow",
-    Availability.MISSING: "red",
-}
+_STYLES = {Availability.OK: "green", Availability.LIMITED: "yellow", Availability.MISSING: "red"}
 
 
 def tables(answer: DoctorAnswer) -> Iterator[Table[HostFinding]]:

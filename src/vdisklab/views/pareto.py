@@ -13,11 +13,7 @@ from vdisklab.views.durability import losses, power_cut_text
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.wording import WITH_STEP
 
-_WORDS = {
-    Standing.FRONT: "not beaten",
-    Standing.MAY_BE: "may be beaten",
-    Standing.BEATEN: "beaten",
-}
+_WORDS = {Standing.FRONT: "not beaten", Standing.MAY_BE: "may be beaten", Standing.BEATEN: "beaten"}
 
 
 def tables(answer: ParetoAnswer) -> Iterator[Table[ParetoCell]]:

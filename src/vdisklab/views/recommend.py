@@ -32,11 +32,7 @@ from vdisklab.views.hosts import agreement_sentence, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Table
 from vdisklab.views.rank import summary_columns
 from vdisklab.views.run import not_raced
-from vdisklab.views.wording import (
-    difference,
-    mean_sentence,
-    measure_name,
-)
+from vdisklab.views.wording import difference, mean_sentence, measure_name
 
 SHOWN = 6
 """Maximum number of listed alternatives."""

@@ -48,10 +48,7 @@ SMALL_TESTS: tuple[tuple[str, Direction, int], ...] = tuple(
 # DoReportFile in bon_time.cpp; published lines of 1.93c, 1.96 and 1.97 have these 48 fields. 1.98
 # (of bonnie++ 1.98 and 2.00) added the number of seeks and of seekers.
 _BEFORE_1_98 = (7, 24)
-_NEW_LAYOUTS = (
-    (re.compile(r"1\.9[3-7][a-z]?"), _BEFORE_1_98),
-    (re.compile(r"1\.98"), (9, 26)),
-)
+_NEW_LAYOUTS = ((re.compile(r"1\.9[3-7][a-z]?"), _BEFORE_1_98), (re.compile(r"1\.98"), (9, 26)))
 # Before 1.98 a line without tests of the large file (-s 0) has one field too few before that
 # with the number of small files.
 _SIZE, _SHIFTED_FILES = 5, 18

@@ -21,11 +21,7 @@ _COPY_RATE = 40 * MIB
 _SLACK_SECONDS = 600.0
 _COPY_SECONDS = 4 * 3600.0
 
-_WANTED = {
-    "innodb_flush_log_at_trx_commit": "1",
-    "innodb_doublewrite": "ON",
-    "log_bin": "OFF",
-}
+_WANTED = {"innodb_flush_log_at_trx_commit": "1", "innodb_doublewrite": "ON", "log_bin": "OFF"}
 """Settings that decide what a commit costs; a server with others is not measured."""
 
 

@@ -171,10 +171,7 @@ class Postgresql(program.Workload):
                 f"{counts.failed} that failed"
             )
         direction = _direction(settings.script)
-        samples = (
-            Sample("transactions", direction, report.tps),
-            *_latencies(counts, direction),
-        )
+        samples = (Sample("transactions", direction, report.tps), *_latencies(counts, direction))
         inner = tuple(count for _, count in sorted(counts.seconds.items()))[1:-1]
         series = Series("transactions", direction, 1.0, tuple(map(float, inner)))
         checks = tuple(

@@ -202,10 +202,7 @@ class Aged(Diagnostic):
 
     def __str__(self) -> str:
         sentences = [f"Everything was aged first (--age {self.age})."]
-        for what, pieces in (
-            ("the image's file", self.file),
-            ("the disk in the image", self.disk),
-        ):
+        for what, pieces in (("the image's file", self.file), ("the disk in the image", self.disk)):
             counts = [f"{cell} {before} and {after}" for cell, before, after in pieces]
             more = ", …" if len(counts) > _MOST_AGED else ""
             shown = f"{', '.join(counts[:_MOST_AGED])}{more}"

@@ -74,11 +74,7 @@ def _a_is_better(measure: MeasureKey, ratio: Ratio) -> bool:
 
 
 def agreement(
-    fleet: FleetNumbers,
-    measure: MeasureKey,
-    a: MeasuredCell,
-    b: MeasuredCell,
-    alpha: float = 0.05,
+    fleet: FleetNumbers, measure: MeasureKey, a: MeasuredCell, b: MeasuredCell, alpha: float = 0.05
 ) -> Agreement:
     """Compares two cells over hosts in a measure that the means have."""
     means, units, quantity = fleet.means, fleet.units, measure.quantity

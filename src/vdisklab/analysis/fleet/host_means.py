@@ -26,12 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vdisklab.analysis.additive import round_effects
-from vdisklab.analysis.observations import (
-    Floats,
-    MeasureKey,
-    Observations,
-    Round,
-)
+from vdisklab.analysis.observations import Floats, MeasureKey, Observations, Round
 from vdisklab.path.cell import MeasuredCell
 
 

@@ -64,8 +64,7 @@ class OutlierSearch:
         tuple[str, ...], "hosts that were not checked: fewer than 5 have the same facts"
     ]
     alpha: Annotated[
-        float,
-        "share of healthy fleets with an alarm, at most; more hosts than that are named",
+        float, "share of healthy fleets with an alarm, at most; more hosts than that are named"
     ]
 
 
