@@ -223,7 +223,7 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
         "date": campaign.started.isoformat(timespec="seconds"),
         "host": {key: str(value) for key, value in asdict(campaign.host).items() if key != "more"},
         "blocks": loaded.rounds,
-        "emulated": loaded.caveats.emulated,
+        "emulated": loaded.caveats.accelerator == "tcg",
     }
 
 

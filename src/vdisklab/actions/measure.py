@@ -242,7 +242,7 @@ def _measure_plan(
     # The guests of one campaign run under one accelerator, whatever a trial of KVM says today.
     before = store.ran_under(campaign.id)
     if before:
-        accelerator = Accelerator.TCG if before == {RanUnder.TCG} else Accelerator.KVM
+        accelerator = Accelerator.TCG if before == {RanUnder(Accelerator.TCG)} else Accelerator.KVM
         plan = replace(plan, guest=replace(plan.guest, accelerator=accelerator))
     try:
         with (

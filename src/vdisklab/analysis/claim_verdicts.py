@@ -27,7 +27,8 @@ from vdisklab.analysis.intervals import MIN_ROUNDS
 from vdisklab.analysis.observations import Floats, MeasureKey, Observations
 from vdisklab.analysis.paired_ratios import PRECISION, holm, rounds_needed
 from vdisklab.path.cell import Cell, MeasuredCell
-from vdisklab.results.model import Origin, RanUnder, RunOutline
+from vdisklab.plan.guest import Accelerator
+from vdisklab.results.model import Origin, RunOutline
 from vdisklab.units import counted
 
 
@@ -51,18 +52,18 @@ class ClaimStatus(StrEnum):
 
 
 class Void(StrEnum):
-    """The reason why a claim says nothing about this machine. `EMULATED_HOST` voids every claim,
+    """The reason why a claim says nothing about this machine. `EMULATED` voids every claim,
     the others void claims of guest against host.
     """
 
     EMULATION = "emulation"
-    EMULATED_HOST = "emulated-host"
+    EMULATED = "emulated-host"
     LAB = "lab"
 
     def __str__(self) -> str:
         return {
             Void.EMULATION: "emulation",
-            Void.EMULATED_HOST: "an emulated host",
+            Void.EMULATED: "an emulated host",
             Void.LAB: "measured in a lab",
         }[self]
 
@@ -376,12 +377,6 @@ def _decided(
     return replace(answer, p_adjusted=adjusted, more_rounds=more)
 
 
-_VOID_UNDER: Mapping[RanUnder | None, Void] = {
-    RanUnder.EMULATED_HOST: Void.EMULATED_HOST,
-    RanUnder.TCG: Void.EMULATION,
-}
-
-
 def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
     """For each cell: whether any of its measured runs was emulated or ran in a lab."""
     voids: dict[MeasuredCell, set[Void]] = defaultdict(set)
@@ -390,8 +385,11 @@ def _voids(runs: Sequence[RunOutline]) -> dict[MeasuredCell, set[Void]]:
             reasons = voids[run.measured_cell]
             if run.origin == Origin.LAB:
                 reasons.add(Void.LAB)
-            if run.ran_under in _VOID_UNDER:
-                reasons.add(_VOID_UNDER[run.ran_under])
+            under = run.ran_under
+            if under is not None and under.emulated:
+                reasons.add(Void.EMULATED)
+            elif under is not None and under.accelerator == Accelerator.TCG:
+                reasons.add(Void.EMULATION)
     return voids
 
 
@@ -400,8 +398,8 @@ def _void(claim: Claim, voids: Mapping[MeasuredCell, set[Void]]) -> Void | None:
     emulated host prove that code works, so they decide no claim at all.
     """
     reasons = set[Void]().union(*(voids.get(cell.measured, ()) for cell in claim.cells))
-    order = (Void.LAB, Void.EMULATED_HOST, Void.EMULATION)
-    counting = order if claim.absolute else (Void.EMULATED_HOST,)
+    order = (Void.LAB, Void.EMULATED, Void.EMULATION)
+    counting = order if claim.absolute else (Void.EMULATED,)
     return next((reason for reason in counting if reason in reasons), None)
 
 

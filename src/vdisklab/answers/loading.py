@@ -239,7 +239,7 @@ class Joining:
         return (
             frozenset(_measurements(campaign)),
             frozenset(campaign.plan.get("qemu", ())),
-            frozenset(self._results.ran_under(campaign.id)),
+            frozenset(map(str, self._results.ran_under(campaign.id))),
         )
 
 

@@ -39,7 +39,8 @@ from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import DurabilityKind, known_durability
 from vdisklab.path.needs import with_default
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import Better, Example, RanUnder
+from vdisklab.plan.guest import Accelerator
+from vdisklab.results.model import Better, Example
 
 FEATURED = 4
 """Number of cells in charts with few lines: more cannot be distinguished."""
@@ -78,7 +79,8 @@ class ReportValue:
         "what happens to flushed data in a power cut, by rule or as tested here; null on the host",
     ]
     from_page_cache: Annotated[bool, "less than half of the bytes reached the device"]
-    ran_under: Annotated[RanUnder | None, "the caveats of the document"]
+    accelerator: Annotated[Accelerator | None, "the caveats of the document"]
+    emulated: bool
     lab: bool
 
 
@@ -176,7 +178,8 @@ class Values(Sequence[ReportValue]):
             rank_worst=None if ranked is None else ranked.worst,
             durability=None if row.power_cut is None else row.power_cut.kind,
             from_page_cache=measure.name in self._cached.get(cell, ()),
-            ran_under=self._caveats.ran_under,
+            accelerator=self._caveats.accelerator,
+            emulated=self._caveats.emulated,
             lab=self._caveats.lab,
         )
 

@@ -60,8 +60,7 @@ _EXPECTED = {
 
 def observed_accelerator(accelerator: Accelerator) -> dict[str, str]:
     """What runs the guest, as a property of a recorded run."""
-    ran_under = RanUnder.of(accelerator, emulated=facts.is_emulated())
-    return {"guest.accelerator": ran_under.value}
+    return {"guest.accelerator": str(RanUnder.of(accelerator, emulated=facts.is_emulated()))}
 
 
 def apply_setting(

@@ -428,28 +428,32 @@ class Origin(StrEnum):
     IMPORTED = "imported"
 
 
-class RanUnder(StrEnum):
-    """What ran a guest, as users read it. Runs of different ones are never ranked together."""
+@dataclass(frozen=True, slots=True)
+class RanUnder:
+    """What ran a guest: `kvm` or `tcg`. Runs of different ones are never ranked together.
 
-    KVM = "kvm"
-    EMULATED_HOST = "kvm in an emulated host"
-    """Its virtualisation instructions are emulated: it proves that code works, no speed."""
-    TCG = "tcg"
+    `emulated`: under KVM in a host that is emulated itself, which proves that code works. TCG is
+    slow in any host.
+    """
+
+    accelerator: str
+    emulated: bool = False
 
     @classmethod
     @cache
     def of(cls, accelerator: str, *, emulated: bool) -> RanUnder:
-        """The value for an accelerator in a host that may be emulated. TCG is slow in any host."""
-        return cls.EMULATED_HOST if emulated and accelerator == cls.KVM else cls(accelerator)
+        """The value for an accelerator in a host that may be emulated."""
+        return cls(accelerator, emulated and accelerator != "tcg")
+
+    def __str__(self) -> str:
+        return f"{self.accelerator} in an emulated host" if self.emulated else self.accelerator
 
     @property
     def words(self) -> str:
         """`under KVM`, for messages."""
-        return {
-            RanUnder.KVM: "under KVM",
-            RanUnder.EMULATED_HOST: "under KVM in an emulated host",
-            RanUnder.TCG: "under emulation",
-        }[self]
+        if self.accelerator == "tcg":
+            return "under emulation"
+        return "under KVM in an emulated host" if self.emulated else "under KVM"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _corrected(answer: CorrectionAnswer) -> Iterator[str]:
 
 def _measured_by(row: ListedRun) -> str:
     """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
-    words = (row.ran_under or "", "in the lab" if row.origin is Origin.LAB else "")
+    words = (str(row.ran_under or ""), "in the lab" if row.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 
 

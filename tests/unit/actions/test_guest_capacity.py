@@ -36,6 +36,7 @@ from vdisklab.host.facts import collect_facts
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.plan.settings import Request
 from vdisklab.progress import Event, Note, silent
@@ -126,7 +127,7 @@ class TestAnswer:
         assert path.limited.limit is LimitedBy.DEVICE
         assert path.at_limit is not None
         assert path.at_limit.worst == 0.004
-        assert answer.caveats == Caveats(RanUnder.TCG)
+        assert answer.caveats == Caveats(Accelerator.TCG)
         found = document(answer)
         require_whole(list(tables(answer)), found)
         jsonschema.validate(found, schemas([DensityAnswer])[DensityAnswer.FORMAT])
@@ -139,7 +140,9 @@ class TestAnswer:
     def test_two_accelerators_have_no_answer(self, store: Store) -> None:
         campaign = a_density()
         store.add_campaign(campaign)
-        for round, ran_under in enumerate((RanUnder.KVM, RanUnder.EMULATED_HOST), 1):
+        for round, ran_under in enumerate(
+            (RanUnder(Accelerator.KVM), RanUnder(Accelerator.KVM, emulated=True)), 1
+        ):
             store.add_run(under(ran_under, a_step(campaign, round, 1, 0.002)))
         with pytest.raises(PlanError, match="never ranked together"):
             density_of(store, campaign.id)

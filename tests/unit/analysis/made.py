@@ -34,8 +34,7 @@ START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 def under(ran_under: RanUnder, run: Run) -> Run:
     """The run as it would be stored if this had run its guest."""
-    accelerator = "tcg" if ran_under is RanUnder.TCG else "kvm"
-    return replace(run, accelerator=accelerator, emulated=ran_under is RanUnder.EMULATED_HOST)
+    return replace(run, accelerator=ran_under.accelerator, emulated=ran_under.emulated)
 
 
 def cell(label: str) -> MeasuredCell:

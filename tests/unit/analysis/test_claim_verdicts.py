@@ -231,7 +231,7 @@ def test_guest_against_host_is_void_under_emulation_and_in_a_lab() -> None:
     assert answered(one, numbers, outline(), host).void is None
     assert answered(one, numbers, outline(accelerator="tcg"), host).void is Void.EMULATION
     nested = outline(accelerator="kvm", emulated=True)
-    assert answered(one, numbers, nested, host).void is Void.EMULATED_HOST
+    assert answered(one, numbers, nested, host).void is Void.EMULATED
     assert answered(one, numbers, outline(origin=Origin.LAB), host).void is Void.LAB
     relative = claim(right="host", rest="high = 1.0\nabsolute = false")
     assert answered(relative, numbers, outline(accelerator="tcg"), host).void is None

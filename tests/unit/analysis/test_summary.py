@@ -13,7 +13,8 @@ from vdisklab.analysis.diagnostics.recorded import FromPageCache, evidence_diagn
 from vdisklab.analysis.observations import observe
 from vdisklab.analysis.summary import IntervalMethod, summarise
 from vdisklab.analysis.sums import sums_of, times_of
-from vdisklab.results.model import Direction, Origin, RanUnder, Run
+from vdisklab.plan.guest import Accelerator
+from vdisklab.results.model import Direction, Origin, Run
 
 
 def test_a_summary_says_how_it_came_about() -> None:
@@ -96,8 +97,8 @@ def test_failures_are_counted_until_they_are_made_good() -> None:
 
 def test_emulation_and_lab_are_noticed() -> None:
     runs = list(campaign_runs(rounds=1))
-    assert caveats_of(runs) == Caveats(RanUnder.TCG)
+    assert caveats_of(runs) == Caveats(Accelerator.TCG)
     assert caveats_of(runs[:1]) == Caveats()  # the host alone
     one_of_the_lab = [*runs, dataclasses.replace(runs[0], origin=Origin.LAB)]
-    assert caveats_of(one_of_the_lab) == Caveats(RanUnder.TCG, lab=True)
+    assert caveats_of(one_of_the_lab) == Caveats(Accelerator.TCG, lab=True)
     assert caveats_of(one_of_the_lab).findings == (InLab(),)

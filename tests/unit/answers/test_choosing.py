@@ -12,6 +12,7 @@ from tests.unit.stored import stored
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.answers.loading import choose_campaigns, first_measure, joinable_campaigns, load
 from vdisklab.errors import DatabaseError, PlanError
+from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Direction, RanUnder, Run
 
 KILLED = replace(CAMPAIGN, id="ffff0000", started=CAMPAIGN.started + timedelta(days=1))
@@ -45,9 +46,11 @@ def ran(ran_under: RanUnder, campaign: str, mark: str) -> list[Run]:
     ]
 
 
-@pytest.mark.parametrize("other", [RanUnder.TCG, RanUnder.EMULATED_HOST])
+@pytest.mark.parametrize(
+    "other", [RanUnder(Accelerator.TCG), RanUnder(Accelerator.KVM, emulated=True)]
+)
 def test_campaigns_under_two_accelerators_are_never_ranked_together(other: RanUnder) -> None:
-    runs = [*ran(RanUnder.KVM, CAMPAIGN.id, "a"), *ran(other, EMULATED.id, "b")]
+    runs = [*ran(RanUnder(Accelerator.KVM), CAMPAIGN.id, "a"), *ran(other, EMULATED.id, "b")]
     with stored(runs, campaigns=(EMULATED, CAMPAIGN)) as store:
         assert len(load(store, [CAMPAIGN.id]).outlines) == len(runs) // 2
         with pytest.raises(PlanError, match="never ranked together") as refused:
@@ -70,8 +73,8 @@ def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
     assert alone
     runs = [
         *alone,
-        *ran(RanUnder.KVM, CAMPAIGN.id, "a"),
-        *ran(RanUnder.EMULATED_HOST, EMULATED.id, "b"),
+        *ran(RanUnder(Accelerator.KVM), CAMPAIGN.id, "a"),
+        *ran(RanUnder(Accelerator.KVM, emulated=True), EMULATED.id, "b"),
     ]
     with stored(runs, campaigns=(host, EMULATED, CAMPAIGN)) as store:
         joined, left_out = joinable_campaigns(store, None)
@@ -84,7 +87,7 @@ def test_nor_with_the_help_of_a_campaign_without_guests() -> None:
 
 
 def test_nor_the_runs_of_a_campaign_that_has_both() -> None:
-    runs = ran(RanUnder.KVM, CAMPAIGN.id, "a")
+    runs = ran(RanUnder(Accelerator.KVM), CAMPAIGN.id, "a")
     runs[0] = replace(runs[0], accelerator="tcg")
     with stored(runs) as store, pytest.raises(PlanError, match="never ranked together"):
         load(store, None)

@@ -15,13 +15,14 @@ from tests.unit.cli.test_widths import require_whole
 from tests.unit.results.values import BROKEN, a_campaign, a_measurement, a_run
 from vdisklab.actions.guest_capacity import neighbour_campaign
 from vdisklab.actions.planning import load_profile
-from vdisklab.analysis.diagnostics.caveats import IN_EMULATED_HOST
+from vdisklab.analysis.diagnostics.caveats import UNDER_EMULATED_KVM
 from vdisklab.answers.density import NeighbourAnswer, NeighbourEffect, neighbour_answer
 from vdisklab.documents import as_csv, document, schemas
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.guest import Accelerator
 from vdisklab.plan.run_request import DensityRequest
 from vdisklab.results.model import GuestGroup, HostLoad, Member, Origin, RanUnder
 from vdisklab.results.store import Store, open_store
@@ -71,7 +72,9 @@ def test_the_ratio_is_paired_within_rounds(store: Store) -> None:
 def test_two_accelerators_have_no_answer(store: Store) -> None:
     campaign = a_campaign()
     store.add_campaign(campaign)
-    for number, ran_under in enumerate((RanUnder.KVM, RanUnder.EMULATED_HOST), 1):
+    for number, ran_under in enumerate(
+        (RanUnder(Accelerator.KVM), RanUnder(Accelerator.KVM, emulated=True)), 1
+    ):
         store.add_run(under(ran_under, a_run(campaign, round=number)))
     with pytest.raises(PlanError, match="never ranked together"):
         neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
@@ -83,9 +86,9 @@ def test_kvm_in_an_emulated_host_is_not_called_emulation(store: Store) -> None:
     store.add_run(replace(a_run(campaign), accelerator="kvm", emulated=True, origin=Origin.LAB))
     answer = neighbour_answer(store, campaign.id, "quiet-db", "bulk-write")
     caveats = document(answer)["caveats"]
-    assert caveats == {"ran_under": "kvm in an emulated host", "lab": True}
+    assert caveats == {"accelerator": "kvm", "emulated": True, "lab": True}
     (table,) = neighbour_tables(answer)
-    assert f"Measured {IN_EMULATED_HOST}." in table.notes
+    assert f"Measured {UNDER_EMULATED_KVM}." in table.notes
 
 
 def test_only_the_victim_keeps_its_profile() -> None:

@@ -99,7 +99,7 @@ def test_no_form_lets_an_escape_sequence_through(database: Database) -> None:
 
 def test_rank_as_json(database: Database) -> None:
     found = document(call("rank", "--format", "json"), "rank")
-    assert found["caveats"]["ran_under"] == "tcg"
+    assert found["caveats"]["accelerator"] == "tcg"
     assert found["baseline"] == "host"
     assert found["ranking"]["measure"] == OVERALL
     best = found["cells"][0]

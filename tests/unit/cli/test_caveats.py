@@ -16,8 +16,9 @@ import pytest
 
 from tests.unit.analysis.made import CAMPAIGN, campaign_runs, under
 from tests.unit.stored import Database
-from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_EMULATED_HOST, IN_LAB
+from vdisklab.analysis.diagnostics.caveats import EMULATION, IN_LAB, UNDER_EMULATED_KVM
 from vdisklab.cli.shell.main import main
+from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Origin, RanUnder, Run
 
 ANSWERS = [
@@ -57,13 +58,13 @@ class Caveat:
 
 CAVEATS = (
     Caveat("lab", IN_LAB, _in_lab),
-    Caveat("emulated_host", IN_EMULATED_HOST, _under(RanUnder.EMULATED_HOST)),
-    Caveat("emulation", EMULATION, _under(RanUnder.TCG)),
+    Caveat("emulated_host", UNDER_EMULATED_KVM, _under(RanUnder(Accelerator.KVM, emulated=True))),
+    Caveat("emulation", EMULATION, _under(RanUnder(Accelerator.TCG))),
 )
 IN_JSON: dict[str, tuple[str, object]] = {
     "lab": ("lab", True),
-    "emulated_host": ("ran_under", "kvm in an emulated host"),
-    "emulation": ("ran_under", "tcg"),
+    "emulated_host": ("emulated", True),
+    "emulation": ("accelerator", "tcg"),
 }
 """The caveats' keys and values in the documents."""
 each = pytest.mark.parametrize("caveat", CAVEATS, ids=lambda one: one.key)

@@ -251,7 +251,7 @@ def test_claims_count_hosts(fleet: Database, capsys: pytest.CaptureFixture[str])
         assert sum(map(len, claim["hosts"].values())) == HOSTS
         assert (claim["status"] == "fails") == ("fails" in claim["hosts"])
         assert (claim["status"] == "holds") == (set(claim["hosts"]) == {"holds"})
-    assert found["caveats"] == {"ran_under": "tcg", "lab": False}
+    assert found["caveats"] == {"accelerator": "tcg", "emulated": False, "lab": False}
     main(["claims", "--hosts", "all"])
     assert "Measured under emulation (TCG)" in capsys.readouterr().out
 

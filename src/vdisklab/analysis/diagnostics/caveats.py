@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
+from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import Origin, RanUnder, RunOutline
 
 EMULATION = (
     "under emulation (TCG): good for comparing host-side choices, not for the speed of a KVM guest"
 )
 IN_LAB = "in the lab, a host in a virtual machine: proof that a stack works, not a measure of speed"
-IN_EMULATED_HOST = (
+UNDER_EMULATED_KVM = (
     "under KVM in an emulated host: proof that code works under KVM, not a measure of speed"
 )
 
@@ -31,7 +32,7 @@ class InEmulatedHost(Diagnostic):
     """The guests ran under KVM in a host that is emulated itself, such as the lab."""
 
     def __str__(self) -> str:
-        return f"Measured {IN_EMULATED_HOST}. Measure on the machine that the numbers are for."
+        return f"Measured {UNDER_EMULATED_KVM}. Measure on the machine that the numbers are for."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +47,26 @@ class InLab(Diagnostic):
 class Caveats:
     """Why numbers are not a measure of this machine."""
 
-    ran_under: Annotated[
-        RanUnder | None,
-        "what ran the guests; `tcg` is good for comparing host-side choices, and `kvm in an "
-        "emulated host` proves that code works: neither is the speed of a KVM guest. Null without "
-        "a guest",
+    accelerator: Annotated[
+        Accelerator | None,
+        "what ran the guests; `tcg` is good for comparing host-side choices, not for the speed of "
+        "a KVM guest. Null without a guest",
     ] = None
+    emulated: Annotated[
+        bool, "true when KVM ran in a host that is emulated itself: proof that code works, no speed"
+    ] = False
     lab: Annotated[
         bool, "true when a run was made by `vdisklab lab run`: proof that a stack works, no speed"
     ] = False
 
     @property
-    def emulated(self) -> bool:
-        """True if a guest ran without KVM."""
-        return self.ran_under is RanUnder.TCG
-
-    @property
-    def under_emulated_kvm(self) -> bool:
-        """True if a guest ran under KVM in an emulated host."""
-        return self.ran_under is RanUnder.EMULATED_HOST
-
-    @property
     def warning(self) -> str | None:
         """The warning to show with every number; None if no caveat applies."""
-        if self.under_emulated_kvm:
-            return IN_EMULATED_HOST
+        if self.emulated:
+            return UNDER_EMULATED_KVM
         if self.lab:
             return IN_LAB
-        return EMULATION if self.emulated else None
+        return EMULATION if self.accelerator is Accelerator.TCG else None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -83,21 +76,21 @@ class Caveats:
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
         """The most serious caveat: numbers from an emulated host cannot even be compared."""
-        if self.under_emulated_kvm:
+        if self.emulated:
             return (InEmulatedHost(),)
         if self.lab:
             return (InLab(),)
-        return (Emulated(),) if self.emulated else ()
-
-
-_MOST_SERIOUS_FIRST = (RanUnder.EMULATED_HOST, RanUnder.TCG, RanUnder.KVM)
+        return (Emulated(),) if self.accelerator is Accelerator.TCG else ()
 
 
 def caveats_of(runs: Iterable[RunOutline]) -> Caveats:
     """The caveats that hold for any of these runs."""
-    ran_under, origins = set[RanUnder | None](), set[Origin]()
+    ran_under, lab = set[RanUnder](), False
     for run in runs:
-        ran_under.add(run.ran_under)
-        origins.add(run.origin)
-    worst = next((kind for kind in _MOST_SERIOUS_FIRST if kind in ran_under), None)
-    return Caveats(worst, Origin.LAB in origins)
+        if run.ran_under is not None:
+            ran_under.add(run.ran_under)
+        lab = lab or run.origin is Origin.LAB
+    if not ran_under:
+        return Caveats(lab=lab)
+    worst = max(ran_under, key=lambda one: (one.emulated, one.accelerator == Accelerator.TCG))
+    return Caveats(Accelerator(worst.accelerator), worst.emulated, lab)

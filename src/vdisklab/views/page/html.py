@@ -415,7 +415,7 @@ def _facts(example: Example | None, relative_sums: RelativeSums | None) -> list[
             ["run", example.run],
             ["round", str(example.round)],
             ["started", f"{example.started:%Y-%m-%d %H:%M:%S} UTC"],
-            ["accelerator", example.ran_under or "none: on the host itself"],
+            ["accelerator", str(example.ran_under or "none: on the host itself")],
             ["medium", example.medium or "not known"],
         ]
     if relative_sums is not None:

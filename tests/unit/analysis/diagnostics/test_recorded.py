@@ -17,6 +17,7 @@ from vdisklab.analysis.diagnostics.recorded import (
     evidence_diagnostics,
     queue_diagnostics,
 )
+from vdisklab.plan.guest import Accelerator
 from vdisklab.results.model import CellSums, Direction, Example, RanUnder
 from vdisklab.storage.zfs import directness
 
@@ -28,7 +29,9 @@ CELLS = {
 
 
 def example(fingerprint: str, checks: Sequence[tuple[str, str | None, str]]) -> Example:
-    return Example(fingerprint, "1", 1, START, RanUnder.KVM, None, (), tuple(checks), ())
+    return Example(
+        fingerprint, "1", 1, START, RanUnder(Accelerator.KVM), None, (), tuple(checks), ()
+    )
 
 
 def seen(fingerprint: str, o_direct: str, version: str | None = "2.1.11") -> Example:
