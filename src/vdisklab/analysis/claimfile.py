@@ -40,8 +40,10 @@ from vdisklab.path.braces import expand_segments
 from vdisklab.path.cell import Cell, PageCacheChoice, page_cache_states
 from vdisklab.path.disk_path import DiskPath, parse_path
 from vdisklab.path.rules import impossible
-from vdisklab.plan.settings import DEFAULT_PROFILE
 from vdisklab.plan.toml_file import TomlTable, builtin_texts, read_toml
+
+CLAIMS_PROFILE = "quick"
+"""What measures a claim, or an article's numbers, unless another profile is named."""
 
 
 class ClaimCache(StrEnum):
@@ -132,7 +134,7 @@ class _ClaimTable(TomlTable):
     )
     low: _Number = None
     high: _Number = None
-    profile: str = Field(DEFAULT_PROFILE, min_length=1, description="the name of a profile")
+    profile: str = Field(CLAIMS_PROFILE, min_length=1, description="the name of a profile")
     page_cache: Annotated[ClaimCache, Field(strict=False)] = ClaimCache.COLD
     absolute: Annotated[bool | None, Field(description="true or false")] = None
     each_measure: Annotated[bool, Field(description="true or false")] = False

@@ -262,7 +262,10 @@ class _Desk:
         if campaign is None or self._results is None:
             return False
         plan = campaign.plan
-        if plan.get("profile") != request.profile or plan.get("baseline") not in own:
+        if (
+            plan.get("profile") != (request.profile or DEFAULT_PROFILE)
+            or plan.get("baseline") not in own
+        ):
             return False
         if request.rounds is not None:
             done = self._results.finished(campaign.id, failed_too=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from vdisklab.actions.missing_claims import MissingCells, request_for, run_command
+from vdisklab.analysis.claimfile import CLAIMS_PROFILE
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic
 from vdisklab.analysis.diagnostics.ranked import slow_diagnostics
@@ -31,7 +32,7 @@ from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import Durability, known_durability
 from vdisklab.path.segments import PageCache
 from vdisklab.plan.guest import without_qemu
-from vdisklab.plan.settings import DEFAULT_PROFILE, Request
+from vdisklab.plan.settings import Request
 from vdisklab.results.model import Campaign, Origin
 from vdisklab.results.store import Store
 
@@ -228,7 +229,7 @@ def _published(
     command = None
     if comparison.missing:
         paths = tuple(dict.fromkeys(cell.path.canonical for cell in comparison.missing))
-        cells = MissingCells(DEFAULT_PROFILE, tables[0].page_cache, paths)
+        cells = MissingCells(CLAIMS_PROFILE, tables[0].page_cache, paths)
         command = run_command(request_for(cells, Request(), loaded.campaigns[0]))
     return PublishedAnswer(
         campaigns=loaded.campaigns,

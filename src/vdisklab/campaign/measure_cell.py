@@ -37,6 +37,7 @@ from vdisklab.guest.qemu.read_back import check_state, read_process
 from vdisklab.host.counters import load_between, snapshot
 from vdisklab.host.waiting import patience
 from vdisklab.path.cell import Cell
+from vdisklab.path.segments import PageCache
 from vdisklab.plan.profile import MeasurementPlan
 from vdisklab.progress import MeasurementStarted, Progress
 from vdisklab.results import model
@@ -92,7 +93,8 @@ def _measure(
     timing = program.Timing(context.plan.runtime, context.plan.ramp, context.plan.scale)
     time.sleep(context.plan.profile.usual.interval)
     with place.workspace(plan.filesystem) as space:
-        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}")
+        cold = cell.page_cache is PageCache.COLD
+        subject = replace(space.subject, mark=f"-{secrets.token_hex(4)}", read_once=cold)
         script = workload.script(plan, subject, timing)
         with prepared(place, script):
             if script.prepare:

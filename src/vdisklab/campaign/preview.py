@@ -23,7 +23,7 @@ from vdisklab.host.command import Host, RecordingHost
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
-from vdisklab.path.segments import Bus
+from vdisklab.path.segments import Bus, PageCache
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.guest import Accelerator, SystemBus
 from vdisklab.plan.profile import MeasurementPlan
@@ -98,7 +98,7 @@ def preview_cell(
     if isinstance(image, ImageFile) and cell.path.on_host:
         subject = host_subject(site, image, plan.size_bytes, plan.guest.memory_bytes)
         subject = replace(subject, mark=f"-{RUN}", packages=context.host_places(files.packages))
-        return CellCommands(host_commands, None, (), _measurements(plan, cell.path, subject))
+        return CellCommands(host_commands, None, (), _measurements(plan, cell, subject))
     boots, attachment = plan.profile.boots, cell.path.attachment
     disks = [disk_for(cell.path, image, plan.size_bytes, f"vdl{RUN}") for image in images]
     plugged = attachment.bus.hot_pluggable and not boots
@@ -119,15 +119,16 @@ def preview_cell(
         (*host_commands, *(line for disk in disks for line in daemon_commands(disk))),
         "\n".join(spell_arguments(build_argv(config, channels)) for config in guests),
         tuple(line for disk in disks if plugged for line in plug_commands(disk)),
-        () if boots else _measurements(plan, cell.path, _guest_subject(plan, cell.path)),
+        () if boots else _measurements(plan, cell, _guest_subject(plan, cell.path)),
     )
 
 
-def _measurements(plan: CampaignPlan, path: DiskPath, subject: Subject) -> tuple[str, ...]:
+def _measurements(plan: CampaignPlan, cell: Cell, subject: Subject) -> tuple[str, ...]:
+    subject = replace(subject, read_once=cell.page_cache is PageCache.COLD)
     return tuple(
         shlex.join(command)
         for measurement in plan.profile.measurements
-        for command in _measurement_commands(plan, measurement, path, subject)
+        for command in _measurement_commands(plan, measurement, cell.path, subject)
     )
 
 

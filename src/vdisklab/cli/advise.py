@@ -29,15 +29,12 @@ from vdisklab.errors import (
     PlanError,
 )
 from vdisklab.host.command import LocalHost
-from vdisklab.plan.settings import Request, merge, option
+from vdisklab.plan.settings import Request, option
 from vdisklab.plan.value_kinds import SWITCH
 from vdisklab.results.store import Store, open_store
 from vdisklab.views import advise as view
 
 PANEL = VerbPanel.GUESTS
-
-SHORT = Request(profile="short")
-"""What is measured without a profile: a race of minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +63,7 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
 
     It answers from stored measurements of the disk's path and of the paths that differ from
     it in one segment. Without them it prints what to measure, how long that takes, and the command.
-    Unless you name a profile, it measures `short`; without --rounds the paths of each disk race.
+    Without --rounds the paths of each disk race.
     Guests, images and configurations are only read.
 
     Examples:
@@ -80,7 +77,6 @@ def advise(request: Request, asked_for: AdviseOptions, output: OutputOptions) ->
     host = LocalHost()
     named = asked_for.guests or asked_for.libvirt
     sources = read_disks(host, asked_for.guests, asked_for.libvirt) if named else read_host(host)
-    request = request if request.profile else merge(SHORT, request)
     asked = partial(
         advise_disks,
         host=host,

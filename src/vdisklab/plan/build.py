@@ -68,7 +68,7 @@ def draft_plan(
     """
     usual = {
         name: value
-        for name in ("rounds", "runtime", "ramp", "size_bytes", "guest_memory")
+        for name in ("rounds", "runtime", "ramp", "size_bytes", "guest_memory", "page_cache")
         if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
     }
     if not request.patterns:

@@ -26,6 +26,7 @@ from typing import Annotated
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
 from vdisklab.errors import PlanError
+from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.segments import GuestFsKind
 from vdisklab.plan.toml_file import TomlTable, read_toml
 from vdisklab.plan.value_kinds import Bytes, Seconds
@@ -72,6 +73,7 @@ class Usual:
     interval: float = 0.0
     paths: tuple[str, ...] = ()
     guest_memory: int | None = None
+    page_cache: PageCacheChoice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +152,16 @@ class _UsualTable(TomlTable):
     memory: Bytes | None = Field(None, description='memory of the guest: memory = "256M"')
     interval: Seconds = Field(0.0, description="pause in seconds before each measurement")
     paths: list[str] = Field([], description='disk paths to measure: paths = ["{raw,qcow2}/none"]')
+    page_cache: Annotated[PageCacheChoice, Field(strict=False)] | None = Field(
+        None, description='state of the host\'s page cache: page_cache = "cold"'
+    )
 
     def as_usual(self) -> Usual:
         paths = tuple(self.paths)
         return Usual(
-            self.rounds, self.runtime, self.ramp, self.size, self.interval, paths, self.memory
-        )
+            self.rounds, self.runtime, self.ramp, self.size, self.interval, paths, self.memory,
+            self.page_cache,
+        )  # fmt: skip
 
 
 class _ProfileTable(TomlTable):
@@ -164,7 +170,8 @@ class _ProfileTable(TomlTable):
     description: str = ""
     usual: _UsualTable | None = Field(
         None,
-        description="a table with the usual rounds, runtime, ramp, size, memory, interval, paths",
+        description="a table with the usual rounds, runtime, ramp, size, memory, interval, paths, "
+        "page_cache",
     )
     measurement: list[_MeasurementTable] = Field(
         min_length=1,

@@ -54,7 +54,7 @@ from vdisklab.plan.value_kinds import (
 )
 from vdisklab.units import GIB, MIB
 
-DEFAULT_PROFILE = "quick"
+DEFAULT_PROFILE = "short"
 
 NO_BASELINE = "none"
 """The value of `baseline` for a campaign without one; no disk path has this spelling."""

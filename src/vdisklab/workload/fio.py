@@ -123,7 +123,7 @@ class Fio(program.Workload):
             f"--ioengine={settings.ioengine}",
             "--direct=1",
             f"--runtime={_milliseconds(timing.runtime)}",
-            *_pace(settings, timing),
+            *_pace(settings, subject, timing),
             "--group_reporting=1",
             "--randrepeat=0",
             *_OUTPUT,
@@ -273,8 +273,15 @@ def _place(
     return (f"--filename={subject.path}", f"--size={size}", *apart)
 
 
-def _pace(settings: FioSettings, timing: program.Timing) -> tuple[str, ...]:
-    """Options that decide when a job ends: after a time, or when its size is done."""
+def _pace(
+    settings: FioSettings, subject: program.Subject, timing: program.Timing
+) -> tuple[str, ...]:
+    """Options that decide when a job ends: after a time, or when its size is done.
+
+    A job that only reads ends after the first pass at the latest if the second would read a cache.
+    """
+    if subject.read_once and settings.rw in ("read", "randread"):
+        return ()
     norandommap = () if settings.every_block_once else ("--norandommap=1",)
     if not settings.time_based:
         return norandommap

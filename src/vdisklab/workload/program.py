@@ -60,7 +60,8 @@ class Subject:
     the machine has such names: a log written there need not be read back. `packages` maps a
     system's name to the directory of its packages, and prepared files' name to their archive; those
     of others are on a disk with the system's or the files' serial number. `disk_size` is the whole
-    disk's, of which a file system leaves `size`.
+    disk's, of which a file system leaves `size`. `read_once` says that only the first read of a
+    byte comes from the disk, because a cache keeps it.
     """
 
     path: str
@@ -74,6 +75,7 @@ class Subject:
     stderr_log: str | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     disk_size: int | None = None
+    read_once: bool = False
 
     @property
     def nominal(self) -> int:

@@ -250,7 +250,7 @@ def test_what_was_not_measured_is_planned(
     assert planned["seconds"] > 60
     assert planned["command"].startswith("vdisklab run raw/none/sata raw/writeback/sata ")
     assert f"--dir {tmp_path}" in planned["command"]
-    assert "--profile short --page-cache cold --baseline raw/none/sata" in planned["command"]
+    assert "--page-cache cold --baseline raw/none/sata" in planned["command"]
     assert planned["seconds_at_least"] < 600 < planned["seconds_usually"] < planned["seconds"]
 
 

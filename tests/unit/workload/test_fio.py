@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,15 @@ class TestMutilated:
         text = damaged(lambda report: report["jobs"][0]["read"].update({key: "HERE"}))
         with pytest.raises(WorkloadError):
             parse(text.replace('"HERE"', number))
+
+
+@pytest.mark.parametrize(
+    ("rw", "once"), [("read", True), ("randread", True), ("randwrite", False), ("randrw", False)]
+)
+def test_a_job_that_only_reads_does_not_read_a_cache(rw: str, *, once: bool) -> None:
+    """Without time_based it ends after its size, and fio's own map gives each block once."""
+    cold = replace(SUBJECT, read_once=True)
+    command = Fio().script(measurement(rw=rw, bs="4k"), cold, Timing(0.5, 0.1)).command
+    assert "--runtime=500ms" in command
+    assert ({"--time_based=1", "--norandommap=1", "--ramp_time=100ms"} <= {*command}) is not once
+    assert (not {"--time_based=1", "--norandommap=1", "--ramp_time=100ms"} & {*command}) is once
