@@ -17,16 +17,7 @@ from vdisklab.answers.export_data import ExportDataAnswer
 from vdisklab.answers.import_ import ImportAnswer
 from vdisklab.errors import HostError, PlanError
 from vdisklab.host.mounts import is_visible_file
-from vdisklab.results.exchange import (
-    LARGEST,
-    PEEK,
-    is_export,
-    read_export,
-    store_export,
-    write_json,
-    write_run,
-    write_samples_csv,
-)
+from vdisklab.results import exchange
 from vdisklab.results.model import Campaign, Run
 from vdisklab.results.power_cut import PowerCut
 from vdisklab.results.store import Store, open_store
@@ -51,10 +42,10 @@ def export_data(
         with output_file(file) as stream, _text(stream, packed=file.suffix == ".gz") as sink:
             if ".csv" in file.suffixes[-2:]:
                 runs = (run for campaign in campaigns for run in store.runs(campaign.id))
-                write_samples_csv(sink, runs)
+                exchange.write_samples_csv(sink, runs)
                 verdicts = ()
             else:
-                write_json(sink, store, campaigns, verdicts, raw=raw)
+                exchange.write_json(sink, store, campaigns, verdicts, raw=raw)
     return ExportDataAnswer(str(file), campaigns, len(verdicts))
 
 
@@ -71,7 +62,7 @@ def stream_of_runs(file: Path) -> Iterator[Publish]:
 
     def append(campaign: Campaign, run: Run) -> None:
         line = io.StringIO()
-        write_run(line, campaign, run)
+        exchange.write_run(line, campaign, run)
         rest = memoryview(line.getvalue().encode())
         try:
             while rest:  # a serial port takes a part at a time
@@ -119,7 +110,7 @@ def _text(binary: IO[bytes], *, packed: bool) -> Iterator[TextIO]:
 
 def exported_files(files: Sequence[Path]) -> bool:
     """True if the files were written by `export-data`. Raises PlanError for a mixture."""
-    exported = [is_visible_file(file) and is_export(_ends(file)) for file in files]
+    exported = [is_visible_file(file) and exchange.is_export(_ends(file)) for file in files]
     if any(exported) and not all(exported):
         raise PlanError(
             f"{files[exported.index(True)]} holds whole campaigns, but "
@@ -134,9 +125,9 @@ def import_campaigns(url: str, files: Sequence[Path]) -> ImportAnswer:
 
     Raises DatabaseError for a file that is damaged or contradicts the database.
     """
-    exports = [(file, read_export(_content(file), name=str(file))) for file in files]
+    exports = [(file, exchange.read_export(_content(file), name=str(file))) for file in files]
     with open_store(url) as store:
-        stored = [store_export(store, export, name=str(file)) for file, export in exports]
+        stored = [exchange.store_export(store, export, name=str(file)) for file, export in exports]
     return ImportAnswer(
         tuple(campaign for each in stored for campaign in each.campaigns),
         sum(each.power_cuts for each in stored),
@@ -147,8 +138,8 @@ def _ends(file: Path) -> bytes:
     """The first and the last bytes of a file, by which an export is recognised."""
     try:
         with file.open("rb") as opened:
-            start = opened.read(PEEK)
-            opened.seek(-min(PEEK, file.stat().st_size), os.SEEK_END)
+            start = opened.read(exchange.PEEK)
+            opened.seek(-min(exchange.PEEK, file.stat().st_size), os.SEEK_END)
             return start + opened.read()
     except OSError as error:
         raise unreadable(str(file), error) from error
@@ -158,6 +149,6 @@ def _content(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             # No more than there is: Python allocates as much as it is told to read.
-            return opened.read(min(LARGEST, file.stat().st_size) + 1)
+            return opened.read(min(exchange.LARGEST, file.stat().st_size) + 1)
     except OSError as error:
         raise unreadable(str(file), error) from error

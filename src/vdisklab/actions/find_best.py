@@ -13,17 +13,8 @@ from typing import Self
 
 from vdisklab.analysis.race import LOOKS
 from vdisklab.analysis.search import first_cells, next_cells
+from vdisklab.answers import race
 from vdisklab.answers.loading import Loaded, stored_verdicts
-from vdisklab.answers.race import (
-    Contest,
-    Known,
-    as_race,
-    can_race,
-    contest_of,
-    in_every_round,
-    known_before,
-    require_metric,
-)
 from vdisklab.campaign.runner import Choose, TimeLimit
 from vdisklab.campaign.schedule import boot_seconds, run_seconds
 from vdisklab.errors import PlanError
@@ -65,7 +56,7 @@ class BestSearch:
         The plan as it is, and no race, if it has nothing to rank and the user asked for none.
         Raises PlanError if no guest path is left, or if the race could not give an answer.
         """
-        if not self.asked and not can_race(plan, self.terms):
+        if not self.asked and not race.can_race(plan, self.terms):
             return plan, None
         if not any(cell.path.is_guest_storage for cell in plan.cells):
             raise PlanError(
@@ -78,7 +69,7 @@ class BestSearch:
             if any(need.goes_by_power_cuts for need in self.terms.needs):
                 progress(durable_paths(plan, verdicts))
         self.require(plan)
-        return as_race(plan, self.terms), self
+        return race.as_race(plan, self.terms), self
 
     def choosing(self, results: Store, plan: CampaignPlan, campaign: str) -> Choose:
         """Returns the function that selects the cells to measure in each round.
@@ -92,7 +83,7 @@ class BestSearch:
         fingerprint = {cell.measured: cell.fingerprint for cell in plan.cells}
         verdicts = stored_verdicts(results, results.campaign(campaign).host, plan.settings.disk)
         contests = [
-            contest_of(tuple(fingerprint), self.terms, verdicts, group)
+            race.contest_of(tuple(fingerprint), self.terms, verdicts, group)
             for group in self.terms.groups or ((),)
         ]
 
@@ -106,7 +97,7 @@ class BestSearch:
             )
             chosen: set[str] = set()
             for contest in contests:
-                known = known_before(contest, numbers, round)
+                known = race.known_before(contest, numbers, round)
                 runs = limit.left() / (known.seconds or _mean_seconds(plan)) - len(always)
                 rows = self._rows(contest, known, round, runs, campaign)
                 chosen |= {fingerprint[contest.cells[row]] for row in rows}
@@ -115,7 +106,7 @@ class BestSearch:
         return choose
 
     def _rows(
-        self, contest: Contest, known: Known, round: int, affordable: float, campaign: str
+        self, contest: race.Contest, known: race.Known, round: int, affordable: float, campaign: str
     ) -> tuple[int, ...]:
         """The rows of a contest's next round; none if it has ended, or the budget lacks a round."""
         if contest.rows is None:
@@ -148,14 +139,14 @@ class BestSearch:
             {
                 cell.fingerprint
                 for cell in plan.cells
-                if in_every_round(cell, plan, self.terms.metric)
+                if race.in_every_round(cell, plan, self.terms.metric)
             },
         )
 
     def require(self, plan: CampaignPlan) -> None:
         """Raises PlanError if the race could not give an answer."""
-        require_metric(plan, self.terms.metric)
-        related = sum(in_every_round(cell, plan, self.terms.metric) for cell in plan.cells)
+        race.require_metric(plan, self.terms.metric)
+        related = sum(race.in_every_round(cell, plan, self.terms.metric) for cell in plan.cells)
         seconds = (related + 2) * _mean_seconds(plan) + boot_seconds(plan)
         if seconds > self.budget:
             raise PlanError(

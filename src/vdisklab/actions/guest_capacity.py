@@ -11,17 +11,7 @@ from vdisklab.actions.measure import Measured, measure, unchanged_campaign
 from vdisklab.actions.planning import load_profile, possible_plan
 from vdisklab.analysis.capacity import next_steps
 from vdisklab.analysis.guest_groups import LEAST_SERVED, Criterion, judge, parse_criterion
-from vdisklab.answers.density import (
-    ALONE,
-    BESIDE,
-    DensityAnswer,
-    NeighbourAnswer,
-    density_of,
-    groups_of,
-    name_of_one,
-    neighbour_answer,
-    outcomes_of,
-)
+from vdisklab.answers import density
 from vdisklab.campaign.context import kind_of_guest, most_guests
 from vdisklab.campaign.runner import NO_LIMIT, Choose, TimeLimit
 from vdisklab.campaign.schedule import schedule
@@ -90,7 +80,9 @@ class CapacitySearch:
         fitting = self._fitting(plan)
         cells: dict[str, dict[int, str]] = defaultdict(dict)
         for cell in plan.cells:
-            cells[name_of_one(cell.measured)][cell.path.attachment.guests or 1] = cell.fingerprint
+            cells[density.name_of_one(cell.measured)][cell.path.attachment.guests or 1] = (
+                cell.fingerprint
+            )
 
         def choose(round: int) -> Collection[str]:
             runs = [run for run in results.runs(campaign) if run.round < round]
@@ -103,7 +95,7 @@ class CapacitySearch:
                 if len(measured) == 1 and measured[0].round == round - 1:
                     self._say_what_one_reaches(path, measured)
                 most = min(max(by_guests), fitting)
-                outcomes = outcomes_of(own, self.criterion)
+                outcomes = density.outcomes_of(own, self.criterion)
                 steps = next_steps(outcomes, most, self.repeats, self.span)
                 chosen |= {by_guests[guests] for guests in steps if guests <= fitting}
             return chosen
@@ -135,7 +127,7 @@ class CapacitySearch:
     def _say_what_one_reaches(self, path: str, runs: Sequence[Run]) -> None:
         """Says at the first step that no guest can reach the load."""
         for run in runs:
-            for _, group in groups_of(run):
+            for _, group in density.groups_of(run):
                 step = judge(group, self.criterion)
                 if step.served is not None and step.served < LEAST_SERVED:
                     self.progress(
@@ -148,7 +140,7 @@ class CapacitySearch:
 
 def measure_density(
     store: Store, request: DensityRequest, progress: Progress
-) -> tuple[Measured, DensityAnswer | None]:
+) -> tuple[Measured, density.DensityAnswer | None]:
     """Runs the control, then searches the capacity of each path, unless that is done already.
 
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
@@ -157,7 +149,7 @@ def measure_density(
     plan = possible_plan(LocalHost(), campaign)
     stored = None if request.new else unchanged_campaign(store, plan)
     if stored is not None and not _remaining(store, campaign, plan, stored, progress):
-        answer = density_of(store, stored.id)
+        answer = density.density_of(store, stored.id)
         runs = sum(1 for _ in store.runs(stored.id))
         complete = all(path.complete for path in answer.paths)  # or memory ended it, or failures
         return Measured(stored.id, runs, complete_before=complete), answer
@@ -249,12 +241,12 @@ def _most(request: DensityRequest) -> int:
 
 def _search(
     store: Store, campaign: DensityRequest, progress: Progress, *, renew: bool = True
-) -> tuple[Measured, DensityAnswer | None]:
+) -> tuple[Measured, density.DensityAnswer | None]:
     search = _search_of(campaign, progress, renew=renew)
     measured = measure(store, campaign, progress, new=campaign.new, search=search)
     if measured.campaign is None:
         return measured, None
-    return measured, density_of(store, measured.campaign)
+    return measured, density.density_of(store, measured.campaign)
 
 
 def _search_of(
@@ -274,7 +266,7 @@ def _remaining(
 
 def measure_neighbour(
     store: Store, request: DensityRequest, progress: Progress
-) -> tuple[Measured, NeighbourAnswer | None]:
+) -> tuple[Measured, density.NeighbourAnswer | None]:
     """Runs the control, then measures the victim alone and beside a neighbour in each round.
 
     Raises PlanError for requests that nothing could answer, HostError if the control fails.
@@ -290,7 +282,9 @@ def measure_neighbour(
     measured = measure(store, campaign, progress, new=request.new)
     if measured.campaign is None:
         return measured, None
-    answer = neighbour_answer(store, measured.campaign, str(request.victim), str(request.neighbour))
+    answer = density.neighbour_answer(
+        store, measured.campaign, str(request.victim), str(request.neighbour)
+    )
     return measured, answer
 
 
@@ -309,7 +303,7 @@ def neighbour_campaign(request: DensityRequest) -> DensityRequest:
         load_profile(str(name))
     return replace(
         request,
-        guests=(str(ALONE), str(BESIDE)),
+        guests=(str(density.ALONE), str(density.BESIDE)),
         profile=request.victim,
         victim=None,
         baseline=NO_BASELINE,
@@ -352,7 +346,7 @@ def search_known(
     progress: Progress,
     *,
     repeats: int = _CONTROL_REPEATS,
-) -> tuple[Measured, DensityAnswer | None]:
+) -> tuple[Measured, density.DensityAnswer | None]:
     """Searches a disk that carries `guests` guests, with guests like the request's.
 
     All steps use the same guests: only the search itself is put to the test. Raises HostError if

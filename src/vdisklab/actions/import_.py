@@ -15,17 +15,9 @@ from vdisklab.actions.input_file import unreadable
 from vdisklab.answers.import_ import ImportAnswer
 from vdisklab.errors import PlanError, WorkloadError
 from vdisklab.path.cell import MeasuredCell
+from vdisklab.results import model
 from vdisklab.results.database import SQLITE
 from vdisklab.results.exchange import ImportedCampaign
-from vdisklab.results.model import (
-    Campaign,
-    Evidence,
-    HostFacts,
-    Measurement,
-    Origin,
-    Run,
-    RunOutline,
-)
 from vdisklab.results.store import open_store
 from vdisklab.workload.importing import recognise
 from vdisklab.workload.program import Report, printable
@@ -173,13 +165,13 @@ def make_runs(
     measurement: str | None,
     *,
     used_rounds: dict[str, int],
-) -> list[Run]:
+) -> list[model.Run]:
     """One run for each report; equal names are repetitions, in rounds after the used ones.
 
     A file's text is stored only with its first run: a CSV may have a thousand lines.
     """
     rounds = dict(used_rounds)
-    runs: list[Run] = []
+    runs: list[model.Run] = []
     text_run = ""
     for source in sources:
         run_id = secrets.token_hex(8)
@@ -188,7 +180,7 @@ def make_runs(
         cell = named.fingerprint
         rounds[cell] = rounds.get(cell, 0) + 1
         runs.append(
-            Run(
+            model.Run(
                 id=run_id,
                 campaign=campaign,
                 cell=cell,
@@ -196,7 +188,7 @@ def make_runs(
                 page_cache=named.page_cache,
                 round=rounds[cell],
                 position=len(runs) + 1,
-                origin=Origin.IMPORTED,
+                origin=model.Origin.IMPORTED,
                 started=source.modified,
                 wall_seconds=None,
                 accelerator=None,
@@ -207,7 +199,7 @@ def make_runs(
     return runs
 
 
-def last_rounds(runs: Iterable[RunOutline]) -> dict[str, int]:
+def last_rounds(runs: Iterable[model.RunOutline]) -> dict[str, int]:
     """The last round of each cell, by its fingerprint."""
     rounds: dict[str, int] = {}
     for run in runs:
@@ -222,7 +214,9 @@ def _name(source: _Source) -> str:
     return re.sub(r"[^\w .+/=:-]", "?", whole).strip() or "imported"
 
 
-def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Measurement, ...]:
+def _measurements(
+    source: _Source, name: str | None, text_run: str
+) -> tuple[model.Measurement, ...]:
     results = source.report.results
     if name is not None and len(results) != 1:
         raise PlanError(
@@ -234,12 +228,12 @@ def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Mea
     file = printable(source.file.name)
     elsewhere = f"# {file} is kept with the first measurement of run {text_run}"
     return tuple(
-        Measurement(
+        model.Measurement(
             name=name or result.name,
             program=source.report.program,
             command=f"# imported from {file}: {source.report.program}{version}",
             samples=result.outcome.samples,
-            evidence=Evidence(guest=result.outcome.counted),
+            evidence=model.Evidence(guest=result.outcome.counted),
             started=source.modified,
             wall_seconds=None,
             measured_seconds=result.outcome.measured_seconds,
@@ -250,14 +244,14 @@ def _measurements(source: _Source, name: str | None, text_run: str) -> tuple[Mea
     )
 
 
-def _new_campaign(sources: Sequence[_Source]) -> Campaign:
+def _new_campaign(sources: Sequence[_Source]) -> model.Campaign:
     digest = hashlib.sha256("\0".join(source.text for source in sources).encode()).hexdigest()
     names = dict.fromkeys(result.name for source in sources for result in source.report.results)
-    return Campaign(
+    return model.Campaign(
         id=secrets.token_hex(4),
         fingerprint=digest[:16],
         plan={"profile": "imported", "measurements": [{"name": name} for name in names]},
-        host=HostFacts("", "", "", "", None, None, None, None),
+        host=model.HostFacts("", "", "", "", None, None, None, None),
         started=datetime.now(UTC),
         label="imported",
     )

@@ -16,19 +16,9 @@ from vdisklab.guest.accelerator import remembered_trial, trial_key, try_kvm
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU, collect_facts
 from vdisklab.host.ledger import cache_directory, open_ledger
+from vdisklab.lab import lab_machine
 from vdisklab.lab.lab_image import LabImage, find_lab_image, lab_cache, require_same_python
 from vdisklab.lab.lab_job import JobOutput, LabEnd, run_job
-from vdisklab.lab.lab_machine import (
-    CARRIED,
-    KVM_TRIAL_SECONDS,
-    LabConfig,
-    boot_lab_kernel,
-    carried_files,
-    lab_files,
-    payload_disk,
-    require_lab_room,
-    run_shell,
-)
 from vdisklab.plan.guest import Accelerator, AcceleratorChoice
 from vdisklab.progress import Event, Note, Progress, Step
 from vdisklab.results.exchange import read_export, write_json
@@ -75,7 +65,7 @@ def open_lab(host: Host, directory: Path | None) -> Iterator[Lab]:
         raise HostError("the lab is not built yet", hint="vdisklab lab build")
     require_same_python(image)
     work = (directory or lab_cache(cache_directory())).absolute()
-    require_lab_room(work)
+    lab_machine.require_lab_room(work)
     with open_ledger() as ledger, open_site(host, ledger, work) as site:
         yield Lab(site, image)
 
@@ -92,7 +82,9 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
     trial = remembered_trial(
         cache_directory() / "accelerator-of-lab.json",
         trial_key(host.run(QEMU, "--version").stdout.splitlines()[0], str(kernel)),
-        lambda: try_kvm(partial(boot_lab_kernel, host, kernel), KVM_TRIAL_SECONDS),
+        lambda: try_kvm(
+            partial(lab_machine.boot_lab_kernel, host, kernel), lab_machine.KVM_TRIAL_SECONDS
+        ),
     )
     if trial.works:
         return Accelerator.KVM
@@ -102,7 +94,7 @@ def choose_accelerator(lab: Lab, choice: AcceleratorChoice, progress: Progress) 
 
 def measure_in_lab(
     lab: Lab,
-    config: LabConfig,
+    config: lab_machine.LabConfig,
     words: Sequence[str],
     store: Store,
     print_line: Callable[[str], None],
@@ -112,7 +104,7 @@ def measure_in_lab(
     A campaign that the same words began on the same lab is continued. `print_line` gets the lines
     that the job prints. Raises GuestError when nothing was measured, and DatabaseError.
     """
-    arguments, carried = carried_files(words)
+    arguments, carried = lab_machine.carried_files(words)
     site = lab.site
     facts = lab_facts(collect_facts(site.host), lab.image, config, words)
     known = store.campaigns()
@@ -123,8 +115,8 @@ def measure_in_lab(
             write_json(file, store, (earlier,), (), raw=False)
     results = LabResults(store, facts, {campaign.id for campaign in known}, print_line)
     job = job_script(arguments, facts["lab_identity"], continued=earlier is not None)
-    code = payload_disk(site.host, site.directory, job, carried)
-    with lab_files(site, lab.image, code, config) as files:
+    code = lab_machine.payload_disk(site.host, site.directory, job, carried)
+    with lab_machine.lab_files(site, lab.image, code, config) as files:
         end = run_job(site, config, files, JobOutput(print_line, results.take))
     campaigns = tuple(results.campaigns) or tuple(() if earlier is None else (earlier.id,))
     if not campaigns or (end.status and not results.campaigns):
@@ -170,7 +162,7 @@ class LabResults:
 
 def run_script(
     lab: Lab,
-    config: LabConfig,
+    config: lab_machine.LabConfig,
     script: str,
     print_line: Callable[[str], None],
     files_to_carry: Mapping[str, Path],
@@ -179,16 +171,16 @@ def run_script(
 
     The script finds `files_to_carry` by their names in the directory CARRIED.
     """
-    code = payload_disk(lab.site.host, lab.site.directory, script, files_to_carry)
-    with lab_files(lab.site, lab.image, code, config) as files:
+    code = lab_machine.payload_disk(lab.site.host, lab.site.directory, script, files_to_carry)
+    with lab_machine.lab_files(lab.site, lab.image, code, config) as files:
         return run_job(lab.site, config, files, JobOutput(print_line)).status
 
 
-def open_shell(lab: Lab, config: LabConfig) -> None:
+def open_shell(lab: Lab, config: lab_machine.LabConfig) -> None:
     """Runs a shell in the lab on this terminal."""
-    code = payload_disk(lab.site.host, lab.site.directory, None)
-    with lab_files(lab.site, lab.image, code, config) as files:
-        run_shell(lab.site, config, files)
+    code = lab_machine.payload_disk(lab.site.host, lab.site.directory, None)
+    with lab_machine.lab_files(lab.site, lab.image, code, config) as files:
+        lab_machine.run_shell(lab.site, config, files)
 
 
 def describe_lab(accelerator: Accelerator) -> str:
@@ -202,7 +194,9 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
     `identity` becomes the lab's machine id, so that the labs of two hosts are two machines.
     """
     words = ["run", *arguments, "--dir", "/work", "--db", _DATABASE, "--stream", _RUNS_PORT]
-    earlier = f"python3 -m vdisklab import {CARRIED / _EARLIER} --db {_DATABASE} >/dev/null"
+    earlier = (
+        f"python3 -m vdisklab import {lab_machine.CARRIED / _EARLIER} --db {_DATABASE} >/dev/null"
+    )
     return "\n".join(
         [
             "#!/bin/sh",
@@ -216,7 +210,7 @@ def job_script(arguments: Sequence[str], identity: str, *, continued: bool = Fal
 
 
 def lab_facts(
-    host: HostFacts, image: LabImage, config: LabConfig, words: Sequence[str]
+    host: HostFacts, image: LabImage, config: lab_machine.LabConfig, words: Sequence[str]
 ) -> dict[str, str]:
     """The facts stored with each of a lab's campaigns. A campaign can be continued if they are
     equal.

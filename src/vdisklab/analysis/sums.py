@@ -9,15 +9,7 @@ import numpy as np
 
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import promise_of
-from vdisklab.results.model import (
-    CellSums,
-    Direction,
-    IoCounters,
-    Measurement,
-    Run,
-    RunSeries,
-    TimedMeasurement,
-)
+from vdisklab.results import model
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +28,17 @@ class RelativeSums:
     device_share: float | None
 
 
-def sums_of(run: Run) -> tuple[CellSums, ...]:
+def sums_of(run: model.Run) -> tuple[model.CellSums, ...]:
     """The counters of one run, one for each measurement, as `Store.sums` returns them."""
     return tuple(_sums(run.cell, measurement) for measurement in run.measurements)
 
 
-def _sums(cell: str, measurement: Measurement) -> CellSums:
+def _sums(cell: str, measurement: model.Measurement) -> model.CellSums:
     evidence = measurement.evidence
     above, device = evidence.qemu or evidence.guest, evidence.device
     both = above if device is not None else None
     before, after = evidence.allocated_before, evidence.allocated_after
-    return CellSums(
+    return model.CellSums(
         cell,
         measurement.name,
         operations=_total(above, "read_operations", "write_operations"),
@@ -63,16 +55,16 @@ def _sums(cell: str, measurement: Measurement) -> CellSums:
     )
 
 
-def _total(counts: IoCounters | None, *names: str) -> int | None:
+def _total(counts: model.IoCounters | None, *names: str) -> int | None:
     values: list[int | None] = [getattr(counts, name, None) for name in names]
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(names) else None
 
 
-def times_of(run: Run) -> tuple[TimedMeasurement, ...]:
+def times_of(run: model.Run) -> tuple[model.TimedMeasurement, ...]:
     """How long the measurements of one run took."""
     return tuple(
-        TimedMeasurement(
+        model.TimedMeasurement(
             run.cell, one.name, one.wall_seconds, one.measured_seconds, one.evidence.steal_seconds
         )
         for one in run.measurements
@@ -80,16 +72,16 @@ def times_of(run: Run) -> tuple[TimedMeasurement, ...]:
 
 
 def relative_sums(
-    sums: Iterable[CellSums], cells: Mapping[str, MeasuredCell]
+    sums: Iterable[model.CellSums], cells: Mapping[str, MeasuredCell]
 ) -> dict[MeasuredCell, RelativeSums]:
     """For each cell the sums over its measurements; `cells` are by fingerprint."""
-    groups: dict[MeasuredCell, list[CellSums]] = {}
+    groups: dict[MeasuredCell, list[model.CellSums]] = {}
     for one in sums:
         groups.setdefault(cells[one.cell], []).append(one)
     return {cell: _relative_sums(cell, group) for cell, group in groups.items()}
 
 
-def _relative_sums(cell: MeasuredCell, group: list[CellSums]) -> RelativeSums:
+def _relative_sums(cell: MeasuredCell, group: list[model.CellSums]) -> RelativeSums:
     operations = [one.operations for one in group]
     # The interface to a server counts all programs' bytes, with those of the protocol.
     on_server = cell.path is not None and promise_of(cell.path) is not None
@@ -129,14 +121,14 @@ class BandwidthSeries:
     cell: MeasuredCell
     run: str
     measurement: str
-    direction: Direction
+    direction: model.Direction
     interval: float
     values: tuple[float, ...]
 
     @property
     def knows_stalls(self) -> bool:
         """False for a sum of reads and writes: without traffic, the program may be idle."""
-        return self.direction is not Direction.NONE
+        return self.direction is not model.Direction.NONE
 
     @property
     def stalls(self) -> tuple[int, ...]:
@@ -154,7 +146,9 @@ class BandwidthSeries:
 
 
 def bandwidth_series(
-    runs: Iterable[RunSeries], cells: Mapping[str, MeasuredCell], measurements: Collection[str]
+    runs: Iterable[model.RunSeries],
+    cells: Mapping[str, MeasuredCell],
+    measurements: Collection[str],
 ) -> tuple[BandwidthSeries, ...]:
     """The series of some measurements that have values; `cells` are by fingerprint."""
     return tuple(

@@ -20,16 +20,7 @@ from vdisklab.analysis.rank_intervals import Ranking
 from vdisklab.analysis.score import MEAN, Score, Scored, add_scores
 from vdisklab.analysis.summary import Summaries, summarise
 from vdisklab.analysis.sums import RelativeSums, relative_sums
-from vdisklab.answers.loading import (
-    Loaded,
-    baseline_of,
-    find_measure,
-    first_measure,
-    load,
-    require_numbers,
-    stored_verdicts,
-    with_servers,
-)
+from vdisklab.answers import loading
 from vdisklab.errors import PlanError
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.durability import CrashVerdicts, HostDisk
@@ -49,7 +40,7 @@ class Analysis:
     """
 
     results: Store
-    loaded: Loaded
+    loaded: loading.Loaded
     disk: HostDisk | None = None
     requested: str | None = None
     _summaries: dict[MeasureKey, Summaries] = field(default_factory=dict, init=False)
@@ -68,8 +59,8 @@ class Analysis:
         Raises PlanError if they cannot be joined or hold no numbers, DatabaseError for an unknown
         campaign.
         """
-        loaded = load(results, names)
-        require_numbers(loaded)
+        loaded = loading.load(results, names)
+        loading.require_numbers(loaded)
         return cls(results, loaded, disk, baseline)
 
     @cached_property
@@ -111,7 +102,7 @@ class Analysis:
 
     @cached_property
     def _base(self) -> tuple[MeasuredCell, tuple[ranked.NoBaseline, ...]]:
-        return baseline_of(self.loaded, self.requested)
+        return loading.baseline_of(self.loaded, self.requested)
 
     @property
     def baseline(self) -> MeasuredCell:
@@ -136,9 +127,11 @@ class Analysis:
     @cached_property
     def verdicts(self) -> CrashVerdicts:
         """What power cuts on this machine showed, and what servers said of flushes."""
-        verdicts = stored_verdicts(self.results, self.campaigns[0].host, self.disk)
+        verdicts = loading.stored_verdicts(self.results, self.campaigns[0].host, self.disk)
         return (
-            with_servers(verdicts, self.examples, self.loaded.cells) if self.targets else verdicts
+            loading.with_servers(verdicts, self.examples, self.loaded.cells)
+            if self.targets
+            else verdicts
         )
 
     @cached_property
@@ -209,7 +202,7 @@ class Analysis:
         """The measure of a name: overall, read, write, or a measure. Raises PlanError."""
         scored = self.scored
         if name not in SCORES:
-            return find_measure(scored.observations, name)
+            return loading.find_measure(scored.observations, name)
         if name == DEFAULT_METRIC and scored.overall is not None:
             return scored.overall
         if scored.roles is None:
@@ -227,7 +220,7 @@ class Analysis:
     @property
     def example_measure(self) -> str:
         """A measure that has numbers, as an option's value."""
-        return shlex.quote(str(first_measure(self.observations)))
+        return shlex.quote(str(loading.first_measure(self.observations)))
 
     def why_no_score(self, metric: str) -> str:
         """Explains why the campaign has no score with this name."""

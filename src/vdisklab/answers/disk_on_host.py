@@ -14,18 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdisklab.errors import HostError
+from vdisklab.host import mounts
 from vdisklab.host.blockdevice import device_of
 from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import read_text
-from vdisklab.host.mounts import (
-    Mount,
-    free_bytes,
-    header_format,
-    is_visible_file,
-    mount_of,
-    without_flushes,
-    zfs_without_flushes,
-)
 from vdisklab.path.disk_path import DiskPath, Image, Layer, Options
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import ImageFormat, LayerKind
@@ -54,15 +46,15 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
         return UNKNOWN_CONTEXT
     source = Path(disk.source)
     if disk.path is None:
-        here = is_visible_file(source)
+        here = mounts.is_visible_file(source)
         return replace(_shared(source), layers=None) if here else UNKNOWN_CONTEXT
     if disk.path.shares_directory:
         return _shared(source) if source.is_dir() else UNKNOWN_CONTEXT
-    if not is_visible_file(source):
+    if not mounts.is_visible_file(source):
         sync = _sync(disk.source.removeprefix(_ZVOLS)) if disk.source.startswith(_ZVOLS) else None
         volume = (Layer(LayerKind.ZVOL, sync),) if sync else None
-        flushes = zfs_without_flushes() if disk.source.startswith(_ZVOLS) else None
-        return DiskContext(header_format(source), volume, without_flushes=flushes)
+        flushes = mounts.zfs_without_flushes() if disk.source.startswith(_ZVOLS) else None
+        return DiskContext(mounts.header_format(source), volume, without_flushes=flushes)
     status = os.stat(source)  # noqa: PTH116 - os.path has just asked in the same way
     place = (source.parent, status.st_dev)
     if place not in places:
@@ -71,7 +63,7 @@ def _context(disk: ConfiguredDisk, places: dict[tuple[Path, int], DiskContext]) 
     size, image, below = _image(disk.path.image, source, status.st_size, allocated)
     return replace(
         places[place],
-        header=header_format(source),
+        header=mounts.header_format(source),
         image=image,
         not_followed=below,
         virtual_size=size,
@@ -84,15 +76,15 @@ def _file_system(source: Path) -> DiskContext:
     shared = _shared(source)
     device = None if shared.layers is None else device_of(source.parent)
     below = device.describe() if device is not None and device.below else None
-    return replace(shared, below=below, free=free_bytes(source))
+    return replace(shared, below=below, free=mounts.free_bytes(source))
 
 
 def _shared(source: Path) -> DiskContext:
-    mount = mount_of(source)
-    return DiskContext(layers=_layers(mount), without_flushes=without_flushes(mount))
+    mount = mounts.mount_of(source)
+    return DiskContext(layers=_layers(mount), without_flushes=mounts.without_flushes(mount))
 
 
-def _layers(mount: Mount | None) -> tuple[Layer, ...] | None:
+def _layers(mount: mounts.Mount | None) -> tuple[Layer, ...] | None:
     """The mounted file system; None if vdisklab has no layer for it, or if it is not known what
     that does at a flush."""
     if mount is None:
@@ -103,7 +95,7 @@ def _layers(mount: Mount | None) -> tuple[Layer, ...] | None:
         return None
     kind = LayerKind(mount.filesystem)
     options: Options | None = ()
-    if "barrier" in kind.facts.options and without_flushes(mount):
+    if "barrier" in kind.facts.options and mounts.without_flushes(mount):
         options = (("barrier", False),)
     if kind is LayerKind.ZFS:
         options = _sync(mount.source)
@@ -159,7 +151,7 @@ def _is_thin(source: Path, header: Qcow2Header) -> bool:
     """True if the file that has the data lacks some of it: the image, or its data file."""
     name = header.extensions.data_file
     data = source if name is None else source.parent / name
-    return not is_visible_file(data) or data.stat().st_blocks * 512 < header.size
+    return not mounts.is_visible_file(data) or data.stat().st_blocks * 512 < header.size
 
 
 def _thin(is_thin: bool) -> dict[str, OptionValue]:

@@ -14,24 +14,10 @@ from vdisklab.documents import Answer
 from vdisklab.errors import HostError
 from vdisklab.guest.accelerator import DEVICE, KvmTrial, device_refused
 from vdisklab.guest.factory import GuestContext, try_kvm_without_download
-from vdisklab.guest.qemu.probe import (
-    AGENT_CHANNEL,
-    BUS_DEVICES,
-    QemuFeatures,
-    image_formats,
-    probe_qemu,
-)
+from vdisklab.guest.qemu import probe
+from vdisklab.host import facts
 from vdisklab.host.blockdevice import device_of, medium_of
 from vdisklab.host.command import PROGRAMS, Host, install_hint, layer_programs
-from vdisklab.host.facts import (
-    QEMU,
-    SYSTEM,
-    available_memory,
-    is_emulated,
-    memory_bytes,
-    missing_right,
-    program_version,
-)
 from vdisklab.host.ledger import cache_directory, open_ledger
 from vdisklab.host.mounts import free_bytes, mount_of, without_flushes
 from vdisklab.host.pagecache import KernelParts, try_device, try_io_uring, try_o_direct
@@ -80,7 +66,7 @@ class Inspection:
     host: Host
     directory: Path
     kvm: Callable[[], KvmTrial]
-    root: Path = SYSTEM
+    root: Path = facts.SYSTEM
 
     @property
     def parts(self) -> KernelParts:
@@ -156,7 +142,7 @@ def _try_kvm(host: Host, progress: Progress) -> KvmTrial:
 
 def _kvm(at: Inspection) -> HostFinding:
     trial = at.kvm()
-    if trial.works and is_emulated(at.root):
+    if trial.works and facts.is_emulated(at.root):
         costs = "this host is emulated: its numbers prove that code works under KVM, and no speed"
         return _limited("KVM", trial.tried, costs, "measure on a machine that is not emulated")
     if trial.works:
@@ -171,51 +157,55 @@ def _kvm(at: Inspection) -> HostFinding:
     return _limited("KVM", trial.tried, costs, trial.remedy)
 
 
-def _qemu(host: Host, features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
+def _qemu(host: Host, features: probe.QemuFeatures | HostFinding) -> Iterator[HostFinding]:
     if isinstance(features, HostFinding):
         yield features
     else:
         yield _ok("QEMU", features.version, essential=True)
         machines = {"pc": "bus ide", "q35": "all buses but ide"}
-        yield _listed("QEMU machines", machines, features.machines, QEMU, essential=True)
-        yield _listed("QEMU devices", _device_purposes(), features.devices, QEMU)
+        yield _listed("QEMU machines", machines, features.machines, facts.QEMU, essential=True)
+        yield _listed("QEMU devices", _device_purposes(), features.devices, facts.QEMU)
         if features.lacking(Bus.VIRTIO):
             costs = "cannot be measured: bus virtio, the default"
             yield _missing(
-                "QEMU virtio-blk", "not in this QEMU", costs, install_hint([QEMU]), essential=True
+                "QEMU virtio-blk",
+                "not in this QEMU",
+                costs,
+                install_hint([facts.QEMU]),
+                essential=True,
             )
-    version = program_version(host, "qemu-img", r"version (.+)")
+    version = facts.program_version(host, "qemu-img", r"version (.+)")
     if version is None:
         yield _no_program("qemu-img", essential=True)
         return
     yield _ok("qemu-img", version, essential=True)
     formats = {form.value: f"format {form}" for form in ImageFormat if form is not ImageFormat.NULL}
     formats["null-co"] = "format null"
-    yield _listed("image formats", formats, image_formats(host), "qemu-img")
+    yield _listed("image formats", formats, probe.image_formats(host), "qemu-img")
 
 
-def _features(host: Host) -> QemuFeatures | HostFinding:
+def _features(host: Host) -> probe.QemuFeatures | HostFinding:
     """The features of the installed QEMU, or the finding that it does not run."""
-    if host.which(QEMU) is None:
-        return _no_program(QEMU, topic="QEMU", essential=True)
+    if host.which(facts.QEMU) is None:
+        return _no_program(facts.QEMU, topic="QEMU", essential=True)
     try:
-        return probe_qemu(host)
+        return probe.probe_qemu(host)
     except HostError as error:
-        costs = f"cannot be done: {PROGRAMS[QEMU].purpose}"
-        return _missing("QEMU", str(error), costs, install_hint([QEMU]), essential=True)
+        costs = f"cannot be done: {PROGRAMS[facts.QEMU].purpose}"
+        return _missing("QEMU", str(error), costs, install_hint([facts.QEMU]), essential=True)
 
 
 def _device_purposes() -> dict[str, str]:
     """The purpose of each QEMU device, such as `buses ide and sata`."""
     buses: dict[str, list[str]] = {}
-    for bus, devices in BUS_DEVICES.items():
+    for bus, devices in probe.BUS_DEVICES.items():
         for device in devices:
             buses.setdefault(device, []).append(bus.value)
     purposes = {
         device: f"{'bus' if len(names) == 1 else 'buses'} {' and '.join(names)}"
         for device, names in buses.items()
     }
-    return {**purposes, AGENT_CHANNEL: "the guest agent's channel"}
+    return {**purposes, probe.AGENT_CHANNEL: "the guest agent's channel"}
 
 
 def _listed(
@@ -243,7 +233,7 @@ def _no_program(program: str, *, topic: str | None = None, essential: bool = Fal
 
 
 def _fio(host: Host) -> Iterator[HostFinding]:
-    version = program_version(host, "fio", r"fio-(\S+)")
+    version = facts.program_version(host, "fio", r"fio-(\S+)")
     if version is None:
         yield _no_program("fio", essential=True)
         return
@@ -281,7 +271,7 @@ def _has_programs(
     )
 
 
-def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
+def _io_uring(features: probe.QemuFeatures | HostFinding) -> Iterator[HostFinding]:
     refused = try_io_uring()
     if refused is None:
         yield _ok("io_uring", "a ring was set up")
@@ -294,7 +284,7 @@ def _io_uring(features: QemuFeatures | HostFinding) -> Iterator[HostFinding]:
         yield _ok("QEMU io_uring", "QEMU was built with it")
     else:
         costs = "cannot be measured: aio=io_uring in guests"
-        yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([QEMU]))
+        yield _missing("QEMU io_uring", "not in this QEMU", costs, install_hint([facts.QEMU]))
 
 
 _LOOP = KernelPart(driver=("loop", "loop"))
@@ -317,14 +307,14 @@ def cannot_build(host: Host, kind: LayerKind) -> str | None:
     like = _SAME.get(kind, kind)
     if like.facts.kernel is None:
         return None
-    found = _layer(host, KernelParts(SYSTEM), like.value, like.facts.kernel)
+    found = _layer(host, KernelParts(facts.SYSTEM), like.value, like.facts.kernel)
     limited = found.state is Availability.LIMITED and kind is not LayerKind.ZVOL
     return None if limited or found.state is Availability.OK else found.observed
 
 
 def _layers(at: Inspection) -> Iterator[HostFinding]:
     """Each layer, and which of them wait for a right of this process only."""
-    lacking = missing_right(at.root)
+    lacking = facts.missing_right(at.root)
     for name, part in _LAYERS:
         found = _layer(at.host, at.parts, name, part)
         if lacking is not None and found.state is Availability.OK:
@@ -389,7 +379,7 @@ def _devices(at: Inspection) -> Iterator[HostFinding]:
 
 def _power_cut(at: Inspection) -> Iterator[HostFinding]:
     daemon = "qemu-storage-daemon"
-    version = program_version(at.host, daemon, r"version (.+)")
+    version = facts.program_version(at.host, daemon, r"version (.+)")
     yield _no_program(daemon) if version is None else _ok(daemon, version)
     try:
         target = require_log_writes(at.host)
@@ -447,7 +437,7 @@ def _medium(at: Inspection) -> HostFinding:
 
 
 def _memory(at: Inspection) -> HostFinding:
-    total, free = memory_bytes(at.root), available_memory(at.root)
+    total, free = facts.memory_bytes(at.root), facts.available_memory(at.root)
     observed = f"{format_bytes(total)}, {format_bytes(free)} available"
     if free >= _MEMORY_WANTED:
         return _ok("memory", observed)
@@ -456,7 +446,7 @@ def _memory(at: Inspection) -> HostFinding:
 
 
 def _rights(at: Inspection) -> HostFinding:
-    lacking = missing_right(at.root)
+    lacking = facts.missing_right(at.root)
     if lacking is None:
         return _ok("root", "yes")
     right, way = lacking

@@ -21,14 +21,8 @@ from vdisklab.analysis.fleet.outlier_hosts import OutlierSearch, find_outliers
 from vdisklab.analysis.observations import MeasureKey, Observations, narrowed
 from vdisklab.analysis.paired_ratios import Ratio, holm, main_measures
 from vdisklab.analysis.rank_intervals import Ranking, rank
+from vdisklab.answers import loading
 from vdisklab.answers.analysis import Analysis
-from vdisklab.answers.loading import (
-    Joining,
-    load_chosen,
-    require_numbers,
-    require_one_accelerator,
-    verdicts_of,
-)
 from vdisklab.documents import Probability
 from vdisklab.errors import DatabaseError, PlanError
 from vdisklab.path.cell import MeasuredCell
@@ -185,8 +179,8 @@ class HostsAnalysis(Analysis):
             {name: group for name, group in by_host.items() if name in named},
             all_must_join=bool(names),
         )
-        loaded = load_chosen(results, tuple(c for group in joined.values() for c in group))
-        require_numbers(loaded)
+        loaded = loading.load_chosen(results, tuple(c for group in joined.values() for c in group))
+        loading.require_numbers(loaded)
         with_numbers = {round.campaign for round in loaded.observations.rounds}
         hosts = []
         for name, group in sorted(joined.items()):
@@ -244,7 +238,7 @@ class HostsAnalysis(Analysis):
             for cut in self.results.power_cuts()
             if (host := machines.get(cut.host.machine_id)) is not None and cut.applies_to(host)
         ]
-        return verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
+        return loading.verdicts_of(cuts, self.disk or HostDisk.VOLATILE, machines.values())
 
     @cached_property
     def evidence(self) -> tuple[Diagnostic, ...]:
@@ -500,8 +494,8 @@ def _joined(
     If `all_must_join`, all campaigns of each host; raises PlanError for one that does not.
     """
     reference = next(iter(chosen.values()))[0]
-    require_one_accelerator(results, reference)
-    joining = Joining(results, reference, machines=True)
+    loading.require_one_accelerator(results, reference)
+    joining = loading.Joining(results, reference, machines=True)
     joined: dict[str, list[Campaign]] = {}
     left_out: list[str] = []
     for name, campaigns in chosen.items():

@@ -6,17 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from vdisklab.analysis import pareto
 from vdisklab.analysis.diagnostics.caveats import Caveats
 from vdisklab.analysis.observations import MeasureKey, Observations
-from vdisklab.analysis.pareto import (
-    CPU,
-    Front,
-    ShareOfBest,
-    Standing,
-    add_cpu,
-    add_metric_mean,
-    pareto_front,
-)
 from vdisklab.answers.analysis import DEFAULT_METRIC, SCORES, Analysis
 from vdisklab.documents import Answer
 from vdisklab.errors import PlanError
@@ -34,13 +26,13 @@ class ParetoCell:
 
     cell: MeasuredCell
     standing: Annotated[
-        Standing,
+        pareto.Standing,
         "`front`: no other path is better in all measures; `may-be`: one is, but it is not shown; "
         "`beaten`: one is shown to be",
     ]
     by: Annotated[MeasuredCell | None, "a path that is better in all measures"]
     shares: Annotated[
-        Mapping[str, ShareOfBest], "by measure, how good it is as a share of the best one"
+        Mapping[str, pareto.ShareOfBest], "by measure, how good it is as a share of the best one"
     ]
     power_cut: Annotated[Durability | None, "null on the host, and for a free name"]
 
@@ -60,7 +52,7 @@ class ParetoAnswer(Answer):
     cells: Annotated[tuple[ParetoCell, ...], "the front first"]
     left_out: Annotated[tuple[MeasuredCell, ...], "paths that lack a measure in three rounds"]
 
-    def of(self, standing: Standing) -> tuple[MeasuredCell, ...]:
+    def of(self, standing: pareto.Standing) -> tuple[MeasuredCell, ...]:
         """The cells with this standing."""
         return tuple(row.cell for row in self.cells if row.standing is standing)
 
@@ -70,7 +62,7 @@ def front(analysis: Analysis, criteria: str) -> ParetoAnswer:
     unknown criterion, or if no path has numbers for all."""
     names = parse_criteria(criteria)
     observations, measures = _with_criteria(analysis, names)
-    found = pareto_front(observations, measures)
+    found = pareto.pareto_front(observations, measures)
     if not found.cells:
         raise PlanError(
             f"no path has all of {', '.join(names)} in three rounds",
@@ -88,15 +80,15 @@ def usual_front(analysis: Analysis) -> ParetoAnswer | None:
     names = [one for one in SCORES if one != DEFAULT_METRIC and SCORES[one].value in used]
     names += ["latency_p99"] if "latency_p99" in used else []
     observations, measures = _with_criteria(analysis, [*names, CPU_NAME])
-    if CPU in observations.used:
+    if pareto.CPU in observations.used:
         names.append(CPU_NAME)
-    found = pareto_front(observations, measures[: len(names)]) if len(names) > 1 else None
+    found = pareto.pareto_front(observations, measures[: len(names)]) if len(names) > 1 else None
     if found is None or len(found.cells) < 2:
         return None
     return _answer(analysis, names, found)
 
 
-def _answer(analysis: Analysis, names: Sequence[str], found: Front) -> ParetoAnswer:
+def _answer(analysis: Analysis, names: Sequence[str], found: pareto.Front) -> ParetoAnswer:
     return ParetoAnswer(
         campaigns=analysis.campaigns,
         caveats=analysis.caveats,
@@ -135,10 +127,10 @@ def _with_criteria(
     for name in names:
         if name == CPU_NAME:
             runs = analysis.results.cpu_of_runs(analysis.loaded.ids)
-            observations = add_cpu(observations, runs, analysis.loaded.cells)
-            measures.append(CPU)
+            observations = pareto.add_cpu(observations, runs, analysis.loaded.cells)
+            measures.append(pareto.CPU)
         elif name in METRICS and any(key.metric == name for key in observations.measures):
-            observations, key = add_metric_mean(observations, name)
+            observations, key = pareto.add_metric_mean(observations, name)
             measures.append(key)
         else:
             measures.append(analysis.measure(name))

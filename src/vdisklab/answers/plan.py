@@ -8,13 +8,7 @@ from typing import Annotated, Any
 
 from vdisklab.analysis.race import LOOKS, USUAL_ROUNDS
 from vdisklab.answers.race import contestants, in_every_round
-from vdisklab.campaign.context import (
-    guest_buses,
-    most_guests,
-    planned_packages,
-    qemus_of,
-    require_space,
-)
+from vdisklab.campaign import context
 from vdisklab.campaign.guests import boot_from, system_to_boot
 from vdisklab.campaign.host_stacks import takes_turns
 from vdisklab.campaign.preview import RUN, CellCommands, GuestFiles, preview_cell
@@ -101,7 +95,7 @@ def answer_plan(plan: CampaignPlan, host: Host | None = None) -> PlanAnswer:
     slots = tuple(_at_most(plan, rounds))
     surely = tuple(slot for slot in slots if slot.round <= rounds)
     least, most = (campaign_seconds(plan, some) for some in (surely, slots))
-    guests = most_guests(plan) if guest_buses(plan) else 0
+    guests = context.most_guests(plan) if context.guest_buses(plan) else 0
     positions = {slot.cell: slot.position for slot in reversed(slots) if slot.round == 1}
     on_devices = bool(plan.backing.devices)
     seconds = run_seconds(plan)
@@ -170,7 +164,7 @@ def _usual_share(plan: CampaignPlan) -> float:
 def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
     """Why `run` would not start: the work directory or the memory is too small."""
     try:
-        require_space(plan)
+        context.require_space(plan)
     except HostError as error:
         return (f"{error}; {error.hint}",)
     return ()
@@ -178,7 +172,7 @@ def _refusals(plan: CampaignPlan) -> tuple[str, ...]:
 
 def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCommands], bool]:
     """The exact commands of each cell, and whether KVM is only assumed in them."""
-    buses = guest_buses(plan)
+    buses = context.guest_buses(plan)
     cache = cache_directory()
     boot = system = None
     if buses and plan.guest.user is None:
@@ -187,8 +181,8 @@ def _cell_commands(host: Host, plan: CampaignPlan) -> tuple[Mapping[Cell, CellCo
             boot = boot_from(micro, system, f"vdl{RUN}")
         else:
             boot = boot_files(host, cache, buses, plan.guest)
-    files = GuestFiles(boot, system, planned_packages(host, cache, plan))
-    known = known_accelerator(host, cache, plan.guest, qemus_of(plan), boot)
+    files = GuestFiles(boot, system, context.planned_packages(host, cache, plan))
+    known = known_accelerator(host, cache, plan.guest, context.qemus_of(plan), boot)
     accelerator = known or Accelerator.KVM
     commands = {cell: preview_cell(host, plan, cell, files, accelerator) for cell in plan.cells}
     return commands, bool(buses) and known is None

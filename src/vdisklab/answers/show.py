@@ -23,18 +23,7 @@ from vdisklab.guest.systems import FIND_DISK, FIND_SECONDS, LOAD_DRIVERS
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.segments import PageCache
-from vdisklab.results.model import (
-    METRICS,
-    Campaign,
-    Direction,
-    Evidence,
-    Failure,
-    GuestGroup,
-    Measurement,
-    Origin,
-    RanUnder,
-    Run,
-)
+from vdisklab.results import model
 from vdisklab.sanitise import sanitise_line
 from vdisklab.storage.image_commands import create_command, fill_command
 
@@ -55,7 +44,7 @@ class ShownSample:
 
     run: str
     measurement: str
-    direction: Direction
+    direction: model.Direction
     metric: str
     value: float
     unit: Annotated[str, "empty for a metric that a newer version stored"]
@@ -65,7 +54,7 @@ class ShownSample:
 class LatencyParts:
     """Where the mean time of a request was spent, in seconds; each includes the next."""
 
-    direction: Direction
+    direction: model.Direction
     guest: Annotated[float | None, "as the program in the guest saw it"]
     qemu: Annotated[float | None, "from QEMU's device to its answer"]
     device: Annotated[float | None, "in the host's device; null for a server"]
@@ -83,10 +72,10 @@ class ShownMeasurement:
     wall_seconds: float | None
     measured_seconds: float | None
     samples: tuple[ShownSample, ...]
-    evidence: Evidence
+    evidence: model.Evidence
     host_cpu_seconds_per_operation: float | None
     latency: Annotated[tuple[LatencyParts, ...], "empty where only the program took the time"]
-    group: Annotated[GuestGroup | None, "the guests, if several ran at once"]
+    group: Annotated[model.GuestGroup | None, "the guests, if several ran at once"]
     fairness: Annotated[float | None, "Jain's index of these guests' IOPS"]
     raw: Annotated[str | None, "what the program printed, with `--raw`"]
 
@@ -104,22 +93,22 @@ class ShowAnswer(Answer):
     page_cache: PageCache
     round: int
     position: Annotated[int, "position in the round"]
-    origin: Origin
+    origin: model.Origin
     started: datetime
     wall_seconds: Annotated[float | None, "null for an imported run"]
     accelerator: Annotated[str | None, "`kvm` or `tcg`; null on the host itself"]
     emulated: Annotated[bool, "true if the host itself is emulated"]
-    ran_under: Annotated[RanUnder | None, HIDDEN]
+    ran_under: Annotated[model.RanUnder | None, HIDDEN]
     caveats: Caveats
     medium: Annotated[str | None, "the device under the image"]
     checks: tuple[ShownCheck, ...]
     commands: tuple[str, ...]
     measurements: tuple[ShownMeasurement, ...]
-    failure: Failure | None
+    failure: model.Failure | None
     findings: Annotated[tuple[Diagnostic, ...], "what limits the numbers"]
 
 
-def answer_run(run: Run, *, raw: bool) -> ShowAnswer:
+def answer_run(run: model.Run, *, raw: bool) -> ShowAnswer:
     """The run; with `raw` also what the programs printed."""
     return ShowAnswer(
         id=run.id,
@@ -151,15 +140,15 @@ def answer_run(run: Run, *, raw: bool) -> ShowAnswer:
     )
 
 
-def _round_trip(run: Run) -> float | None:
+def _round_trip(run: model.Run) -> float | None:
     """Seconds of a round trip to the server of the run's target; None without one."""
     seen = next((one.observed for one in run.checks if one.name == "net.round_trip_ms"), None)
     return None if seen is None else float(seen) / 1000
 
 
-def _latency(measured: Measurement, round_trip: float | None) -> Iterator[LatencyParts]:
+def _latency(measured: model.Measurement, round_trip: float | None) -> Iterator[LatencyParts]:
     evidence = measured.evidence
-    for number, direction in enumerate((Direction.READ, Direction.WRITE)):
+    for number, direction in enumerate((model.Direction.READ, model.Direction.WRITE)):
         qemu, device = (
             None if counted is None else counted.mean_seconds[number]
             for counted in (evidence.qemu, evidence.device)
@@ -174,7 +163,7 @@ def _latency(measured: Measurement, round_trip: float | None) -> Iterator[Latenc
 
 
 def shown_measurement(
-    run: str, measured: Measurement, *, raw: bool = False, round_trip: float | None = None
+    run: str, measured: model.Measurement, *, raw: bool = False, round_trip: float | None = None
 ) -> ShownMeasurement:
     """A measurement of the run with this id."""
     group = measured.group
@@ -188,7 +177,7 @@ def shown_measurement(
         samples=tuple(
             ShownSample(
                 run, measured.name, sample.direction, sample.metric, sample.value,
-                METRICS[sample.metric].unit if sample.metric in METRICS else "",
+                model.METRICS[sample.metric].unit if sample.metric in model.METRICS else "",
             )
             for sample in measured.samples
         ),
@@ -201,7 +190,7 @@ def shown_measurement(
     )  # fmt: skip
 
 
-def _findings(run: Run) -> tuple[Diagnostic, ...]:
+def _findings(run: model.Run) -> tuple[Diagnostic, ...]:
     if run.failure is not None:
         return ()
     reported = {(one.name, sample.direction) for one in run.measurements for sample in one.samples}
@@ -209,7 +198,7 @@ def _findings(run: Run) -> tuple[Diagnostic, ...]:
     return evidence_diagnostics(sums_of(run), times_of(run), cells, reported, None)
 
 
-def _cpu_per_operation(evidence: Evidence) -> float | None:
+def _cpu_per_operation(evidence: model.Evidence) -> float | None:
     """Host CPU seconds for each read, write and flush.
 
     Operations are counted by QEMU, or by the program itself where no guest took part. None where
@@ -229,7 +218,7 @@ _SITE = re.compile(r"(/[^\s,\"']*/vdisklab-[0-9a-f]{8})/")
 """The directory of a run; see `open_site`."""
 
 
-def repeat_script(run: Run, campaign: Campaign) -> str:
+def repeat_script(run: model.Run, campaign: model.Campaign) -> str:
     """The script. Raises PlanError for a run that needs more than an image and one guest."""
     path = run.measured_cell.path
     said = "\n".join(run.commands)
@@ -289,10 +278,10 @@ def repeat_script(run: Run, campaign: Campaign) -> str:
     return script
 
 
-def _too_much(run: Run, path: DiskPath) -> str:
+def _too_much(run: model.Run, path: DiskPath) -> str:
     """The parts of a run that the script cannot build; empty if there are none."""
     image = path.image
-    if run.origin is not Origin.GUEST or not run.measurements:
+    if run.origin is not model.Origin.GUEST or not run.measurements:
         return "nothing was measured in a guest on this host"
     if path.layers or image is None or path.shares_directory:
         return "it needs host layers or a device"

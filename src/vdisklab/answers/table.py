@@ -17,16 +17,8 @@ from vdisklab.analysis.diagnostics.ranked import gate_diagnostics, slow_diagnost
 from vdisklab.analysis.observations import Observations
 from vdisklab.analysis.score import role_set
 from vdisklab.analysis.summary import summarise
+from vdisklab.answers import loading
 from vdisklab.answers.analysis import DEFAULT_METRIC, Analysis
-from vdisklab.answers.loading import (
-    Joining,
-    Loaded,
-    choose_campaigns,
-    load,
-    load_chosen,
-    require_numbers,
-    stored_verdicts,
-)
 from vdisklab.answers.rank import RankAnswer, rank_cells
 from vdisklab.as_text import AsText
 from vdisklab.documents import HIDDEN, Answer
@@ -244,9 +236,9 @@ def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     campaigns = tuple({item.id: item for item in map(results.campaign, names or ())}.values())
     places = _places(campaigns)
     if len(set(places.values())) < 2:
-        loaded = load_chosen(results, choose_campaigns(results, names))
+        loaded = loading.load_chosen(results, loading.choose_campaigns(results, names))
         return table_of(results, {"": loaded})
-    joined = Joining(results, campaigns[0], places=True, machines=True)
+    joined = loading.Joining(results, campaigns[0], places=True, machines=True)
     for other in campaigns[1:]:
         error = joined.add(other)
         if error is not None:
@@ -254,7 +246,7 @@ def answer_table(results: Store, names: Sequence[str] | None) -> TableAnswer:
     grouped: dict[str, list[str]] = {}
     for campaign in campaigns:
         grouped.setdefault(places[campaign.id], []).append(campaign.id)
-    return table_of(results, {place: load(results, ids) for place, ids in grouped.items()})
+    return table_of(results, {place: loading.load(results, ids) for place, ids in grouped.items()})
 
 
 def overview(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer | TableAnswer:
@@ -265,12 +257,12 @@ def overview(analysis: Analysis, metric: str = DEFAULT_METRIC) -> RankAnswer | T
     observations = analysis.loaded.observations
     if metric == DEFAULT_METRIC and observations.measures and role_set(observations) is None:
         return table_of(analysis.results, {"": analysis.loaded}, analysis.disk)
-    require_numbers(analysis.loaded)
+    loading.require_numbers(analysis.loaded)
     return rank_cells(analysis, metric)
 
 
 def table_of(
-    results: Store, loaded: Mapping[str, Loaded], disk: HostDisk | None = None
+    results: Store, loaded: Mapping[str, loading.Loaded], disk: HostDisk | None = None
 ) -> TableAnswer:
     """The answer from loaded campaigns by their place; a single place has no name."""
     medians = Medians.of({place: one.observations for place, one in loaded.items()})
@@ -287,7 +279,7 @@ def table_of(
         caveats=caveats_of(outlines),
         runs=medians.runs,
         places=tuple(loaded) if len(loaded) > 1 else (),
-        cells=tuple(_cells(loaded, stored_verdicts(results, campaigns[0].host, disk))),
+        cells=tuple(_cells(loaded, loading.stored_verdicts(results, campaigns[0].host, disk))),
         measurements=tuple(
             measurement_rows(medians, [str(one.get("name", "")) for one in planned])
         ),
@@ -341,7 +333,7 @@ def _place_of(campaign: Campaign) -> str:
     return " + ".join(map(str, devices)) or str(campaign.plan.get("directory", "unknown"))
 
 
-def _cells(loaded: Mapping[str, Loaded], verdicts: CrashVerdicts) -> Iterator[TableCell]:
+def _cells(loaded: Mapping[str, loading.Loaded], verdicts: CrashVerdicts) -> Iterator[TableCell]:
     for place, one in loaded.items():
         # The operating system of a user's guest decides the program.
         in_user_guest = any("image" in other.plan.get("guest", {}) for other in one.campaigns)

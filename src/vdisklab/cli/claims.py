@@ -20,14 +20,8 @@ from vdisklab.answers.claims import (
 )
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
+from vdisklab.cli.shell import options
 from vdisklab.cli.shell.live import TerminalProgress
-from vdisklab.cli.shell.options import (
-    TEXTS,
-    OutputOptions,
-    campaigns_option,
-    hosts_option,
-    takes_options,
-)
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import (
@@ -56,7 +50,7 @@ class ClaimsOptions(OptionRows):
         metavar="FILE",
     )
     only: tuple[str, ...] = option(
-        TEXTS, "Only this article or claim; can be repeated.", metavar="NAME"
+        options.TEXTS, "Only this article or claim; can be repeated.", metavar="NAME"
     )
     run: bool = option(
         SWITCH,
@@ -64,14 +58,14 @@ class ClaimsOptions(OptionRows):
         "continues.",
     )
     junit: Path | None = option(FILE, "Also write the answers as JUnit XML.", metavar="FILE")
-    campaign: tuple[str, ...] = campaigns_option()
-    hosts: tuple[str, ...] = hosts_option()
+    campaign: tuple[str, ...] = options.campaigns_option()
+    hosts: tuple[str, ...] = options.hosts_option()
 
 
-@takes_options(
+@options.takes_options(
     requested=("rounds", "runtime", "ramp", "size_bytes", "directory", "accelerator", "db")
 )
-def claims(requested: Request, asked_for: ClaimsOptions, output: OutputOptions) -> int:
+def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputOptions) -> int:
     """Evaluate the claims of five articles, or your own, against measurements on this host.
 
     A claim is a ratio of two sets of disk paths with a stated range. It holds, fails, is

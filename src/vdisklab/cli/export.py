@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdisklab.answers.export import answer_export, libvirt_version, on_target
-from vdisklab.cli.shell.options import (
-    NEEDS,
-    DbOptions,
-    Format,
-    OutputOptions,
-    argument,
-    takes_options,
-)
+from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.host.command import LocalHost
@@ -32,10 +25,10 @@ PANEL = VerbPanel.GUESTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions(DbOptions):
+class ExportOptions(options.DbOptions):
     """The path, the platform, and the guest's disk."""
 
-    path: str = argument(TEXT, "A disk path, such as ext4/qcow2/none.", "PATH")
+    path: str = options.argument(TEXT, "A disk path, such as ext4/qcow2/none.", "PATH")
     to: str = option(
         TEXT, "The platform that runs the guest.", "libvirt", metavar=f"[{'|'.join(forms())}]"
     )
@@ -54,15 +47,15 @@ class ExportOptions(DbOptions):
         shown="the installed one, else 9.0",
     )
     need: tuple[Need, ...] = option(
-        NEEDS, needs_help("Refuse a path that does not meet this need"), metavar="NEED"
+        options.NEEDS, needs_help("Refuse a path that does not meet this need"), metavar="NEED"
     )
     target: tuple[NamedTarget, ...] = like("target")
     secret: tuple[tuple[str, Path], ...] = like("secret")
     disk: HostDisk | None = like("disk")
 
 
-@takes_options()
-def export(request: ExportOptions, output: OutputOptions) -> None:
+@options.takes_options()
+def export(request: ExportOptions, output: options.OutputOptions) -> None:
     """Print the configuration that gives a guest a disk with this path.
 
     Comments and standard error list the options that the platform cannot express, and the settings
@@ -91,7 +84,7 @@ def export(request: ExportOptions, output: OutputOptions) -> None:
     )
     volatile = request.disk or HostDisk.VOLATILE
     answer = answer_export(disk, request.to, request.need, volatile, request.db)
-    if output.form is not Format.TABLE:
+    if output.form is not options.Format.TABLE:
         print_answer(answer, tables(answer), output)
         return
     sys.stdout.write(answer.text)

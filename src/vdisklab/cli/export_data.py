@@ -8,14 +8,7 @@ from pathlib import Path
 from vdisklab.actions import export_data as files
 from vdisklab.actions.output_file import STDOUT
 from vdisklab.answers.loading import database_url
-from vdisklab.cli.shell.options import (
-    TEXTS,
-    DbOptions,
-    Format,
-    OutputOptions,
-    argument,
-    takes_options,
-)
+from vdisklab.cli.shell import options
 from vdisklab.cli.shell.output import print_answer
 from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import PlanError
@@ -27,17 +20,17 @@ PANEL = VerbPanel.STORED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportDataOptions(DbOptions):
+class ExportDataOptions(options.DbOptions):
     """What to write, and where."""
 
-    file: Path = argument(
+    file: Path = options.argument(
         FILE,
         "The file to write: JSON, or only the numbers as CSV if its name ends in .csv; compressed "
         "if it ends in .gz. `-` writes JSON to standard output.",
         "FILE",
     )
     campaign: tuple[str, ...] = option(
-        TEXTS,
+        options.TEXTS,
         "A campaign's id or its first letters; can be repeated.",
         metavar="ID",
         shown="all campaigns",
@@ -45,8 +38,8 @@ class ExportDataOptions(DbOptions):
     without_raw: bool = option(SWITCH, "Leave out the programs' own output: a smaller file.")
 
 
-@takes_options()
-def export_data(request: ExportDataOptions, output: OutputOptions) -> None:
+@options.takes_options()
+def export_data(request: ExportDataOptions, output: options.OutputOptions) -> None:
     """Write campaigns to a file that `vdisklab import` reads on another machine.
 
     The file holds plans, hosts, runs with their evidence, and the power-cut verdicts of the same
@@ -59,7 +52,7 @@ def export_data(request: ExportDataOptions, output: OutputOptions) -> None:
       vdisklab export-data numbers.csv --campaign 3f2a
     """
     file = request.file
-    if file == STDOUT and output.form is not Format.TABLE:
+    if file == STDOUT and output.form is not options.Format.TABLE:
         raise PlanError(
             "`-` prints the campaigns, and --format what was written to a file",
             hint="leave out --format, or name a file",

@@ -12,30 +12,8 @@ from typing import Any, Self
 from vdisklab.errors import PlanError
 from vdisklab.path.needs import DURABLE, UNSAFE_HELP, Need, needs_help, parse_need
 from vdisklab.path.segments import HOST
-from vdisklab.plan.settings import (
-    NO_BASELINE,
-    Panel,
-    Request,
-    length_setting,
-    output_setting,
-    setting,
-    settings_of,
-    what_setting,
-    where_setting,
-)
-from vdisklab.plan.value_kinds import (
-    FILE,
-    FILES,
-    NAME_OR_FILE,
-    PERCENTAGE,
-    SECONDS,
-    SWITCH,
-    TEXT,
-    WHOLE,
-    Limits,
-    one_of,
-    several,
-)
+from vdisklab.plan import settings
+from vdisklab.plan import value_kinds as kinds
 
 SEARCH_ROUNDS = 20
 """Limit of a model's search for a shortlist: as many runs as this many rounds of all cells."""
@@ -107,18 +85,18 @@ class SearchFor(StrEnum):
 
 
 # Options that no plan file has.
-_what_option = partial(what_setting, key="")
-_where_option = partial(where_setting, key="")
-_output_option = partial(output_setting, key="")
-_search_option = partial(setting, panel=Panel.SEARCH, key="")
+_what_option = partial(settings.what_setting, key="")
+_where_option = partial(settings.where_setting, key="")
+_output_option = partial(settings.output_setting, key="")
+_search_option = partial(settings.setting, panel=settings.Panel.SEARCH, key="")
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureRequest(Request):
+class MeasureRequest(settings.Request):
     """A request to measure a campaign now; the same request continues it."""
 
     new: bool = _output_option(
-        SWITCH, "Start a new campaign, even if this plan was measured before."
+        kinds.SWITCH, "Start a new campaign, even if this plan was measured before."
     )
 
 
@@ -127,64 +105,70 @@ class RunRequest(MeasureRequest):
     """A request to `vdisklab run`: the campaign, where to measure it, and whether to search."""
 
     directories: tuple[Path, ...] = _where_option(
-        FILES,
+        kinds.FILES,
         "The work directory; with --here it can be repeated, to compare several side by side.",
         flag="--dir",
         metavar="DIR",
         shown="the current directory",
     )
     here: bool = _what_option(
-        SWITCH,
+        kinds.SWITCH,
         "Measure in this machine itself, on files in --dir: no hypervisor and no root needed. "
         "Takes no PATHS.",
     )
     stream: Path | None = _output_option(
-        FILE,
+        kinds.FILE,
         "Also append each run to FILE as soon as it is measured, as a line of JSON.",
         metavar="FILE",
         shown="none",
     )
     again: str | None = _what_option(
-        TEXT,
+        kinds.TEXT,
         "Measure the plan of this campaign anew, as a new campaign: for `vdisklab trend`. Takes no "
         "PATHS.",
         metavar="CAMPAIGN",
         shown="none",
     )
     find: SearchFor | None = _search_option(
-        one_of(SearchFor),
+        kinds.one_of(SearchFor),
         "Measure only paths that may still be the best: none that lacks a need, and of more than "
         "20 only those that a model of their segments does not leave out.",
         metavar="best",
     )
     within: float | None = _search_option(
-        PERCENTAGE,
+        kinds.PERCENTAGE,
         "End when no path is better than the leader by more than this.",
         metavar="SHARE",
         default=DEFAULT_MARGIN,
     )
     confidence: float | None = _search_option(
-        PERCENTAGE, "How sure that must be.", metavar="SHARE", default=DEFAULT_CONFIDENCE
+        kinds.PERCENTAGE,
+        "How sure that must be.",
+        metavar="SHARE",
+        default=DEFAULT_CONFIDENCE,
     )
     budget: float | None = _search_option(
-        SECONDS,
+        kinds.SECONDS,
         "End after this time, such as 30m, with the answer known by then.",
         metavar="TIME",
         shown="none",
     )
     every_path: bool = _search_option(
-        SWITCH,
+        kinds.SWITCH,
         "With --find: measure every path, also those that a model would leave out.",
         needs="find",
     )
     need: tuple[Need, ...] = _search_option(
-        several(parse_need, str),
+        kinds.several(parse_need, str),
         needs_help("A need that the path must meet to compete, besides durable"),
         metavar="NEED",
     )
-    unsafe: bool = _search_option(SWITCH, UNSAFE_HELP)
+    unsafe: bool = _search_option(kinds.SWITCH, UNSAFE_HELP)
     metric: str | None = _search_option(
-        TEXT, "The metric to rank by, as in `vdisklab rank`.", metavar="MEASURE", shown="overall"
+        kinds.TEXT,
+        "The metric to rank by, as in `vdisklab rank`.",
+        metavar="MEASURE",
+        shown="overall",
     )
 
     @property
@@ -192,7 +176,7 @@ class RunRequest(MeasureRequest):
         """True if an option is given that only a race has."""
         return any((self.within, self.confidence, self.budget, self.need, self.unsafe, self.metric))
 
-    def campaigns(self) -> tuple[Request, ...]:
+    def campaigns(self) -> tuple[settings.Request, ...]:
         """The campaign to measure; with --here one for each directory.
 
         Raises PlanError for options that contradict each other.
@@ -217,9 +201,11 @@ class RunRequest(MeasureRequest):
                 "ends when it is decided",
                 hint="leave out --rounds, or write --find best: then they are the most rounds",
             )
-        campaign = Request(**{row.name: getattr(self, row.name) for row in settings_of()})
+        campaign = settings.Request(
+            **{row.name: getattr(self, row.name) for row in settings.settings_of()}
+        )
         if self.here:
-            campaign = replace(campaign, paths=(HOST,), baseline=NO_BASELINE)
+            campaign = replace(campaign, paths=(HOST,), baseline=settings.NO_BASELINE)
         return tuple(replace(campaign, directory=place) for place in places) or (campaign,)
 
     def _require_place_only(self) -> None:
@@ -245,14 +231,14 @@ OPEN_LOAD = "open-load"
 class DensityRequest(MeasureRequest):
     """A request to `vdisklab density`: a load for each guest, and the limit that each must meet."""
 
-    profile: str | None = what_setting(
-        NAME_OR_FILE,
+    profile: str | None = settings.what_setting(
+        kinds.NAME_OR_FILE,
         "The profile that each guest runs, whose rate is --load.",
         metavar="NAME",
         shown=OPEN_LOAD,
     )
     until: str | None = _what_option(
-        TEXT,
+        kinds.TEXT,
         "The limit that each guest must meet: latency_p99, latency_p50, latency_mean or "
         "latency_max, at most a time.",
         metavar="LIMIT",
@@ -260,14 +246,14 @@ class DensityRequest(MeasureRequest):
         identifies=True,
     )
     victim: str | None = _what_option(
-        NAME_OR_FILE,
+        kinds.NAME_OR_FILE,
         "Instead of a capacity: what neighbours do to a guest with this profile.",
         metavar="NAME",
         shown="none",
         needs="neighbour",
     )
-    neighbour: str | None = what_setting(
-        NAME_OR_FILE,
+    neighbour: str | None = settings.what_setting(
+        kinds.NAME_OR_FILE,
         "With --victim: the profile whose first measurement the other guests run.",
         metavar="NAME",
         shown="none",
@@ -275,31 +261,31 @@ class DensityRequest(MeasureRequest):
         identifies=True,
     )
     most: int | None = _what_option(
-        WHOLE,
+        kinds.WHOLE,
         "The largest number of guests to try; fewer if they do not fit into memory.",
         metavar="N",
         default=DEFAULT_MOST,
-        limits=Limits(1, 999),
+        limits=kinds.Limits(1, 999),
         identifies=True,
     )
     precision: int | None = _what_option(
-        WHOLE,
+        kinds.WHOLE,
         "Repeat near the limit until the 95 % interval spans no more than this many guests, at "
         "most 40 times.",
         metavar="N",
         shown="none",
-        limits=Limits(1, 999),
+        limits=kinds.Limits(1, 999),
     )
-    rounds: int | None = length_setting(
-        WHOLE,
+    rounds: int | None = settings.length_setting(
+        kinds.WHOLE,
         "How often each number of guests near the limit is tried.",
         default=5,
         shown="5, or what --precision needs",
-        limits=Limits(1, 10_000),
+        limits=kinds.Limits(1, 10_000),
         formerly="blocks",
     )
     thin: bool = _what_option(
-        SWITCH,
+        kinds.SWITCH,
         "Also measure thin images, which says how fast their blocks are allocated, not how many "
         "guests the path carries.",
     )

@@ -21,37 +21,9 @@ from vdisklab.path.cell import PageCacheChoice
 from vdisklab.path.durability import HostDisk
 from vdisklab.path.named_target import NamedTarget, parse_secret, parse_target
 from vdisklab.path.platforms import PLATFORMS, Platform, parse_platform
+from vdisklab.plan import guest
+from vdisklab.plan import value_kinds as kinds
 from vdisklab.plan.age import Age, parse_age
-from vdisklab.plan.guest import (
-    USUAL_GUEST,
-    AcceleratorChoice,
-    Firmware,
-    RequestedQemu,
-    SystemBus,
-    parse_qemu,
-)
-from vdisklab.plan.value_kinds import (
-    FILE,
-    FILES,
-    INPUT_FILE,
-    LABEL,
-    NAME_OR_FILE,
-    PATH,
-    PATHS,
-    RATE,
-    SECONDS,
-    SHARE,
-    SIZE,
-    SWITCH,
-    TEXT,
-    WHOLE,
-    Limits,
-    ValueKind,
-    one_of,
-    parsed_by,
-    several,
-    values_of,
-)
 from vdisklab.units import GIB, MIB
 
 DEFAULT_PROFILE = "short"
@@ -87,7 +59,7 @@ class SettingRow:
     plan files and command lines still accept, with a note.
     """
 
-    kind: ValueKind
+    kind: kinds.ValueKind
     help: str
     panel: Panel | None
     _: KW_ONLY
@@ -97,7 +69,7 @@ class SettingRow:
     metavar: str = ""
     default: Any = None
     shown: str = ""
-    limits: Limits | None = None
+    limits: kinds.Limits | None = None
     needs: str = ""
     stored: str = ""
     identifies: bool = False
@@ -120,17 +92,17 @@ class SettingRow:
     def described(self) -> str:
         """The meaning of the option and the form of its value, for plan files."""
         formats = [self.kind.hint] if self.kind.hint else []
-        if self.kind is WHOLE and self.limits is not None:
+        if self.kind is kinds.WHOLE and self.limits is not None:
             formats.append(f"a whole number from {self.limits.low}")
         return self.help.rstrip(".") + (f" ({', '.join(formats)})" if formats else "")
 
 
-def setting(kind: ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # noqa: ANN401
+def setting(kind: kinds.ValueKind, help: str, panel: Panel, **more: Any) -> Any:  # noqa: ANN401
     """A field of `Request` with its row; `more` are further members of `SettingRow`."""
     return field(default=kind.empty, metadata={"setting": SettingRow(kind, help, panel, **more)})
 
 
-def option(kind: ValueKind, help: str, default: Any = None, **more: Any) -> Any:  # noqa: ANN401
+def option(kind: kinds.ValueKind, help: str, default: Any = None, **more: Any) -> Any:  # noqa: ANN401
     """A field of `OptionRows` that no plan file has, with its row; unset, it holds its default."""
     row = SettingRow(kind, help, None, default=default, **({"key": ""} | more))
     unset = kind.empty if default is None else default
@@ -155,28 +127,28 @@ class Request(OptionRows):
     """A campaign as requested; None or an empty tuple for an option that the user did not set."""
 
     paths: tuple[str, ...] = what_setting(
-        PATHS,
+        kinds.PATHS,
         "Disk paths, such as ext4/qcow2/none; braces make a matrix: "
         "{ext4,xfs}/{raw,qcow2}/{none,writeback}.",
         flag="",
         metavar="PATHS...",
     )
     platform: tuple[Platform, ...] = what_setting(
-        several(parse_platform, str),
+        kinds.several(parse_platform, str),
         "Also measure the disk that this platform gives a new guest today: "
         f"{PLATFORMS}; can be repeated.",
         metavar="NAME",
         shown="none",
     )
     profile: str | None = what_setting(
-        NAME_OR_FILE,
+        kinds.NAME_OR_FILE,
         "The profile that each cell runs: one that `vdisklab profiles` lists, or a file: your "
         "own profile (.toml), or any job file of fio (.fio).",
         metavar="NAME",
         default=DEFAULT_PROFILE,
     )
     load: int | None = what_setting(
-        RATE,
+        kinds.RATE,
         "Requests per second that each guest sends, with a profile that sends at a fixed rate.",
         metavar="RATE",
         shown="the profile's",
@@ -184,16 +156,16 @@ class Request(OptionRows):
         identifies=True,
     )
     clients: int | None = what_setting(
-        WHOLE,
+        kinds.WHOLE,
         "Clients of a database, where the profile has several.",
         metavar="N",
         shown="the profile's",
-        limits=Limits(1, 1000),
+        limits=kinds.Limits(1, 1000),
         stored="clients",
         identifies=True,
     )
     neighbour: str | None = what_setting(
-        NAME_OR_FILE,
+        kinds.NAME_OR_FILE,
         "With several guests, only the first is measured; the others run this profile's first "
         "measurement. It shows what neighbours do to a guest.",
         metavar="NAME",
@@ -203,57 +175,57 @@ class Request(OptionRows):
         identifies=True,
     )
     page_cache: PageCacheChoice | None = what_setting(
-        one_of(PageCacheChoice),
+        kinds.one_of(PageCacheChoice),
         "State of the host's page cache before each measurement, for paths that use it.",
         default=PageCacheChoice.BOTH,
     )
     baseline: str | None = what_setting(
-        PATH,
+        kinds.PATH,
         "The disk path that scores relate to; `none` leaves it out.",
         metavar="PATH",
         shown="the first path on the host, else `host`",
     )
     keep_equal: bool = what_setting(
-        SWITCH,
+        kinds.SWITCH,
         "Measure raw/default beside raw/writeback, too: they are one configuration, because "
         "writeback is QEMU's default cache mode.",
     )
     rounds: int | None = length_setting(
-        WHOLE,
+        kinds.WHOLE,
         "How often each cell is measured: once in each round.",
         default=5,
         shown="until one is shown to be good enough; 5 with nothing to rank",
-        limits=Limits(1, 10_000),
+        limits=kinds.Limits(1, 10_000),
         formerly="blocks",
     )
     runtime: float | None = length_setting(
-        SECONDS,
+        kinds.SECONDS,
         "How long each measurement runs.",
         metavar="SECONDS",
         default=5.0,
-        limits=Limits(0, _DAY, above=True),
+        limits=kinds.Limits(0, _DAY, above=True),
         stored="runtime",
     )
     ramp: float | None = length_setting(
-        SECONDS,
+        kinds.SECONDS,
         "How long each measurement warms up before it counts.",
         metavar="SECONDS",
         default=0.5,
-        limits=Limits(0, _DAY),
+        limits=kinds.Limits(0, _DAY),
         stored="ramp",
     )
     scale: float | None = length_setting(
-        SHARE,
+        kinds.SHARE,
         "For measurements without a time limit: the share of their work to do, such as 0.1; for "
         "databases: the share of their data.",
         metavar="SHARE",
         default=1.0,
-        limits=Limits(0, 1000, above=True),
+        limits=kinds.Limits(0, 1000, above=True),
         stored="scale",
         identifies=True,
     )
     age: Age | None = what_setting(
-        parsed_by(parse_age, "an age", "such as fill=80%,rewrites=3,snapshots=2"),
+        kinds.parsed_by(parse_age, "an age", "such as fill=80%,rewrites=3,snapshots=2"),
         "Wear images and file systems before measuring: fill=80% of the path's own file system, "
         "rewrites=N passes of random writes over 10 % of the disk each, snapshots=N taken and "
         "removed around them.",
@@ -262,23 +234,23 @@ class Request(OptionRows):
         identifies=True,
     )
     seed: int | None = length_setting(
-        WHOLE,
+        kinds.WHOLE,
         "Seed for the random order of cells.",
         shown="from the plan",
-        limits=Limits(0, (1 << 63) - 1),
+        limits=kinds.Limits(0, (1 << 63) - 1),
     )
     size_bytes: int | None = where_setting(
-        SIZE,
+        kinds.SIZE,
         "Size of the guest's disk.",
         key="size",
         flag="--size",
         metavar="SIZE",
         default=1 * GIB,
-        limits=Limits(16 * MIB, 1 << 50, multiple_of=MIB),
+        limits=kinds.Limits(16 * MIB, 1 << 50, multiple_of=MIB),
         stored="size_bytes",
     )
     directory: Path | None = where_setting(
-        FILE,
+        kinds.FILE,
         "The work directory, on the file system to be measured.",
         key="dir",
         flag="--dir",
@@ -287,7 +259,7 @@ class Request(OptionRows):
         stored="directory",
     )
     devices: tuple[Path, ...] = where_setting(
-        FILES,
+        kinds.FILES,
         "Build on this whole block device instead of the work directory; can be repeated for lvm, "
         "md and ZFS, others use the first. It must be idle and empty, and is left empty.",
         flag="--on",
@@ -295,14 +267,14 @@ class Request(OptionRows):
         stored="devices",
     )
     destroy: tuple[Path, ...] = where_setting(
-        FILES,
+        kinds.FILES,
         "Allow vdisklab to destroy the data on this device or target; --on or --target must "
         "name it, too.",
         key="",  # no plan file may say so
         metavar="DEVICE|NAME",
     )
     target: tuple[NamedTarget, ...] = where_setting(
-        several(parse_target, str),
+        kinds.several(parse_target, str),
         "Storage that you have, with a name for paths: a directory on any mount, a block device, "
         "or a URL for one of QEMU's drivers: nbd://, nbd+unix://, iscsi://, nfs://, ssh://, "
         "rbd:POOL/IMAGE. --target san=iscsi://10.0.0.5/iqn.x:disk/1 makes san/raw/none a path; "
@@ -311,7 +283,7 @@ class Request(OptionRows):
         stored="target",
     )
     secret: tuple[tuple[str, Path], ...] = where_setting(
-        several(parse_secret, str, spell="{0[0]}={0[1]}".format),
+        kinds.several(parse_secret, str, spell="{0[0]}={0[1]}".format),
         "A file with the password or key of a target; can be repeated. The environment variable "
         "VDISKLAB_SECRET_NAME does the same.",
         key="",  # no plan file says where secrets are
@@ -319,69 +291,69 @@ class Request(OptionRows):
         needs="target",
     )
     disks: int | None = where_setting(
-        WHOLE,
+        kinds.WHOLE,
         "How many disks lvm, md and ZFS get.",
         metavar="N",
         shown="as few as they need, or all of --on",
-        limits=Limits(1, 26),
+        limits=kinds.Limits(1, 26),
         stored="disks",
     )
     disk: HostDisk | None = where_setting(
-        one_of(HostDisk),
+        kinds.one_of(HostDisk),
         "The host's disk in a power cut: volatile loses writes that were not flushed; plp "
         "(power-loss protection) keeps every completed write.",
         default=HostDisk.VOLATILE,
     )
     arc_bytes: int | None = where_setting(
-        SIZE,
+        kinds.SIZE,
         "Limit ZFS's cache while measuring.",
         key="arc",
         flag="--arc",
         metavar="SIZE",
         shown="as it is",
         # arc_init of OpenZFS ignores a zfs_arc_max below 64 MiB.
-        limits=Limits(64 * MIB),
+        limits=kinds.Limits(64 * MIB),
         stored="arc_bytes",
     )
-    accelerator: AcceleratorChoice | None = guest_setting(
-        one_of(AcceleratorChoice),
+    accelerator: guest.AcceleratorChoice | None = guest_setting(
+        kinds.one_of(guest.AcceleratorChoice),
         "What runs the guest; auto is KVM if it really runs one, else emulation (tcg).",
-        default=AcceleratorChoice.AUTO,
+        default=guest.AcceleratorChoice.AUTO,
         stored="guest.accelerator",
     )
     guest_cpus: int | None = guest_setting(
-        WHOLE,
+        kinds.WHOLE,
         "Number of virtual CPUs.",
         key="cpus",
-        default=USUAL_GUEST.cpus,
-        limits=Limits(1, 255),
+        default=guest.USUAL_GUEST.cpus,
+        limits=kinds.Limits(1, 255),
         stored="guest.cpus",
     )
     guest_memory: int | None = guest_setting(
-        SIZE,
+        kinds.SIZE,
         "The guest's memory.",
         key="memory",
         metavar="SIZE",
-        default=USUAL_GUEST.memory_bytes,
-        limits=Limits(128 * MIB),  # a guest with less memory does not boot
+        default=guest.USUAL_GUEST.memory_bytes,
+        limits=kinds.Limits(128 * MIB),  # a guest with less memory does not boot
         stored="guest.memory_bytes",
     )
     guest_kernel: str | None = guest_setting(
-        TEXT,
+        kinds.TEXT,
         "Kernel image to boot instead of the host's.",
         key="kernel",
         flag="",
         stored="guest.kernel",
     )
-    qemu: tuple[RequestedQemu, ...] = setting(
-        several(parse_qemu, str),
+    qemu: tuple[guest.RequestedQemu, ...] = setting(
+        kinds.several(guest.parse_qemu, str),
         "Measure each path with this QEMU; repeat it to compare old and new.",
         Panel.GUEST,
         metavar="[NAME=]BIN",
         shown="the installed one",
     )
     guest_scheduler: tuple[str, ...] = guest_setting(
-        values_of("guest_scheduler"),
+        kinds.values_of("guest_scheduler"),
         "Measure each path with this I/O scheduler in the guest: none, mq-deadline, kyber or bfq; "
         "braces or repeating it compare several.",
         key="scheduler",
@@ -389,7 +361,7 @@ class Request(OptionRows):
         shown="the guest's own",
     )
     guest_fs: tuple[str, ...] = guest_setting(
-        values_of("guest_fs"),
+        kinds.values_of("guest_fs"),
         "The guest's file system for measurements that use files: ext2, ext3, ext4, xfs or btrfs; "
         "braces or repeating it compare several.",
         key="filesystem",
@@ -398,7 +370,7 @@ class Request(OptionRows):
         shown="the measurement's own",
     )
     guest_mount: tuple[str, ...] = guest_setting(
-        values_of("guest_mount"),
+        kinds.values_of("guest_mount"),
         "The guest's mount options for that file system, joined by +, such as noatime+commit=60; "
         "braces or repeating it compare several.",
         key="mount",
@@ -406,7 +378,7 @@ class Request(OptionRows):
         shown="the guest's own",
     )
     guests: tuple[str, ...] = guest_setting(
-        values_of("guests"),
+        kinds.values_of("guests"),
         "Measure each path in this many guests at once, each with its own disk; braces, commas or "
         "repeating it compare several. Only fio's measurements can do that.",
         key="guests",
@@ -414,7 +386,7 @@ class Request(OptionRows):
         shown="one alone",
     )
     guest_image: Path | None = guest_setting(
-        INPUT_FILE,
+        kinds.INPUT_FILE,
         "Measure in a guest of your own: a disk image with the QEMU guest agent in it. It is never "
         "written to.",
         key="image",
@@ -423,16 +395,16 @@ class Request(OptionRows):
         shown="a micro guest made from this host's programs",
         stored="guest.image",
     )
-    guest_firmware: Firmware | None = guest_setting(
-        one_of(Firmware),
+    guest_firmware: guest.Firmware | None = guest_setting(
+        kinds.one_of(guest.Firmware),
         "What boots your own guest.",
         key="firmware",
         shown="bios",
         needs="guest_image",
         stored="guest.firmware",
     )
-    guest_bus: SystemBus | None = guest_setting(
-        one_of(SystemBus),
+    guest_bus: guest.SystemBus | None = guest_setting(
+        kinds.one_of(guest.SystemBus),
         "How your own guest sees the disk it boots from.",
         key="system_bus",
         shown="virtio",
@@ -440,25 +412,25 @@ class Request(OptionRows):
         stored="guest.system_bus",
     )
     guest_boot: float | None = guest_setting(
-        SECONDS,
+        kinds.SECONDS,
         "How long your own guest may take until its agent answers.",
         key="boot",
         metavar="TIME",
         shown="5m, 15m under emulation",
-        limits=Limits(0, _DAY, above=True),
+        limits=kinds.Limits(0, _DAY, above=True),
         needs="guest_image",
         stored="guest_boot",
     )
     diskspd: Path | None = guest_setting(
-        INPUT_FILE,
+        kinds.INPUT_FILE,
         "Microsoft's DISKSPD (amd64/diskspd.exe), which measures in a Windows guest.",
         metavar="FILE",
         needs="guest_image",
         stored="diskspd",
     )
-    label: str | None = output_setting(LABEL, "A label for the campaign.", default="")
+    label: str | None = output_setting(kinds.LABEL, "A label for the campaign.", default="")
     db: str | None = output_setting(
-        TEXT,
+        kinds.TEXT,
         "The database of results: a file, sqlite:///FILE or postgresql://…",
         metavar="URL",
         shown="the file that `vdisklab run` uses",
@@ -539,7 +511,7 @@ def command_words(request: Request) -> list[str]:
             values = value if row.kind.many else (value,)
             words += (
                 [row.flag]
-                if row.kind is SWITCH
+                if row.kind is kinds.SWITCH
                 else [word for item in values for word in (row.flag, row.kind.spell(item))]
             )
     return words

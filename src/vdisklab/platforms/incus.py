@@ -19,23 +19,8 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import (
-    HOST_DEVICES,
-    Change,
-    CommandRunner,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Gap,
-    Location,
-    Reader,
-    lacks,
-    require_supported,
-    require_target,
-)
 from vdisklab.platforms.drive_arguments import beside_arguments, properties_of, split_arguments
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
@@ -82,7 +67,7 @@ def _is_pool(document: Tree) -> bool:
     return "driver" in document and isinstance(document.get("config"), dict)
 
 
-def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
+def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:
     drivers = {
         word(document, "name") or "default": str(document["driver"])
         for document in documents
@@ -233,11 +218,13 @@ def _server(device: Tree) -> ServerDisk | None:
     return server_disk({"driver": "rbd", "conf": f"/etc/ceph/{cluster}.conf", **node})
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The device for `incus config edit INSTANCE`."""
     path = request.path
-    require_supported(Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,))
-    require_target(Platform.INCUS, path, (LayerKind.RBD,))
+    dialect.require_supported(
+        Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,)
+    )
+    dialect.require_target(Platform.INCUS, path, (LayerKind.RBD,))
     url, source = request.url, request.place("/srv/images")
     librbd: dict[str, str] = {}
     if url is not None:
@@ -253,28 +240,30 @@ def export(request: ExportRequest) -> Configuration:
     }
     gaps = tuple(_gaps(path))
     lines = writing.preparation(request, source)
-    return Configuration(
+    return dialect.Configuration(
         writing.commented(lines, gaps) + writing.to_yaml({"devices": {"disk0": device}}), gaps
     )
 
 
-def _gaps(path: DiskPath) -> Iterator[Gap]:
+def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
     attachment = path.attachment
-    yield Gap(f"aio={attachment.aio}", "Incus chooses it by cache mode and kernel")
+    yield dialect.Gap(f"aio={attachment.aio}", "Incus chooses it by cache mode and kernel")
     yield from writing.cache_gaps(path)
     yield from writing.other_gaps(path, _THROTTLES)
     for option in _THROTTLES:
         if (limit := attachment.option(option)) is not None:
-            yield Gap(f"{option}={limit}", "Incus limits reads and writes each, with limits.max")
+            yield dialect.Gap(
+                f"{option}={limit}", "Incus limits reads and writes each, with limits.max"
+            )
     if attachment.option("discard") == "ignore":
-        yield Gap("discard=ignore", "Incus passes discards on")
+        yield dialect.Gap("discard=ignore", "Incus passes discards on")
     if attachment.iothread:
-        yield Gap("iothread=on", "Incus itself decides on threads")
+        yield dialect.Gap("iothread=on", "Incus itself decides on threads")
     if attachment.queues is not None:
-        yield Gap(f"queues={attachment.queues}", "Incus sets them by the number of CPUs")
+        yield dialect.Gap(f"queues={attachment.queues}", "Incus sets them by the number of CPUs")
 
 
-def _export_share(request: ExportRequest) -> Configuration:
+def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     bus, cache = request.path.attachment.bus, writing.cache_of_share(request)
     device = {
         "type": "disk",
@@ -282,27 +271,29 @@ def _export_share(request: ExportRequest) -> Configuration:
         "path": f"/mnt/{writing.TAG}",
         "io.bus": bus.value,
     }
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[dialect.Gap, ...] = ()
     if not writing.is_9p(request):
         device["io.cache"] = "unsafe" if cache == "always" else "none"
         if cache == "auto":
-            gaps = (Gap("cache=auto", "Incus starts virtiofsd with never, metadata or always"),)
+            gaps = (
+                dialect.Gap("cache=auto", "Incus starts virtiofsd with never, metadata or always"),
+            )
     mount = [word for word in request.path.attachment.guest_mount if word != "trans=virtio"]
     if mount:
-        gaps += (Gap(",".join(mount), "Incus's agent mounts it in the guest"),)
+        gaps += (dialect.Gap(",".join(mount), "Incus's agent mounts it in the guest"),)
     comments = tuple(writing.share_comments(request))[:-1]  # its agent mounts it
-    return Configuration(
+    return dialect.Configuration(
         writing.commented(comments, gaps) + writing.to_yaml({"devices": {writing.TAG: device}}),
         gaps,
     )
 
 
-def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """Incus has io.cache alone; aio follows it."""
     if wanted.attachment.aio is not aio_of(wanted.cache) or wanted.attachment.iothread != (
         now.attachment.iothread
     ):
-        raise lacks(disk.platform, f"aio={wanted.attachment.aio} with this cache mode")
+        raise dialect.lacks(disk.platform, f"aio={wanted.attachment.aio} with this cache mode")
     before = json.loads(disk.text)
     inherited, old = before["inherited"], before.get("io.cache")
     verb = "override" if inherited else "set"
@@ -317,28 +308,28 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
         )
     )
     setting = f"io.cache={wanted.cache.spelled_out}"
-    return Change(
+    return dialect.Change(
         shlex.join([*device, verb, disk.guest, disk.target, setting]), shlex.join([*device, *back])
     )
 
 
-def _listed(run: CommandRunner) -> Iterator[GuestText]:
+def _listed(run: dialect.CommandRunner) -> Iterator[GuestText]:
     for name, *words in (("pools", "storage", "list"), ("instances", "list")):
         text = run("incus", *words, "--format", "json")
         if text.strip() not in ("", "[]", "null"):
             yield GuestText(text, name)
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
-    forms=(Form("incus", export, _export_share),),
+    forms=(dialect.Form("incus", export, _export_share),),
     reader=_reader,
     recognises_document=is_incus,
-    location=Location(program="incus", printed=_listed),
+    location=dialect.Location(program="incus", printed=_listed),
     aio_of=aio_of,
     left_out={
-        HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
+        dialect.HOST_DEVICES: r"\btype\"?:\s*\"?(?:pci|usb)\b"
         r"|\baddress\"?:\s*[\"']?(?P<device>(?:[\da-f]{4}:)?[\da-f]{2}:[\da-f]{2}\.[\da-f]\b)",
         "TPM state": r"\btype\"?:\s*\"?tpm\b",
         "cloud-init": r"cloud-init:config",

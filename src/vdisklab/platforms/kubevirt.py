@@ -21,22 +21,8 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import (
-    HOST_DEVICES,
-    Change,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Gap,
-    NotChangeableError,
-    Reader,
-    lacks,
-    require_supported,
-    require_target,
-)
 from vdisklab.platforms.reading import (
     SCSI_PASSED,
     GuestText,
@@ -284,14 +270,14 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 _LONGEST_NAME = 253
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """A virtual machine whose disk is a volume on the claim that `source` names."""
     path = request.path
     claim = name_of(request.source or request.name, "a claim")
-    require_supported(
+    dialect.require_supported(
         Platform.KUBEVIRT, CACHE_MODES, path, buses=_BUSES, formats=(ImageFormat.RAW,)
     )
-    require_target(Platform.KUBEVIRT, path)
+    dialect.require_target(Platform.KUBEVIRT, path)
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
     if path.target is not None:
@@ -300,7 +286,7 @@ def export(request: ExportRequest) -> Configuration:
     if path.image is not None:
         below.append(f"the claim's image is made by a DataVolume with {_allocation(path.image)}")
     machine = _machine(path, name_of(request.name, "a virtual machine"), claim)
-    return Configuration(
+    return dialect.Configuration(
         writing.commented([f"vdisklab {path}", *below], gaps) + writing.to_yaml(machine), gaps
     )
 
@@ -365,7 +351,7 @@ def name_of(text: str, owner: str) -> str:
     return text
 
 
-def _gaps(path: DiskPath) -> Iterator[Gap]:
+def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
     attachment = path.attachment
     yield from writing.cache_gaps(path)
     written = ["iothreads"] if attachment.bus is Bus.VIRTIO else []
@@ -373,19 +359,19 @@ def _gaps(path: DiskPath) -> Iterator[Gap]:
         written += ("block_size", "discard_granularity")
     yield from writing.other_gaps(path, written)
     if attachment.aio is Aio.IO_URING:
-        yield Gap("aio=io_uring", "KubeVirt chooses native or threads")
+        yield dialect.Gap("aio=io_uring", "KubeVirt chooses native or threads")
     if attachment.option("discard") == "ignore":
-        yield Gap("discard=ignore", "KubeVirt passes discards on")
+        yield dialect.Gap("discard=ignore", "KubeVirt passes discards on")
     if attachment.bus is Bus.SCSI and (attachment.iothread or attachment.queues is not None):
-        yield Gap("iothread and queues of a SCSI disk", "only virtio disks have them")
+        yield dialect.Gap("iothread and queues of a SCSI disk", "only virtio disks have them")
     if attachment.bus is Bus.VIRTIO and attachment.queues is not None:
-        yield Gap(
+        yield dialect.Gap(
             "a number of queues",
             "it follows the number of CPUs, which is set to the same number here",
         )
 
 
-def _export_share(request: ExportRequest) -> Configuration:
+def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     writing.require_virtiofs("KubeVirt", request)
     claim, name = name_of(request.source or request.name, "a claim"), request.name
     gate = "KubeVirt needs the feature gate EnableVirtioFsStorageVolumes"
@@ -393,7 +379,7 @@ def _export_share(request: ExportRequest) -> Configuration:
         ()
         if writing.cache_of_share(request) == "auto"
         else (
-            Gap(
+            dialect.Gap(
                 f"cache={writing.cache_of_share(request)}",
                 "KubeVirt starts virtiofsd with cache=auto",
             ),
@@ -415,17 +401,17 @@ def _export_share(request: ExportRequest) -> Configuration:
         },
     }
     comments = [line for line in writing.share_comments(request) if not line.startswith("/srv")]
-    return Configuration(
+    return dialect.Configuration(
         writing.commented((*comments, gate), gaps) + writing.to_yaml(machine), gaps, (gate,)
     )
 
 
-def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     if wanted.attachment.aio is Aio.IO_URING:
-        raise lacks(disk.platform, "aio=io_uring")
+        raise dialect.lacks(disk.platform, "aio=io_uring")
     before = json.loads(disk.text)
     if before["kind"] != "VirtualMachine":
-        raise NotChangeableError(
+        raise dialect.NotChangeableError(
             f"no line changes the disks of a {before['kind']} and of nothing else",
             hint="name a VirtualMachine, `kubectl get vm,pvc,dv -o yaml`",
         )
@@ -442,7 +428,7 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
         else {"op": "remove", "path": f"{place}/{key}"}
         for key in fields
     ]
-    return Change(_patch(disk.guest, forward), _patch(disk.guest, back))
+    return dialect.Change(_patch(disk.guest, forward), _patch(disk.guest, back))
 
 
 def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
@@ -452,7 +438,7 @@ def _patch(guest: str, operations: Sequence[Mapping[str, object]]) -> str:
     return shlex.join(["kubectl", "patch", "vm", name, *where, "--type=json", "-p", patch])
 
 
-def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
+def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:
     modes = dict(_volume_modes(documents))
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
@@ -463,15 +449,15 @@ def _reader(_texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
     return read
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
-    forms=(Form("kubevirt", export, _export_share, title="KubeVirt"),),
+    forms=(dialect.Form("kubevirt", export, _export_share, title="KubeVirt"),),
     reader=_reader,
     recognises_document=is_kubernetes,
     left_out={
         "EFI variables": r"\befi\b\"?:",
-        HOST_DEVICES: r"\bdeviceName\"?:\s*\"?(?P<device>[\w./-]+)",
+        dialect.HOST_DEVICES: r"\bdeviceName\"?:\s*\"?(?P<device>[\w./-]+)",
         "TPM state": r"\btpm\b\"?:",
         "cloud-init": r"\bcloudInit\w+\"?:",
         "CD-ROMs": r"\bcdrom\b\"?:",

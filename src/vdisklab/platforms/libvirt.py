@@ -24,22 +24,8 @@ from vdisklab.guest.qemu.block_nodes import format_options
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
 from vdisklab.plan.guest import IN_THE_GUEST, without_options
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import (
-    HOST_DEVICES,
-    Change,
-    CommandRunner,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Gap,
-    Location,
-    NotExpressibleError,
-    Reader,
-    lacks,
-)
 from vdisklab.platforms.libvirt_domain import LIMITS, PATH_NAMESPACE, QEMU_NAMESPACE, read_domains
 from vdisklab.platforms.qemu import DIRECTORY, SERIAL, arguments, daemon_sentence, served_by
 from vdisklab.platforms.reading import GuestText, Tree
@@ -71,7 +57,7 @@ def _is_xml(text: GuestText) -> bool:
     return text.text[:4096].lstrip("\ufeff \t\r\n").startswith("<")
 
 
-def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
+def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.Reader:
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
@@ -80,7 +66,7 @@ def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
     return read
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """A domain that can be defined and started; the disk is its only one."""
     place = request.place(DIRECTORY)
     foreign = foreign_reason(request) is not None
@@ -110,7 +96,7 @@ def export(request: ExportRequest) -> Configuration:
         _add_controller(devices, request)
         _add_override(domain, request)
     ET.indent(domain)
-    return Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps, requirements)
+    return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n", gaps, requirements)
 
 
 def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
@@ -122,7 +108,7 @@ def add_comments(element: ET.Element, lines: Iterable[str]) -> None:
         element.append(ET.Comment(f" {re.sub('-(?=-)', '- ', text)} "))
 
 
-def foreign_reason(request: ExportRequest) -> str | None:
+def foreign_reason(request: dialect.ExportRequest) -> str | None:
     """Why this libvirt's XML cannot describe the disk; None if it can."""
     image, version = request.path.image, request.libvirt or _OLDEST
     if image is not None and image.format in _UNKNOWN_FORMATS:
@@ -160,17 +146,17 @@ def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-def _foreign_gaps(request: ExportRequest) -> Iterator[Gap]:
+def _foreign_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
     reason = foreign_reason(request)
     if reason is not None:
-        yield Gap(
+        yield dialect.Gap(
             "this disk",
             f"{reason}, so QEMU gets the disk as arguments, and libvirt neither prepares its file "
             "nor migrates or snapshots it",
         )
 
 
-def _access(request: ExportRequest, place: str) -> Iterator[str]:
+def _access(request: dialect.ExportRequest, place: str) -> Iterator[str]:
     """The requirements for QEMU to open an image that is not in the XML.
 
     libvirt runs QEMU as a user of its own, changes the owner and labels of the images in the XML
@@ -216,7 +202,9 @@ def add_metadata(domain: ET.Element, path: DiskPath, target: str) -> None:
     )  # fmt: skip
 
 
-def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: str) -> ET.Element:
+def add_disk(
+    devices: ET.Element, request: dialect.ExportRequest, place: str, target: str
+) -> ET.Element:
     """Appends the `<disk>` and returns it."""
     attachment = request.path.attachment
     kind = "block" if request.on_device else "file" if request.url is None else "network"
@@ -247,7 +235,7 @@ def add_disk(devices: ET.Element, request: ExportRequest, place: str, target: st
     return disk
 
 
-def _add_server(disk: ET.Element, node: Mapping[str, Any], request: ExportRequest) -> None:
+def _add_server(disk: ET.Element, node: Mapping[str, Any], request: dialect.ExportRequest) -> None:
     """The <source> of a network disk: the opposite of `libvirt_domain`'s reader."""
     protocol, server = str(node["driver"]), node.get("server", {})
     host, port = (server.get("host"), server.get("port")) if server else ("", None)
@@ -279,12 +267,12 @@ _SECRETS = {"iscsi": "iscsi", "rbd": "ceph"}
 """libvirt's type of secret by protocol."""
 
 
-def _usage(request: ExportRequest) -> str:
+def _usage(request: dialect.ExportRequest) -> str:
     layer = request.path.layers[0]
     return str(layer.option("at") or f"my{layer.kind}")
 
 
-def _of_server(request: ExportRequest) -> Iterator[str]:
+def _of_server(request: dialect.ExportRequest) -> Iterator[str]:
     """What libvirt needs for a network disk: the secret, or the user on an NFS server."""
     url = request.url
     if url is None:
@@ -311,7 +299,7 @@ def _add_throttle(disk: ET.Element, attachment: Attachment) -> None:
             ET.SubElement(tune, element).text = str(value)
 
 
-def threading(request: ExportRequest) -> dict[str, str]:
+def threading(request: dialect.ExportRequest) -> dict[str, str]:
     """The attributes of the <driver> of a virtio disk, or of the controller of a SCSI disk."""
     attachment = request.path.attachment
     queues = {} if attachment.queues is None else {"queues": str(attachment.queues)}
@@ -323,7 +311,7 @@ def threading(request: ExportRequest) -> dict[str, str]:
     return threading
 
 
-def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
+def _add_controller(devices: ET.Element, request: dialect.ExportRequest) -> None:
     match request.path.attachment.bus:
         case Bus.SCSI:
             attributes = {"type": "scsi", "index": "0", "model": "virtio-scsi"}
@@ -347,7 +335,7 @@ def _add_controller(devices: ET.Element, request: ExportRequest) -> None:
             pass
 
 
-def _add_override(domain: ET.Element, request: ExportRequest) -> None:
+def _add_override(domain: ET.Element, request: dialect.ExportRequest) -> None:
     write_cache = request.path.attachment.write_cache
     if write_cache is WriteCache.MODE:
         return  # libvirt itself sets the property that -drive would set for the cache mode
@@ -371,12 +359,12 @@ _COLD_BUSES = (Bus.IDE, Bus.SATA, Bus.NVME)
 """Disks on these buses cannot be attached while the guest runs (qemu_hotplug.c)."""
 
 
-def export_element(request: ExportRequest) -> Configuration:
+def export_element(request: dialect.ExportRequest) -> dialect.Configuration:
     """The `<disk>` element. Its target is the name of a second disk, because the guest already has
     a first one."""
     reason = foreign_reason(request)
     if reason is not None:
-        raise NotExpressibleError(
+        raise dialect.NotExpressibleError(
             "libvirt's <disk>",
             f"form for this disk: {reason}",
             "use --to libvirt, which gives it to QEMU as arguments",
@@ -390,19 +378,19 @@ def export_element(request: ExportRequest) -> Configuration:
     add_disk(container, request, place, target)
     ET.indent(container)
     lines = ET.tostring(container, encoding="unicode").splitlines()[1:-1]
-    return Configuration("".join(f"{line[2:]}\n" for line in lines), gaps, requirements)
+    return dialect.Configuration("".join(f"{line[2:]}\n" for line in lines), gaps, requirements)
 
 
-def _element_gaps(request: ExportRequest) -> Iterator[Gap]:
+def _element_gaps(request: dialect.ExportRequest) -> Iterator[dialect.Gap]:
     write_cache = request.path.attachment.write_cache
     if write_cache is not WriteCache.MODE:
-        yield Gap(
+        yield dialect.Gap(
             f"write_cache={write_cache}",
             "the disk's write cache follows the cache mode; --to libvirt writes the override",
         )
 
 
-def _requirements(request: ExportRequest, target: str) -> Iterator[str]:
+def _requirements(request: dialect.ExportRequest, target: str) -> Iterator[str]:
     attachment = request.path.attachment
     when = "--config" if attachment.bus in _COLD_BUSES else "--live --config"
     later = "; the guest sees it after its next start" if attachment.bus in _COLD_BUSES else ""
@@ -427,7 +415,7 @@ _CLIENT_OPTIONS = ("cache", "msize")
 """The options that a guest gives to its mount of 9p."""
 
 
-def _filesystem(request: ExportRequest) -> ET.Element:
+def _filesystem(request: dialect.ExportRequest) -> ET.Element:
     virtiofs = not writing.is_9p(request)
     mode = "passthrough" if virtiofs else "squash"
     element = ET.Element("filesystem", {"type": "mount", "accessmode": mode})
@@ -442,7 +430,7 @@ def _filesystem(request: ExportRequest) -> ET.Element:
     return element
 
 
-def _export_share(request: ExportRequest) -> Configuration:
+def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     domain = ET.Element("domain", {"type": request.domain_type})
     add_comments(domain, writing.share_comments(request))
     ET.SubElement(domain, "name").text = request.name
@@ -455,10 +443,10 @@ def _export_share(request: ExportRequest) -> Configuration:
     ET.SubElement(system, "type", {"arch": "x86_64", "machine": "q35"}).text = "hvm"
     ET.SubElement(domain, "devices").append(_filesystem(request))
     ET.indent(domain)
-    return Configuration(ET.tostring(domain, encoding="unicode") + "\n")
+    return dialect.Configuration(ET.tostring(domain, encoding="unicode") + "\n")
 
 
-def _export_share_element(request: ExportRequest) -> Configuration:
+def _export_share_element(request: dialect.ExportRequest) -> dialect.Configuration:
     virtiofs = not writing.is_9p(request)
     memory = (
         'the guest needs shared memory: <memoryBacking><source type="memfd"/>'
@@ -471,10 +459,10 @@ def _export_share_element(request: ExportRequest) -> Configuration:
     container.append(_filesystem(request))
     ET.indent(container)
     lines = ET.tostring(container, encoding="unicode").splitlines()[1:-1]
-    return Configuration("".join(f"{line[2:]}\n" for line in lines), (), requirements)
+    return dialect.Configuration("".join(f"{line[2:]}\n" for line in lines), (), requirements)
 
 
-def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """virt-xml(1) edits the definition; the saved one restores it exactly."""
     settings = {"driver.cache": wanted.cache.value}
     settings |= {} if wanted.opened_by_qemu else {"driver.io": wanted.attachment.aio.value}
@@ -482,13 +470,13 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
     threads = ""
     if wanted.attachment.iothread != now.attachment.iothread:
         if wanted.attachment.bus is not Bus.VIRTIO or not wanted.attachment.iothread:
-            raise lacks(disk.platform, "one line that changes the I/O thread of this disk")
+            raise dialect.lacks(disk.platform, "one line that changes the I/O thread of this disk")
         settings["driver.iothread"] = disk.io_thread or "1"
         if disk.io_thread is None:
             # `--edit --iothreads 1` fails where the guest has none yet (virt-xml 4.1).
             threads = f" && virt-xml {guest} --edit --xml ./iothreads=1"
     options = ",".join(f"{key}={value}" for key, value in settings.items())
-    return Change(
+    return dialect.Change(
         f"virsh dumpxml --inactive {guest} > {before}{threads} && "
         f"virt-xml {guest} --edit target={disk.target} --disk {options}",
         f"virsh define {before}",
@@ -500,7 +488,7 @@ _DUMPED_TOGETHER = 500
 """Guests whose XML one virsh prints: a connection for each of thousands would take minutes."""
 
 
-def domains_of(run: CommandRunner, uri: str = SYSTEM) -> Iterator[GuestText]:
+def domains_of(run: dialect.CommandRunner, uri: str = SYSTEM) -> Iterator[GuestText]:
     """The XML of all guests of a libvirt. Raises HostError if it does not answer."""
     try:
         uuids = run("virsh", "-q", "-c", uri, "list", "--all", "--uuid").split()
@@ -517,12 +505,12 @@ def domains_of(run: CommandRunner, uri: str = SYSTEM) -> Iterator[GuestText]:
         yield GuestText(run("virsh", "-q", "-c", uri, "; ".join(forms)), uri)
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
     forms=(
-        Form("libvirt", export, _export_share, absolute=True),
-        Form(
+        dialect.Form("libvirt", export, _export_share, absolute=True),
+        dialect.Form(
             "libvirt-disk",
             export_element,
             _export_share_element,
@@ -533,12 +521,12 @@ DIALECT = Dialect(
     ),
     reader=_reader,
     recognises=_is_xml,
-    location=Location("/etc/libvirt/qemu", "virsh", domains_of),
+    location=dialect.Location("/etc/libvirt/qemu", "virsh", domains_of),
     left_out={
         "EFI variables": r"<nvram\b",
         "TPM state": r"<tpm\b",
         "CD-ROMs": r"\bdevice=.cdrom\b",
-        HOST_DEVICES: r"<hostdev\b[^>]{0,200}\btype=.(?:pci|usb|mdev|storage)\b"
+        dialect.HOST_DEVICES: r"<hostdev\b[^>]{0,200}\btype=.(?:pci|usb|mdev|storage)\b"
         r"[^>]{0,200}(?:(?<!/)>(?:(?!</hostdev)[\s\S]){0,900}?<source\b[^>]{0,200}>\s*<(?P<device>\w[^>]{0,200}?)\s*/?>)?",
         "floppies": r"\bdevice=.floppy\b",
     },

@@ -20,39 +20,19 @@ from vdisklab.errors import PlanError
 from vdisklab.path.disk_path import Attachment, DiskPath, Image, parse_path
 from vdisklab.path.options import OptionValue
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.platforms import drive_arguments, reading
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
-from vdisklab.platforms.drive_arguments import (
-    beside_arguments,
-    drive_changes,
-    drops_flushes,
-    is_on,
-    properties_of,
-)
 from vdisklab.platforms.network import ServerDisk, beyond_server, placed, server_disk
 from vdisklab.platforms.qemu_arguments import Served, disks_of_arguments
-from vdisklab.platforms.reading import (
-    MAP_IT,
-    SCSI_PASSED,
-    SERVED_ELSEWHERE,
-    attachment_of,
-    beyond_schema,
-    block_words,
-    ignored_errors,
-    image_of,
-    joined,
-    limit_words,
-    one_of,
-    parsed_options,
-    queues_of,
-    shared_group,
-)
 
 QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 PATH_NAMESPACE = "urn:vdisklab:disk-path:1"
 
-LIMITS = limit_words(
+LIMITS = reading.limit_words(
     {"throttle_bps": ("total_bytes_sec",), "throttle_iops": ("total_iops_sec",)},
-    joined(("total", "read", "write"), ("_bytes", "_iops"), ("_sec",), ("", "_max", "_max_length")),
+    reading.joined(
+        ("total", "read", "write"), ("_bytes", "_iops"), ("_sec",), ("", "_max", "_max_length")
+    ),
     ("size_iops_sec",),
 )
 """The elements of <iotune> and <throttlegroup> (formatdomain.html)."""
@@ -198,7 +178,7 @@ class _Guest:
                 case "filesystem":
                     yield self._share(device)
                 case "hostdev" if device.get("type") in ("scsi", "scsi_host"):
-                    yield self._unmeasured(device, number, SCSI_PASSED)
+                    yield self._unmeasured(device, number, reading.SCSI_PASSED)
                 case "memory" if device.get("model") in ("nvdimm", "virtio-pmem"):
                     memory = f"it is persistent memory ({device.get('model')}), not a disk"
                     yield self._unmeasured(device, number, memory)
@@ -242,12 +222,14 @@ class _Guest:
         bus = Bus.VIRTIOFS if driver.get("type") == "virtiofs" else Bus.P9
         path, problem = None, None
         try:
-            one_of(shared.get("type", "mount"), ("mount",), "file system")
-            one_of(driver.get("type", "path"), ("path", "handle", "virtiofs"), "driver")
+            reading.one_of(shared.get("type", "mount"), ("mount",), "file system")
+            reading.one_of(driver.get("type", "path"), ("path", "handle", "virtiofs"), "driver")
             if "socket" in source:
-                raise ValueError(SERVED_ELSEWHERE)
+                raise ValueError(reading.SERVED_ELSEWHERE)
             mode = _attributes(shared, "binary/cache").get("mode") if bus is Bus.VIRTIOFS else None
-            path = DiskPath(attachment=attachment_of(bus, parsed_options(bus, {"cache": mode})))
+            path = DiskPath(
+                attachment=reading.attachment_of(bus, reading.parsed_options(bus, {"cache": mode}))
+            )
         except ValueError as error:
             problem = str(error)
         place = source.get("dir") or source.get("socket")
@@ -262,7 +244,7 @@ class _Guest:
         beyond: tuple[str, ...] = ()
         try:
             self._require_qemus_disk(disk)
-            path = self._path(disk, Bus(one_of(bus, tuple(Bus), "bus")), driver, properties)
+            path = self._path(disk, Bus(reading.one_of(bus, tuple(Bus), "bus")), driver, properties)
             if disk.get("type") == "network":
                 server = _on_server(disk)
                 beyond, path = beyond_server(path.image), placed(path, server.kind)
@@ -270,7 +252,7 @@ class _Guest:
             path, problem = None, str(error)
         # Nothing is said of the disks of other hypervisors, and of those that QEMU only forwards.
         opens = self.element.get("type", "kvm") in _QEMU_TYPES and disk.get("device") != "lun"
-        changes = drive_changes(self.words, f"drive-{_alias(disk, bus)}")
+        changes = drive_arguments.drive_changes(self.words, f"drive-{_alias(disk, bus)}")
         policy = driver.get("error_policy")
         # enospace is a policy for writes only (qemuBuildDiskGetErrorPolicy).
         errors = policy, driver.get("rerror_policy", policy)
@@ -287,14 +269,15 @@ class _Guest:
             io_thread=self.free_io_thread,
             limits=(*self._limits(disk, bus, driver, properties), *beyond),
             drops_flushes=opens
-            and (driver.get("cache") == CacheMode.UNSAFE or drops_flushes(changes)),
-            ignored_errors=ignored_errors(
+            and (driver.get("cache") == CacheMode.UNSAFE or drive_arguments.drops_flushes(changes)),
+            ignored_errors=reading.ignored_errors(
                 *(
                     changes.get(word, properties.get(word, policy))
                     for word, policy in zip(("werror", "rerror"), errors, strict=True)
                 )
             ),
-            transient=disk.find("transient") is not None or is_on(changes.get("snapshot")),
+            transient=disk.find("transient") is not None
+            or drive_arguments.is_on(changes.get("snapshot")),
             shareable=disk.find("shareable") is not None,
         )
 
@@ -303,19 +286,21 @@ class _Guest:
         kind = self.element.get("type", "kvm")
         if kind not in _QEMU_TYPES:
             raise ValueError(f"its guest is of type {kind}: name a guest of QEMU")
-        if one_of(disk.get("device", "disk"), ("disk", "lun"), "device") == "lun":
-            raise ValueError(SCSI_PASSED)
+        if reading.one_of(disk.get("device", "disk"), ("disk", "lun"), "device") == "lun":
+            raise ValueError(reading.SCSI_PASSED)
         location, kind = _attributes(disk, "source"), disk.get("type", "file")
         if kind == "volume":
             raise ValueError(_IN_POOL.format(*map(location.get, ("volume", "pool"))))
         if kind == "vhostuser":
-            raise ValueError(SERVED_ELSEWHERE)
+            raise ValueError(reading.SERVED_ELSEWHERE)
         if kind not in ("file", "block", "network"):
-            raise ValueError(f"its source is of type {kind}: {MAP_IT}")
+            raise ValueError(f"its source is of type {kind}: {reading.MAP_IT}")
         store = disk.find("./source/dataStore")
         if store is not None and store.get("type", "file") not in ("file", "block"):
             kind = store.get("type", "?")
-            raise ValueError(f"its data lie in a store of type {kind}, not in the image: {MAP_IT}")
+            raise ValueError(
+                f"its data lie in a store of type {kind}, not in the image: {reading.MAP_IT}"
+            )
 
     def _properties(
         self, disk: ET.Element, bus: str, driver: Mapping[str, str]
@@ -324,7 +309,7 @@ class _Guest:
         -set, and -global, which does not change what libvirt sets."""
         name = _alias(disk, bus)
         device = {"driver": _DRIVERS.get(bus, "?"), "id": name}
-        every, own = properties_of(self.words, device)
+        every, own = drive_arguments.properties_of(self.words, device)
         cache_is_set = driver.get("cache", "default") != "default"
         every = {
             key: value for key, value in every.items() if key != "write-cache" or not cache_is_set
@@ -353,7 +338,7 @@ class _Guest:
         for words in groups:
             yield from LIMITS.beyond(words) if len(groups) == 1 else LIMITS.all(words)
             if words.get("group_name"):
-                yield from shared_group("group_name", words["group_name"], names)
+                yield from reading.shared_group("group_name", words["group_name"], names)
         for device in self.element.iterfind("./blkiotune/device"):
             words = _words(device)
             for limit in LIMITS.all(words):
@@ -364,7 +349,7 @@ class _Guest:
         for name, value in properties.items():
             if name not in ("write-cache", "werror", "rerror"):
                 yield f"{name}={value}"
-        yield from beside_arguments(self.words)
+        yield from drive_arguments.beside_arguments(self.words)
         librbds = (one for one in _encryptions(disk) if one.get("engine") == "librbd")
         yield from (f"encryption={one.get('format')}" for one in librbds)
         for tag in ("driver/metadata_cache", "source/slices", "mirror"):
@@ -372,7 +357,7 @@ class _Guest:
                 yield tag.rpartition("/")[2]
         blocks = _attributes(disk, "blockio")
         if bus in tuple(Bus):
-            yield from beyond_schema(Bus(bus), block_words(blocks))
+            yield from reading.beyond_schema(Bus(bus), reading.block_words(blocks))
         if blocks.get("physical_block_size", "0") not in (
             "0",
             blocks.get("logical_block_size", "512"),
@@ -395,7 +380,7 @@ class _Guest:
         # libvirt turns the cache of a shared disk off (qemuDomainDeviceDiskDefPostParse).
         usual = "default" if disk.find("shareable") is None else "none"
         word = driver.get("cache", usual)
-        cache = one_of(usual if word == "default" else word, tuple(CacheMode), "cache mode")
+        cache = reading.one_of(usual if word == "default" else word, tuple(CacheMode), "cache mode")
         attachment = self._attachment(disk, bus, driver, properties)
         return DiskPath((), _image(disk, driver), CacheMode(cache), attachment)
 
@@ -406,21 +391,25 @@ class _Guest:
         if bus is Bus.SCSI:
             owner = self._controller(disk, "scsi")
             model = None if owner is None else owner.get("model")
-            one_of(model or self._usual_scsi, _SCSI_MODELS, "controller")
+            reading.one_of(model or self._usual_scsi, _SCSI_MODELS, "controller")
         elif bus is Bus.NVME:
             owner = self._controller(disk, "nvme")
         threading = {} if owner is None else _attributes(owner, "driver")
         mapped = [] if owner is None else owner.findall("./driver/iothreads/iothread")
         write_cache = properties.get("write-cache", WriteCache.MODE)
         options: dict[str, OptionValue] = {
-            "aio": one_of(driver.get("io", Aio.THREADS), tuple(Aio), "io mode"),
-            "discard": one_of(driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"),
-            "write_cache": one_of(write_cache, tuple(WriteCache), "write-cache"),
+            "aio": reading.one_of(driver.get("io", Aio.THREADS), tuple(Aio), "io mode"),
+            "discard": reading.one_of(
+                driver.get("discard", "ignore"), ("ignore", "unmap"), "discard"
+            ),
+            "write_cache": reading.one_of(write_cache, tuple(WriteCache), "write-cache"),
         }
         if "iothread" in threading:
             options["iothread"] = True
         if threading.get("queues"):
-            options["queues"] = queues_of(threading["queues"], admin=1 if bus is Bus.NVME else 0)
+            options["queues"] = reading.queues_of(
+                threading["queues"], admin=1 if bus is Bus.NVME else 0
+            )
         zeroes = driver.get("detect_zeroes")
         groups = self._limit_groups(disk)
         words = {
@@ -428,12 +417,12 @@ class _Guest:
             "detect_zeroes": "on" if zeroes == "unmap" != options["discard"] else zeroes,
             "queue_size": threading.get("queue_size"),
             "packed": threading.get("packed"),
-            **block_words(_attributes(disk, "blockio")),
+            **reading.block_words(_attributes(disk, "blockio")),
             "iothreads": len(mapped) or None,
             # A path cannot express a chain of several groups.
             **LIMITS.of_path(groups[0] if len(groups) == 1 else {}),
         }
-        return attachment_of(bus, options | parsed_options(bus, words))
+        return reading.attachment_of(bus, options | reading.parsed_options(bus, words))
 
     def _controller(self, disk: ET.Element, kind: str) -> ET.Element | None:
         index = _attributes(disk, "address").get("controller", "0")
@@ -490,7 +479,7 @@ def _on_server(disk: ET.Element) -> ServerDisk:
             pass
     server = server_disk(node)
     if server is None:
-        raise ValueError(f"its source is of type network ({protocol}): {MAP_IT}")
+        raise ValueError(f"its source is of type network ({protocol}): {reading.MAP_IT}")
     return server
 
 
@@ -540,13 +529,13 @@ def _image(disk: ET.Element, driver: Mapping[str, str]) -> Image | None:
     A running guest's XML has the whole chain; without it the images' headers say it.
     """
     named = {"aio": "raw"}.get(driver.get("type", "raw"), driver.get("type", "raw"))
-    form = ImageFormat(one_of(named, tuple(ImageFormat), "format"))
+    form = ImageFormat(reading.one_of(named, tuple(ImageFormat), "format"))
     by_qemu = (one.get("format") for one in _encryptions(disk) if one.get("engine") != "librbd")
     words = {
         "encrypt": next(by_qemu, None),
         "data_file": None if disk.find("./source/dataStore") is None else "on",
         "backing": sum(len(below) > 0 for below in disk.iter("backingStore")) or None,
     }
-    options = parsed_options(form, words)
+    options = reading.parsed_options(form, words)
     on_device = disk.get("type") == "block" and not options
-    return image_of(form, on_device=on_device) and Image(form, tuple(options.items()))
+    return reading.image_of(form, on_device=on_device) and Image(form, tuple(options.items()))

@@ -22,22 +22,8 @@ from vdisklab.path.disk_path import DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import (
-    HOST_DEVICES,
-    Change,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Gap,
-    NotExpressibleError,
-    Reader,
-    lacks,
-    require_supported,
-    require_target,
-)
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.reading import (
@@ -139,7 +125,7 @@ def _properties(owner: Tree, key: str = "properties") -> Mapping[str, object]:
     return tree(owner, key) if text is None else dict(re.findall(r"([\w:]+)='([^']*)'", text))
 
 
-def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> Reader:
+def _reader(texts: Sequence[GuestText], documents: Sequence[Tree]) -> dialect.Reader:
     hosts = [text for text in texts if _is_host_file(text)]
     named = {
         name: document
@@ -341,21 +327,21 @@ def _aio(cache: CacheMode, allocated: bool) -> Aio:
     return Aio.NATIVE if allocated and cache.direct else Aio.THREADS
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """Lines of nova.conf; the commands for the image and the flavour are comments."""
     path = request.path
     formats = (ImageFormat.RAW, ImageFormat.QCOW2)
-    require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
-    require_target(Platform.OPENSTACK, path, (LayerKind.RBD,))
+    dialect.require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
+    dialect.require_target(Platform.OPENSTACK, path, (LayerKind.RBD,))
     image, url = path.image, request.url
     if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):
         instead = "images on Ceph are rbd/none there; a Cinder volume is what its backend gives"
-        raise NotExpressibleError(
+        raise dialect.NotExpressibleError(
             Platform.OPENSTACK.full_name, f"root disk on {path.stack}", instead
         )
     if (request.on_device or url is not None) and image is not None:
         what, instead = f"format {image.format} on a device", "leave the format out: lvm/none"
-        raise NotExpressibleError(Platform.OPENSTACK.full_name, what, instead)
+        raise dialect.NotExpressibleError(Platform.OPENSTACK.full_name, what, instead)
     allocated = image is not None and image.option("preallocation") != "off"
     kind = "rbd" if url is not None else "lvm" if image is None else image.format.value
     ceph = {} if url is None else {
@@ -373,7 +359,7 @@ def export(request: ExportRequest) -> Configuration:
     text = "[DEFAULT]\n"
     text += "" if image is None else f"preallocate_images = {'space' if allocated else 'none'}\n"
     text += "[libvirt]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
-    return Configuration(writing.commented(_comments(path), gaps) + text, gaps)
+    return dialect.Configuration(writing.commented(_comments(path), gaps) + text, gaps)
 
 
 def _comments(path: DiskPath) -> Iterator[str]:
@@ -394,45 +380,51 @@ def _set_command(owner: str, properties: Mapping[str, object]) -> str:
     return shlex.join(["openstack", owner, "set", *words, owner.upper()])
 
 
-def _gaps(request: ExportRequest, aio: Aio) -> Iterator[Gap]:
+def _gaps(request: dialect.ExportRequest, aio: Aio) -> Iterator[dialect.Gap]:
     attachment, image = request.path.attachment, request.path.image
     if request.source is not None:
-        yield Gap(f"the source {request.source}", "Nova names the disks of its guests itself")
+        yield dialect.Gap(
+            f"the source {request.source}", "Nova names the disks of its guests itself"
+        )
     if image is not None and image.format is ImageFormat.QCOW2 and image.backing != 1:
-        yield Gap(f"backing={image.backing}", "Nova makes an overlay on its cached base image")
+        yield dialect.Gap(
+            f"backing={image.backing}", "Nova makes an overlay on its cached base image"
+        )
     for name, value in () if image is None else image.options:
         if name == "preallocation" and value in ("metadata", "full"):
-            yield Gap(f"preallocation={value}", "Nova allocates with fallocate")
+            yield dialect.Gap(f"preallocation={value}", "Nova allocates with fallocate")
         elif name not in ("preallocation", "backing"):
-            yield Gap(f"{name}={value}", "Nova makes the image, and leaves it at the default")
+            yield dialect.Gap(
+                f"{name}={value}", "Nova makes the image, and leaves it at the default"
+            )
     if attachment.aio is not aio:
-        yield Gap(f"aio={attachment.aio}", f"Nova uses {aio} here")
+        yield dialect.Gap(f"aio={attachment.aio}", f"Nova uses {aio} here")
     if attachment.iothread:
-        yield Gap("iothread=on", "Nova gives its disks no I/O thread")
+        yield dialect.Gap("iothread=on", "Nova gives its disks no I/O thread")
     if attachment.queues is not None:
-        yield Gap(f"queues={attachment.queues}", "the guest gets one for each CPU")
+        yield dialect.Gap(f"queues={attachment.queues}", "the guest gets one for each CPU")
     yield from writing.write_cache_gaps(request.path)
     yield from writing.other_gaps(request.path, tuple(LIMITS.expressible))
 
 
-def _export_share(_request: ExportRequest) -> Configuration:
-    raise NotExpressibleError(
+def _export_share(_request: dialect.ExportRequest) -> dialect.Configuration:
+    raise dialect.NotExpressibleError(
         Platform.OPENSTACK.full_name, "directory of the host's", "use --to libvirt, or Manila"
     )
 
 
-def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, _now: DiskPath, _wanted: DiskPath) -> dialect.Change:
     what = "setting of one disk: see [libvirt]disk_cachemodes in nova.conf"
-    raise lacks(disk.platform, what)
+    raise dialect.lacks(disk.platform, what)
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
-    forms=(Form("openstack", export, _export_share),),
+    forms=(dialect.Form("openstack", export, _export_share),),
     reader=_reader,
     recognises=lambda text: _is_host_file(text) or _is_volume_file(text),
     recognises_document=_is_ours,
     beside=(_HOST_FILE, _VOLUME_FILE),
-    left_out={HOST_DEVICES: r"pci_passthrough:alias\W+(?P<device>[\w:-]+)"},
+    left_out={dialect.HOST_DEVICES: r"pci_passthrough:alias\W+(?P<device>[\w:-]+)"},
 )

@@ -24,22 +24,8 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image, Layer
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import Aio, Bus, CacheMode, ImageFormat, LayerKind, WriteCache
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, reading, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk, with_pending
-from vdisklab.platforms.dialect import (
-    HOST_DEVICES,
-    WHOLE_DEVICE,
-    Change,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Gap,
-    Location,
-    Reader,
-    require_supported,
-    require_target,
-)
 from vdisklab.platforms.drive_arguments import (
     drive_changes,
     drops_flushes,
@@ -49,26 +35,13 @@ from vdisklab.platforms.drive_arguments import (
 from vdisklab.platforms.libvirt import CACHE_MODES
 from vdisklab.platforms.network import ServerDisk, placed, server_disk
 from vdisklab.platforms.qemu_arguments import disks_of_arguments
-from vdisklab.platforms.reading import (
-    MAP_IT,
-    SCSI_PASSED,
-    GuestText,
-    Tree,
-    attachment_of,
-    ignored_errors,
-    joined,
-    limit_words,
-    one_of,
-    parsed_options,
-    queues_of,
-)
 from vdisklab.units import GIB
 
 STORAGES = "storage.cfg"
-LIMITS = limit_words(
+LIMITS = reading.limit_words(
     {"throttle_iops": ("iops",), "throttle_bps": ("bps",)},
-    joined(("iops", "bps"), ("", "_rd", "_wr"), ("", "_max", "_max_length", "_length")),
-    joined(("mbps",), ("_rd", "_wr"), ("", "_max")),
+    reading.joined(("iops", "bps"), ("", "_rd", "_wr"), ("", "_max", "_max_length", "_length")),
+    reading.joined(("mbps",), ("_rd", "_wr"), ("", "_max")),
     ("mbps_max",),
 )
 """PVE::QemuServer::Drive; `mbps` is a path's too, but in megabytes."""
@@ -121,7 +94,7 @@ def read_storages(text: str) -> Mapping[str, Storage]:
     return storages
 
 
-def is_proxmox(text: GuestText) -> bool:
+def is_proxmox(text: reading.GuestText) -> bool:
     """True for the storages, and for a text of nothing but `key: value` lines, comments and
     sections of snapshots."""
     if text.file_name == STORAGES:
@@ -193,8 +166,8 @@ def _share(settings: Mapping[str, str], vmid: str, slot: str) -> ConfiguredDisk:
     path, problem = None, None
     try:
         words = {"cache": {"never": "none"}.get(options.get("cache", ""), options.get("cache"))}
-        parsed = parsed_options(Bus.VIRTIOFS, words)
-        path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, parsed))
+        parsed = reading.parsed_options(Bus.VIRTIOFS, words)
+        path = DiskPath(attachment=reading.attachment_of(Bus.VIRTIOFS, parsed))
     except ValueError as error:
         problem = str(error)
     return ConfiguredDisk(
@@ -245,12 +218,12 @@ def _disk(
     try:
         layers, image, source, server = _place(volume, options, storages)
         if _is_true(options.get("scsiblock")):
-            raise ValueError(SCSI_PASSED)
+            raise ValueError(reading.SCSI_PASSED)
         path = _path(bus, settings.get("scsihw", "lsi"), options, (layers, image), storage)
         if path.target is not None:
             path = placed(path, layers[0].kind)
         if "write-cache" in properties:
-            word = one_of(properties["write-cache"], tuple(WriteCache), "write-cache")
+            word = reading.one_of(properties["write-cache"], tuple(WriteCache), "write-cache")
             attachment = path.attachment
             changed = (*attachment.options, ("write_cache", word))
             path = replace(path, attachment=Attachment(attachment.bus, changed))
@@ -274,7 +247,7 @@ def _disk(
             *(f"{key}={value}" for key, value in options.items() if value and _unknown(key)),
             *(f"{key}={value}" for key, value in properties.items() if key not in _PROPERTIES),
         ),
-        ignored_errors=ignored_errors(
+        ignored_errors=reading.ignored_errors(
             properties.get("werror", options.get("werror")),
             properties.get("rerror", options.get("rerror")),
         ),
@@ -338,7 +311,7 @@ def _place(
         return (Layer(server.kind),), Image(ImageFormat.RAW), server.place, server
     kind = _BLOCK_LAYERS.get(storage.type)
     if kind is None:
-        raise ValueError(f"its storage {name!r} is of type {storage.type}: {MAP_IT}")
+        raise ValueError(f"its storage {name!r} is of type {storage.type}: {reading.MAP_IT}")
     image = _image(rest, options)
     pool = storage.options.get("pool", name)
     group = storage.options.get("vgname", name)
@@ -382,7 +355,7 @@ def _image(volume: str, options: Mapping[str, str]) -> Image:
     if volume.startswith("/") and extension not in tuple(ImageFormat):
         extension = "raw"  # of a file outside the storages
     word = options.get("format", extension)
-    return Image(ImageFormat(one_of(word, tuple(ImageFormat), "format")))
+    return Image(ImageFormat(reading.one_of(word, tuple(ImageFormat), "format")))
 
 
 def _path(
@@ -393,15 +366,17 @@ def _path(
     storage: Storage | None,
 ) -> DiskPath:
     if bus is Bus.SCSI:
-        one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
+        reading.one_of(controller, ("virtio-scsi-pci", "virtio-scsi-single"), "controller")
     kind = "" if storage is None else storage.type
     checksummed = kind == "btrfs" and not (storage and storage.options.get("nocow"))
     usual = CacheMode.WRITEBACK if checksummed else CacheMode.NONE
-    cache = CacheMode(one_of(options.get("cache", usual), tuple(CacheMode), "cache mode"))
+    cache = CacheMode(reading.one_of(options.get("cache", usual), tuple(CacheMode), "cache mode"))
     discards = options.get("discard") == "on"
     zeroes = "on" if _is_true(options.get("detect_zeroes", "1")) else "off"
     attached: dict[str, OptionValue] = {
-        "aio": Aio(one_of(options.get("aio", _usual_aio(kind, cache)), tuple(Aio), "aio")).value,
+        "aio": Aio(
+            reading.one_of(options.get("aio", _usual_aio(kind, cache)), tuple(Aio), "aio")
+        ).value,
         "discard": "unmap" if discards else "ignore",
         "detect_zeroes": "unmap" if zeroes == "on" and discards else zeroes,
         # Only virtio disks and a SCSI controller of their own have a thread.
@@ -409,11 +384,11 @@ def _path(
         and (bus is Bus.VIRTIO or controller == "virtio-scsi-single"),
     }
     if options.get("queues"):
-        attached["queues"] = queues_of(options["queues"])
+        attached["queues"] = reading.queues_of(options["queues"])
     words = dict(LIMITS.of_path(options))
     if "mbps" in options:
         words["throttle_bps"] = _bytes(options["mbps"])
-    attachment = attachment_of(bus, attached | parsed_options(bus, words))
+    attachment = reading.attachment_of(bus, attached | reading.parsed_options(bus, words))
     return DiskPath(*place, cache, attachment)
 
 
@@ -439,11 +414,11 @@ _OWNER = re.compile(r"\b(?:vm|base)-(\d+)-|(?::|/images/)(\d+)/")
 _SLOTS = {Bus.VIRTIO: "virtio0", Bus.SCSI: "scsi0", Bus.IDE: "ide0", Bus.SATA: "sata0"}
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
-    require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
-    require_target(Platform.PROXMOX, path, (LayerKind.RBD, LayerKind.ISCSI))
+    dialect.require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
+    dialect.require_target(Platform.PROXMOX, path, (LayerKind.RBD, LayerKind.ISCSI))
     volume = _volume(request)
     options = [f"cache={path.cache.spelled_out}"]
     options += [] if path.opened_by_qemu else [f"aio={attachment.aio}"]
@@ -465,11 +440,14 @@ def export(request: ExportRequest) -> Configuration:
     gaps = tuple(_gaps(path))
     comments = writing.commented(_comments(request, volume, settings, fresh), gaps)
     lines = "".join(f"{key}: {value}\n" for key, value in settings.items())
-    return Configuration(comments + lines, gaps)
+    return dialect.Configuration(comments + lines, gaps)
 
 
 def _comments(
-    request: ExportRequest, volume: str, settings: Mapping[str, str], fresh: Mapping[str, str]
+    request: dialect.ExportRequest,
+    volume: str,
+    settings: Mapping[str, str],
+    fresh: Mapping[str, str],
 ) -> Iterator[str]:
     yield f"vdisklab {request.path}"
     owner = _OWNER.search(volume)
@@ -491,7 +469,7 @@ def _comments(
     ):
         yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
-    is_new = request.source is None and volume != WHOLE_DEVICE and ":lun" not in volume
+    is_new = request.source is None and volume != dialect.WHOLE_DEVICE and ":lun" not in volume
     if is_new and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
 
@@ -508,7 +486,7 @@ _ADDED = {
 on Proxmox's own storage of glusterfs."""
 
 
-def _added(request: ExportRequest) -> Iterator[str]:
+def _added(request: dialect.ExportRequest) -> Iterator[str]:
     """The command that adds the storage, if it is not there yet (pvesm(1))."""
     url, target = request.url, request.path.target
     if url is not None and url.node["driver"] == "iscsi":
@@ -542,7 +520,7 @@ def _command(vmid: str, settings: Mapping[str, str]) -> str:
     return shlex.join(["qm", "set", vmid, *options])
 
 
-def _volume(request: ExportRequest) -> str:
+def _volume(request: dialect.ExportRequest) -> str:
     url = request.url
     volume = request.source or _default_volume(request)
     if url is not None:
@@ -556,11 +534,11 @@ def _volume(request: ExportRequest) -> str:
     return volume
 
 
-def _default_volume(request: ExportRequest) -> str:
+def _default_volume(request: dialect.ExportRequest) -> str:
     if request.path.layers and request.path.layers[-1].kind is LayerKind.DEVICE:
         return request.place("")
     if request.path.image is None and not request.path.layers:
-        return WHOLE_DEVICE
+        return dialect.WHOLE_DEVICE
     name = "vm-VMID-disk-0"
     if not (request.on_device and request.driver == "raw"):
         name = f"{name}.{request.driver}"
@@ -569,7 +547,7 @@ def _default_volume(request: ExportRequest) -> str:
     return f"STORAGE:{name}" if request.on_device else f"STORAGE:VMID/{name}"
 
 
-def _has_volume_format(request: ExportRequest) -> bool:
+def _has_volume_format(request: dialect.ExportRequest) -> bool:
     """False for a format that the path's storage does not hold."""
     if not request.on_device:
         return request.driver in ("raw", "qcow2", "vmdk")
@@ -577,17 +555,17 @@ def _has_volume_format(request: ExportRequest) -> bool:
     return request.driver == "raw" or (is_lvm and request.driver == "qcow2")
 
 
-def _gaps(path: DiskPath) -> Iterator[Gap]:
+def _gaps(path: DiskPath) -> Iterator[dialect.Gap]:
     yield from writing.cache_gaps(path)
     queues = path.attachment.queues
     if queues is not None and (path.attachment.bus is Bus.VIRTIO or queues < _FEWEST_QUEUES):
-        yield Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
+        yield dialect.Gap(f"queues={queues}", "QEMU gives one queue for each CPU")
     if path.attachment.detect_zeroes == "on" and path.attachment.option("discard") == "unmap":
-        yield Gap("detect_zeroes=on", "with discard=on Proxmox VE uses unmap")
+        yield dialect.Gap("detect_zeroes=on", "with discard=on Proxmox VE uses unmap")
     yield from writing.other_gaps(path, ("detect_zeroes", *LIMITS.expressible))
 
 
-def _export_share(request: ExportRequest) -> Configuration:
+def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     writing.require_virtiofs("Proxmox VE", request)
     cache = {"none": "never"}.get(writing.cache_of_share(request), writing.cache_of_share(request))
     mapping = f"--map node=NODE,path={writing.share_of(request)}"
@@ -596,10 +574,12 @@ def _export_share(request: ExportRequest) -> Configuration:
         "Proxmox VE 8.4 and later; the directory needs a mapping: "
         f"pvesh create /cluster/mapping/dir --id {writing.TAG} {mapping}",
     )
-    return Configuration(f"{writing.commented(comments)}virtiofs0: {writing.TAG},cache={cache}\n")
+    return dialect.Configuration(
+        f"{writing.commented(comments)}virtiofs0: {writing.TAG},cache={cache}\n"
+    )
 
 
-def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """qm(1): `--scsi0` replaces the whole line, so all other options are repeated."""
     settings = {"cache": wanted.cache.spelled_out.value}
     settings |= {} if wanted.opened_by_qemu else {"aio": wanted.attachment.aio.value}
@@ -613,36 +593,38 @@ def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
         model = ["--scsihw", controller] if single else []
         return shlex.join(["qm", "set", disk.guest, *model, f"--{disk.target}", text])
 
-    return Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
+    return dialect.Change(command(line, "virtio-scsi-single"), command(disk.text, disk.controller))
 
 
-def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
+def _reader(
+    texts: Sequence[reading.GuestText], _documents: Sequence[reading.Tree]
+) -> dialect.Reader:
     storages: dict[str, Storage] = {}
     for text in texts:
         if text.file_name == STORAGES:
             storages |= read_storages(text.text)
 
-    def read(text: GuestText) -> Sequence[ConfiguredDisk]:
+    def read(text: reading.GuestText) -> Sequence[ConfiguredDisk]:
         stored = text.file_name == STORAGES
         return () if stored else read_proxmox(text.text, text.name, storages)
 
     return read
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=CACHE_MODES,
     change=_change,
-    forms=(Form("proxmox", export, _export_share, title="Proxmox VE"),),
+    forms=(dialect.Form("proxmox", export, _export_share, title="Proxmox VE"),),
     reader=_reader,
     recognises=is_proxmox,
     beside=(STORAGES,),
-    location=Location("/etc/pve/qemu-server"),
+    location=dialect.Location("/etc/pve/qemu-server"),
     left_out={
         "EFI variables": r"^efidisk\d+:",
         "TPM state": r"^tpmstate\d+:",
         "cloud-init": r"^\w+\d+:.*cloudinit",
         "CD-ROMs": r"^\w+\d+:.*media=cdrom",
-        HOST_DEVICES: r"^(?P<device>hostpci\d+:.*|usb\d+:.*(?:host|mapping)=.*)",
+        dialect.HOST_DEVICES: r"^(?P<device>hostpci\d+:.*|usb\d+:.*(?:host|mapping)=.*)",
         "unused volumes": r"^unused\d+:",
         "snapshots": r"^\[(?!PENDING|special:)",
     },

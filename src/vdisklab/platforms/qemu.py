@@ -14,30 +14,11 @@ from itertools import islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from typing import Any
 
-from vdisklab.guest.qemu.block_nodes import (
-    VIRTIOFSD,
-    Disk,
-    ImageParts,
-    cold_arguments,
-    daemon_arguments,
-    format_options,
-    share_arguments,
-    spell_arguments,
-    virtiofsd_arguments,
-)
+from vdisklab.guest.qemu import block_nodes
 from vdisklab.path.disk_path import Attachment, DiskPath
 from vdisklab.path.segments import SHARED_MEMORY, Bus, CacheMode, ImageFormat, WriteCache
-from vdisklab.platforms import writing
+from vdisklab.platforms import dialect, writing
 from vdisklab.platforms.configured_disk import ConfiguredDisk
-from vdisklab.platforms.dialect import (
-    Change,
-    Configuration,
-    Dialect,
-    ExportRequest,
-    Form,
-    Reader,
-    lacks,
-)
 from vdisklab.platforms.drive_arguments import keyed_settings, options_of
 from vdisklab.platforms.qemu_arguments import (
     LIMITS,
@@ -133,7 +114,7 @@ def read_command(
     )
 
 
-def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> Reader:
+def _reader(texts: Sequence[GuestText], _documents: Sequence[Tree]) -> dialect.Reader:
     served = served_by(texts)
 
     def read(text: GuestText) -> Iterator[ConfiguredDisk]:
@@ -249,16 +230,16 @@ SERIAL = "disk0"
 DIRECTORY = "/var/lib/libvirt/images"
 
 
-def disk_of(request: ExportRequest, place: str) -> Disk:
+def disk_of(request: dialect.ExportRequest, place: str) -> block_nodes.Disk:
     """The disk in the form that `guest.qemu` uses. QEMU finds the images of a chain by itself."""
     image, file, url = request.path.image, Path(place), request.url
     local = {"driver": "host_device" if request.on_device else "file", "filename": place}
-    parts = ImageParts(
+    parts = block_nodes.ImageParts(
         data_file=str(data_path(file)) if image and image.has_data_file else None,
         key_file=str(writing.key_of(request, place)) if image and image.encrypted else None,
-        format_options=format_options(image),
+        format_options=block_nodes.format_options(image),
     )
-    return Disk(
+    return block_nodes.Disk(
         SERIAL,
         request.size,
         local if url is None else url.node,
@@ -270,22 +251,22 @@ def disk_of(request: ExportRequest, place: str) -> Disk:
     )
 
 
-def arguments(request: ExportRequest, place: str) -> tuple[str, ...]:
+def arguments(request: dialect.ExportRequest, place: str) -> tuple[str, ...]:
     """The disk's arguments, with the controller that a USB disk needs."""
     controller = ("-device", "qemu-xhci,id=xhci") if request.path.attachment.bus is Bus.USB else ()
-    return (*controller, *cold_arguments(disk_of(request, place)))
+    return (*controller, *block_nodes.cold_arguments(disk_of(request, place)))
 
 
-def export(request: ExportRequest) -> Configuration:
+def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """A command line to paste; further arguments can be appended."""
     place = request.place(DIRECTORY)
     rest = arguments(request, place)
     pairs = [shlex.join(rest[at : at + 2]) for at in range(0, len(rest), 2)]
     command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
-    return Configuration(f"{writing.commented(_preparation(request, place))}{command}\n")
+    return dialect.Configuration(f"{writing.commented(_preparation(request, place))}{command}\n")
 
 
-def machine_arguments(request: ExportRequest) -> tuple[str, ...]:
+def machine_arguments(request: dialect.ExportRequest) -> tuple[str, ...]:
     """The program and the machine, with memory that the bus's daemon can map if there is one."""
     accelerator = "kvm" if request.domain_type == "kvm" else "tcg"
     machine = request.path.attachment.bus.machine
@@ -294,54 +275,59 @@ def machine_arguments(request: ExportRequest) -> tuple[str, ...]:
             "-smp", "2", *(shared if SHARED_MEMORY in machine else ()))  # fmt: skip
 
 
-def _preparation(request: ExportRequest, place: str) -> Iterator[str]:
+def _preparation(request: dialect.ExportRequest, place: str) -> Iterator[str]:
     yield from writing.preparation(request, place)
     if request.path.attachment.bus.is_served:
         yield daemon_sentence(request, place)
 
 
-def daemon_sentence(request: ExportRequest, place: str) -> str:
+def daemon_sentence(request: dialect.ExportRequest, place: str) -> str:
     """How the daemon that serves the disk is started."""
-    return f"run this first: {spell_arguments(daemon_arguments(disk_of(request, place)))}"
+    words = block_nodes.daemon_arguments(disk_of(request, place))
+    return f"run this first: {block_nodes.spell_arguments(words)}"
 
 
-def _export_share(request: ExportRequest) -> Configuration:
+def _export_share(request: dialect.ExportRequest) -> dialect.Configuration:
     path, directory = request.path, writing.share_of(request)
-    disk = Disk(
+    disk = block_nodes.Disk(
         writing.TAG, 0, {"driver": "local", "path": directory}, "", path.cache, path.attachment
     )
-    words = share_arguments(disk)
+    words = block_nodes.share_arguments(disk)
     first: tuple[str, ...] = ()
     if not writing.is_9p(request):
         socket = f"/run/{disk.names.served}.sock"
         words = (words[0], f"socket,id={disk.names.served},path={socket}", *words[2:])
         at = f"--socket-path={socket}"
-        daemon = virtiofsd_arguments(VIRTIOFSD, directory, path.attachment, at)
-        first = (f"run this first: {spell_arguments(daemon)}",)
+        daemon = block_nodes.virtiofsd_arguments(
+            block_nodes.VIRTIOFSD, directory, path.attachment, at
+        )
+        first = (f"run this first: {block_nodes.spell_arguments(daemon)}",)
     pairs = [shlex.join(words[at : at + 2]) for at in range(0, len(words), 2)]
     command = " \\\n  ".join([shlex.join(machine_arguments(request)), *pairs])
-    return Configuration(
+    return dialect.Configuration(
         f"{writing.commented((*writing.share_comments(request), *first))}{command}\n"
     )
 
 
-def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> Change:
+def _change(disk: ConfiguredDisk, now: DiskPath, wanted: DiskPath) -> dialect.Change:
     """A QEMU started by hand: the arguments of the disk, instead of those that it has."""
     if disk.limits:
-        raise lacks(disk.platform, f"arguments here that keep its limits ({disk.limits[0]}…)")
+        raise dialect.lacks(
+            disk.platform, f"arguments here that keep its limits ({disk.limits[0]}…)"
+        )
     place = disk.source or "FILE"
     if disk.server is not None and disk.server.has_secret:
-        raise lacks(disk.platform, "arguments here that keep the disk's password or key")
-    return Change(
-        shlex.join(arguments(ExportRequest(wanted, place), place)),
-        shlex.join(arguments(ExportRequest(now, place), place)),
+        raise dialect.lacks(disk.platform, "arguments here that keep the disk's password or key")
+    return dialect.Change(
+        shlex.join(arguments(dialect.ExportRequest(wanted, place), place)),
+        shlex.join(arguments(dialect.ExportRequest(now, place), place)),
     )
 
 
-DIALECT = Dialect(
+DIALECT = dialect.Dialect(
     cache_modes=tuple(CacheMode),
     change=_change,
-    forms=(Form("qemu", export, _export_share, title="QEMU"),),
+    forms=(dialect.Form("qemu", export, _export_share, title="QEMU"),),
     reader=_reader,
     recognises=_is_ours,
     left_out={

@@ -17,6 +17,7 @@ from vdisklab.path.disk_path import Attachment, DiskPath, Image
 from vdisklab.path.options import OptionValue
 from vdisklab.path.platforms import Platform
 from vdisklab.path.segments import BUS_OPTIONS, Aio, Bus, CacheMode, ImageFormat, WriteCache
+from vdisklab.platforms import network, reading
 from vdisklab.platforms.configured_disk import ConfiguredDisk
 from vdisklab.platforms.drive_arguments import (
     Arguments,
@@ -27,41 +28,19 @@ from vdisklab.platforms.drive_arguments import (
     plain_driver,
     settings_of,
 )
-from vdisklab.platforms.network import (
-    ServerDisk,
-    beyond_server,
-    placed,
-    server_disk,
-    without_secret,
-)
-from vdisklab.platforms.reading import (
-    MAP_IT,
-    SCSI_PASSED,
-    SERVED_ELSEWHERE,
-    attachment_of,
-    beyond_schema,
-    block_words,
-    ignored_errors,
-    joined,
-    limit_words,
-    one_of,
-    parsed_options,
-    queues_of,
-    shared_group,
-)
 
 _PREFIXES = ("", "limits.", "throttling.", "x-")
 _WAYS = ("-total", "-read", "-write")
 _OLD_WAYS = ("", "_rd", "_wr")
 
-LIMITS = limit_words(
+LIMITS = reading.limit_words(
     {
-        "throttle_iops": (*joined(_PREFIXES, ("iops-total",)), "iops"),
-        "throttle_bps": (*joined(_PREFIXES, ("bps-total",)), "bps"),
+        "throttle_iops": (*reading.joined(_PREFIXES, ("iops-total",)), "iops"),
+        "throttle_bps": (*reading.joined(_PREFIXES, ("bps-total",)), "bps"),
     },
-    joined(_PREFIXES, ("iops", "bps"), _WAYS, ("", "-max", "-max-length")),
-    joined(_PREFIXES, ("iops-size",)),
-    joined(("iops", "bps"), _OLD_WAYS, ("", "_max", "_max_length")),
+    reading.joined(_PREFIXES, ("iops", "bps"), _WAYS, ("", "-max", "-max-length")),
+    reading.joined(_PREFIXES, ("iops-size",)),
+    reading.joined(("iops", "bps"), _OLD_WAYS, ("", "_max", "_max_length")),
     ("iops_size",),
 )
 """ThrottleLimits of a throttle-group, also with `x-`; the options of -drive and -fsdev, and the
@@ -117,8 +96,8 @@ def shared_directories(words: Sequence[str]) -> Iterator[tuple[str, ConfiguredDi
     cache = {"never": "none"}.get(settings.get("cache", ""), settings.get("cache"))
     path, problem = None, None
     try:
-        options = parsed_options(Bus.VIRTIOFS, {"cache": cache})
-        path = DiskPath(attachment=attachment_of(Bus.VIRTIOFS, options))
+        options = reading.parsed_options(Bus.VIRTIOFS, {"cache": cache})
+        path = DiskPath(attachment=reading.attachment_of(Bus.VIRTIOFS, options))
     except ValueError as error:
         problem = str(error)
     yield settings.get("socket-path", ""), _found("?", source, path, problem)
@@ -143,17 +122,17 @@ def _elsewhere(device: Settings, what: str, arguments: Arguments, served: Served
             except ValueError as error:
                 path, problem = None, str(error)
             return replace(disk, target=name, path=path, problem=problem)
-    return _found(name, str(device.get(what)), None, SERVED_ELSEWHERE)
+    return _found(name, str(device.get(what)), None, reading.SERVED_ELSEWHERE)
 
 
 def _with_queues(path: DiskPath, device: Settings) -> DiskPath:
     """The path with the device's queues: QEMU's arguments set them, not the daemon's."""
     attachment = path.attachment
     options = dict(attachment.options)
-    options |= parsed_options(attachment.bus, {"queue_size": device.get("queue-size")})
+    options |= reading.parsed_options(attachment.bus, {"queue_size": device.get("queue-size")})
     if "num-queues" in device:
-        options["queues"] = queues_of(str(device["num-queues"]))
-    return replace(path, attachment=attachment_of(attachment.bus, options))
+        options["queues"] = reading.queues_of(str(device["num-queues"]))
+    return replace(path, attachment=reading.attachment_of(attachment.bus, options))
 
 
 MOST_DEVICES = 500
@@ -250,26 +229,28 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
     alone = groups[0] if len(groups) == 1 else {}  # a path cannot express several groups
     path: DiskPath | None = None
     reason: str | None = None
-    server: ServerDisk | None = None
+    server: network.ServerDisk | None = None
     limits = [*(LIMITS.beyond(alone) if alone else (one for g in groups for one in LIMITS.all(g)))]
     limits += _shared(chain, arguments.nodes)
     if bus is None:
         reason = f"vdisklab does not know the device {driver!r}, and it has a drive"
-        reason = SCSI_PASSED if plain_driver(device) in _PASSED else reason
+        reason = reading.SCSI_PASSED if plain_driver(device) in _PASSED else reason
     else:
         limits += _beyond(device, bus, chain, arguments)
         try:
             path = throttled(_path_of_arguments(device, bus, chain, arguments), alone)
-            server = server_disk(chain[-1])
+            server = network.server_disk(chain[-1])
             if server is not None:
-                limits += beyond_server(path.image)
-                path = placed(path, server.kind)
+                limits += network.beyond_server(path.image)
+                path = network.placed(path, server.kind)
         except ValueError as error:
             reason = str(error)
     file = chain[-1]
     source = str(file.get("filename", file.get("path", file.get("driver"))))
     return replace(
-        _found(name, without_secret(source) if server is None else server.place, path, reason),
+        _found(
+            name, network.without_secret(source) if server is None else server.place, path, reason
+        ),
         server=server,
         read_only=any(is_on(node.get("read-only")) for node in chain),
         probed=chain[0].get("probed") is True,
@@ -277,7 +258,7 @@ def _disk(device: Settings, arguments: Arguments) -> ConfiguredDisk | None:
         drops_flushes=_drops_flushes(chain, arguments.nodes),
         transient=is_on(chain[0].get("snapshot")),
         shareable=is_on(device.get("share-rw")),
-        ignored_errors=ignored_errors(device.get("werror"), device.get("rerror")),
+        ignored_errors=reading.ignored_errors(device.get("werror"), device.get("rerror")),
     )
 
 
@@ -345,7 +326,7 @@ def _shared(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> Iterato
     groups = [each.get("throttle-group", each.get("group")) for each in nodes.values()]
     for node in chain:
         for word in ("throttle-group", "group"):
-            yield from shared_group(word, node.get(word), groups)
+            yield from reading.shared_group(word, node.get(word), groups)
 
 
 _PLAIN_PROPERTIES = re.compile(
@@ -405,7 +386,7 @@ def _beyond(
             where = node is chain[-1] and _SERVER_KEYS.fullmatch(key)
             if key in ("offset", "size") or not (where or _NODE_KEYS.fullmatch(key)):
                 yield f"{key}={value}"
-    yield from beyond_schema(bus, block_words(device))
+    yield from reading.beyond_schema(bus, reading.block_words(device))
     blocks = [str(device.get(f"{of}_block_size", "")) for of in ("logical", "physical")]
     if blocks[1] not in ("", "0", blocks[0] or "512"):
         yield f"physical_block_size={blocks[1]}"
@@ -473,7 +454,7 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
     node = formats[0] if formats else raw
     if node.get("driver") == "luks":
         return node, Image(ImageFormat.RAW, (("encrypt", "luks"),))
-    form = ImageFormat(one_of(str(node.get("driver")), tuple(ImageFormat), "format"))
+    form = ImageFormat(reading.one_of(str(node.get("driver")), tuple(ImageFormat), "format"))
     sizes = {option: node.get(name) for option, name in FORMAT_MEMBERS.items()}
     words = {
         **sizes,
@@ -481,7 +462,7 @@ def _image(chain: Sequence[Settings], nodes: Mapping[str, Settings]) -> tuple[Se
         "data_file": "on" if "data-file" in node else None,
         "backing": _depth(node, nodes) or None,
     }
-    return node, Image(form, tuple(parsed_options(form, words).items()))
+    return node, Image(form, tuple(reading.parsed_options(form, words).items()))
 
 
 def _depth(node: Settings, nodes: Mapping[str, Settings]) -> int:
@@ -503,8 +484,8 @@ def _path_of_arguments(
         if storage in (*ImageFormat, "luks", *_FILTERS):
             raise ValueError("the node of its file is not in the arguments")
         is_local = storage in ("file", "host_device")
-        if not is_local and (each is not file or server_disk(each) is None):
-            raise ValueError(f"its storage is {storage!r}: {MAP_IT}")
+        if not is_local and (each is not file or network.server_disk(each) is None):
+            raise ValueError(f"its storage is {storage!r}: {reading.MAP_IT}")
     top, image = _image(chain, nodes)
     whole = file.get("driver") == "host_device" and image == Image(ImageFormat.RAW)
     cache = file.get("cache")
@@ -515,16 +496,20 @@ def _path_of_arguments(
     if bus is Bus.SCSI or plain_driver(device) == "nvme-ns":
         owner = _controller_of(device, arguments.devices)
     if bus is Bus.SCSI:
-        one_of(plain_driver(owner), ("virtio-scsi-pci",), "controller")
+        reading.one_of(plain_driver(owner), ("virtio-scsi-pci",), "controller")
     discards = [str(node.get("discard", "ignore")) for node in chain]
     zeroes = (str(node.get("detect-zeroes", "off")) for node in chain)
     options: dict[str, OptionValue] = {
         "aio": Aio(
-            one_of(str(file.get("aio", top.get("aio", "threads"))), tuple(Aio), "aio")
+            reading.one_of(str(file.get("aio", top.get("aio", "threads"))), tuple(Aio), "aio")
         ).value,
         # Each node drops discards by default (block/io.c, bdrv_co_pdiscard).
         "discard": next(
-            (one_of(word, ("ignore", "unmap"), "discard") for word in discards if word != "unmap"),
+            (
+                reading.one_of(word, ("ignore", "unmap"), "discard")
+                for word in discards
+                if word != "unmap"
+            ),
             "unmap",
         ),
         "write_cache": write_cache.value,
@@ -533,7 +518,7 @@ def _path_of_arguments(
         options["iothread"] = True
     queues = owner.get(_QUEUES.get(plain_driver(owner), ""))
     if queues is not None:
-        options["queues"] = queues_of(str(queues))
+        options["queues"] = reading.queues_of(str(queues))
     mapping = owner.get("iothread-vq-mapping")
     entries = mapping if isinstance(mapping, list) else []
     threads = [settings_of(entry).get("iothread") for entry in entries]
@@ -542,21 +527,21 @@ def _path_of_arguments(
         "detect_zeroes": next((word for word in zeroes if word != "off"), None),
         "queue_size": owner.get(CONTROLLER_PROPERTIES.get(bus, {}).get("queue_size", "")),
         "packed": "on" if is_on(owner.get("packed")) else None,
-        **block_words(device),
+        **reading.block_words(device),
         "iothreads": len(threads) or None,
         "aio_max_batch": thread.get("aio-max-batch"),
     }
-    options |= parsed_options(bus, words)
+    options |= reading.parsed_options(bus, words)
     if "poll-max-ns" in thread:
         options["poll"] = BUS_OPTIONS[Bus.VIRTIO]["poll"].parse(str(thread["poll-max-ns"]))
-    return DiskPath((), None if whole else image, mode, attachment_of(bus, options))
+    return DiskPath((), None if whole else image, mode, reading.attachment_of(bus, options))
 
 
 def throttled(path: DiskPath, limits: Settings) -> DiskPath:
     """The path with the limits that it can say, and no others. Raises ValueError."""
     bus, words = path.attachment.bus, LIMITS.of_path(limits)
     others = {key: value for key, value in path.attachment.options if key not in words}
-    options = tuple((others | parsed_options(bus, words)).items())
+    options = tuple((others | reading.parsed_options(bus, words)).items())
     return replace(path, attachment=Attachment(bus, options))
 
 

@@ -13,15 +13,7 @@ from vdisklab.path.platforms import Platform
 from vdisklab.platforms.configured_disk import FileVolume, FlushesDropped, FlushesDroppedBelow
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, format_duration
-from vdisklab.views.disks import (
-    disk_column,
-    gain_text,
-    measured_columns,
-    name_of,
-    safety,
-    said_of,
-    source_column,
-)
+from vdisklab.views import disks
 from vdisklab.views.durability import durability_sentence
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
@@ -39,14 +31,14 @@ def advice_headline(answer: DisksAnswer) -> str:
 def tables(answer: DisksAnswer) -> Iterator[Table[ExistingDisk]]:
     """One row per disk; details follow as notes, and the lines to paste come last."""
     columns: tuple[Column[ExistingDisk], ...] = (
-        disk_column(),
+        disks.disk_column(),
         Column("advice", lambda row: str(row.advised.action)),
         Column("why", _why, folds=3 * WORDS),
-        *measured_columns(spare=7),
+        *disks.measured_columns(spare=7),
         Column("change to", _change_to, folds=NAMES, spare=4),
         Column("gain", _gain, spare=5),
-        Column("and then", lambda row: safety(row.advised.then), spare=6),
-        source_column(),
+        Column("and then", lambda row: disks.safety(row.advised.then), spare=6),
+        disks.source_column(),
     )
     yield Table(
         advice_headline(answer),
@@ -63,7 +55,7 @@ def _change_to(row: ExistingDisk) -> str:
 
 
 def _gain(row: ExistingDisk) -> str:
-    return gain_text(row.advised.gain) if row.advised.to else numbers.MISSING
+    return disks.gain_text(row.advised.gain) if row.advised.to else numbers.MISSING
 
 
 def _why(row: ExistingDisk) -> str:
@@ -71,7 +63,7 @@ def _why(row: ExistingDisk) -> str:
     advice = row.advised
     reason = advice.reason.partition(":")[0]
     if advice.to is not None and advice.path is not None:
-        gain = "its cost was not measured" if advice.gain is None else gain_text(advice.gain)
+        gain = "its cost was not measured" if advice.gain is None else disks.gain_text(advice.gain)
         kept = "keeps flushed data, " if advice.for_safety else ""
         return f"{_settings(advice.path, advice.to)}: {kept}{gain}"
     serious = "".join(f"{risk.short}; " for risk in row.risks if risk.serious)
@@ -114,7 +106,7 @@ def _best_other(entry: Advice) -> str:
     needed = entry.gain.rounds_needed
     ahead = needed is not None and entry.gain.a_is_more
     more = f", which about {needed} rounds would decide (--rounds)" if ahead else ""
-    return f"; the best other is {entry.other}, {gain_text(entry.gain)}{more}"
+    return f"; the best other is {entry.other}, {disks.gain_text(entry.gain)}{more}"
 
 
 def _why_change(entry: Advice, now: Durability | None) -> str:
@@ -122,7 +114,7 @@ def _why_change(entry: Advice, now: Durability | None) -> str:
     kept = "flushed data is kept then" if tested else "it passes flushes on (untested)"
     if entry.gain is None:
         return f"{kept}; {entry.reason}"
-    gain = f"{gain_text(entry.gain)} by the overall score"
+    gain = f"{disks.gain_text(entry.gain)} by the overall score"
     if entry.for_safety:
         return f"{kept}, at {gain}"
     untested = "" if _equally_tested(now, entry.then) else " by its settings (untested)"
@@ -151,20 +143,20 @@ def _sentences(row: ExistingDisk) -> Iterator[str]:
         yield durability_sentence(str(entry.to), entry.then)
     if entry.rebuilt is not None:
         yield (
-            f"{entry.rebuilt} is {gain_text(entry.over_rebuilt)}, but needs "
+            f"{entry.rebuilt} is {disks.gain_text(entry.over_rebuilt)}, but needs "
             f"{_needed(entry.path, entry.rebuilt)}: `vdisklab export {entry.rebuilt}` writes its "
             "configuration."
         )
     if entry.over_default is not None:
         yield (
             f"compared with the disk of a new guest of {row.disk.platform.full_name} it is "
-            f"{gain_text(entry.over_default)}."
+            f"{disks.gain_text(entry.over_default)}."
         )
 
 
 def _notes(answer: DisksAnswer) -> Iterator[str]:
     yield from answer.notes
-    yield from said_of(answer.disks, _sentences)
+    yield from disks.said_of(answer.disks, _sentences)
     for planned in answer.planned:
         yield (
             f"Measuring {counted(planned.paths, 'path')} with the adjacent paths in "
@@ -199,7 +191,7 @@ def _lines(answer: DisksAnswer) -> Iterator[str]:
     changes = [(row, change) for row, change in all_disks if change is not None]
     for row, change in changes[:SHOWN]:
         instead = ", instead of its arguments" if row.disk.platform is Platform.QEMU else ""
-        yield f"# {sanitise_line(name_of(row))}, from its next start on{instead}"
+        yield f"# {sanitise_line(disks.name_of(row))}, from its next start on{instead}"
         yield change.paste
         yield f"#   undo: {change.undo}"
     guests = [row.disk.guest for row, _ in changes[:SHOWN]]

@@ -11,17 +11,10 @@ from vdisklab.analysis.paired_ratios import Comparison, Verdict
 from vdisklab.analysis.published import PublishedNumber, Shape, ShapeRow
 from vdisklab.answers.compare import CompareAnswer, ComparedPair, PublishedAnswer
 from vdisklab.units import counted
+from vdisklab.views import wording
 from vdisklab.views.durability import losses
 from vdisklab.views.hosts import agreement_sentence, left_out_sentences, spread_sentences
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
-from vdisklab.views.wording import (
-    OTHER_VERB,
-    WITH_STEP,
-    above_is_better,
-    compared,
-    difference,
-    measure_name,
-)
 
 _PAIRED = "A/B is taken within rounds."
 _UNPAIRED = (
@@ -51,10 +44,10 @@ def _pair_table(
         notes.append(
             f"{_PAIRED if pair.paired else _UNPAIRED} Intervals hold for each row alone; p and "
             "verdicts are corrected for the number of main measures, or of others (Holm). Likely: "
-            f"the interval excludes no change, but not after that correction. {OTHER_VERB}"
+            f"the interval excludes no change, but not after that correction. {wording.OTHER_VERB}"
         )
     if any(row.measure.quantity.step is not None for row in rows):
-        notes.append(WITH_STEP)
+        notes.append(wording.WITH_STEP)
     hidden = len(pair.measures) - len(rows)
     if hidden:
         notes.append(f"{counted(hidden, 'more measure')} with --all.")
@@ -139,8 +132,8 @@ def _class_ratios(pair: ComparedPair) -> Iterator[str]:
     """The ratio in each class, because a mean over all may hide one."""
     for name, one in pair.by_class.items():
         hosts = counted(len(one.hosts), "host")
-        size = difference(above_is_better(one.ratio, one.measure))
-        yield f"{name} ({hosts}): A is {size} in {measure_name(one.measure)}."
+        size = wording.difference(wording.above_is_better(one.ratio, one.measure))
+        yield f"{name} ({hosts}): A is {size} in {wording.measure_name(one.measure)}."
 
 
 def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
@@ -149,8 +142,8 @@ def _rows(pair: ComparedPair, everything: bool) -> list[Comparison]:
 
 def _measure(of: str) -> tuple[Column[Comparison], Column[Comparison]]:
     return (
-        Column("measure", lambda row: measure_name(row.measure), folds=NAMES),
-        Column("A, compared with B, is", lambda row: compared(row, of), folds=NAMES),
+        Column("measure", lambda row: wording.measure_name(row.measure), folds=NAMES),
+        Column("A, compared with B, is", lambda row: wording.compared(row, of), folds=NAMES),
     )
 
 
@@ -185,7 +178,7 @@ def comparison_summary(pair: ComparedPair) -> str:
     sentence_parts = [f"Of {counted(len(rows), 'main measure')}: {', '.join(parts)}"]
     score = next((row for row in rows if row.measure.name == "score"), None)
     if score is not None and score.ratio.ratio is not None:
-        sentence_parts.append(f"by the score A is {difference(score.ratio)}")
+        sentence_parts.append(f"by the score A is {wording.difference(score.ratio)}")
     return "; ".join(sentence_parts) + "."
 
 

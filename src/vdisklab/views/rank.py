@@ -24,17 +24,11 @@ from vdisklab.analysis.summary import Summary
 from vdisklab.answers.rank import RankAnswer, RankedCell
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.units import counted
+from vdisklab.views import wording
 from vdisklab.views.choice import headline, verdict_lines
 from vdisklab.views.durability import disk_note, losses, power_cut_text
 from vdisklab.views.hosts import first_sentences, hosts_sentences
 from vdisklab.views.layout import NAMES, Column, Row, Table
-from vdisklab.views.wording import (
-    OTHER_VERB,
-    WITH_STEP,
-    mean_sentence,
-    measure_name,
-    reach_sentence,
-)
 
 _RAM = (
     "RAM: less than half of the bytes read (r) or written (w) reached the device; the number is "
@@ -273,13 +267,13 @@ def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
 
 def _title(answer: RankAnswer) -> str:
     if answer.hosts is not None:
-        measure = measure_name(answer.ranking.measure)
+        measure = wording.measure_name(answer.ranking.measure)
         return (
             f"{counted(len(answer.hosts.hosts), 'host')} by {measure}; baseline {answer.baseline}"
         )
     cells = _cells(answer)
     size = f"{counted(cells, 'cell') if cells else 'no cell'} in {counted(answer.rounds, 'round')}"
-    text = f"Ranking by {measure_name(answer.ranking.measure)}: {size}"
+    text = f"Ranking by {wording.measure_name(answer.ranking.measure)}: {size}"
     warning = answer.caveats.warning
     return f"{text}, {warning}" if warning else text
 
@@ -306,22 +300,22 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         if not (over is not None and isinstance(one, NoBaseline))  # stands above the table
     )
     yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in said])
-    if ranking.best is not None and (reach := reach_sentence(ranking.best)):
+    if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):
         yield reach
     if over is not None:
         yield _HOSTS
     elif ranking.rows:
         yield (
             f"A rank such as 1–3 is a tie: {ranking.separated} of {ranking.comparisons} pairs "
-            f"differ, at {ranking.alpha:.0%} family-wise error. {OTHER_VERB}"
+            f"differ, at {ranking.alpha:.0%} family-wise error. {wording.OTHER_VERB}"
         )
     if ranking.measure.quantity.step is not None:
-        yield WITH_STEP
+        yield wording.WITH_STEP
     if answer.roles is not None and not answer.rates and ranking.rows:
         yield (
             f"Scores are Jim Salter's, {answer.roles.title} ({answer.roles.name}), "
             f"weighted by the baseline {answer.baseline}."
         )
     if answer.rates:
-        yield mean_sentence(answer.rates, answer.baseline)
+        yield wording.mean_sentence(answer.rates, answer.baseline)
     yield from disk_note(answer.host_disk)

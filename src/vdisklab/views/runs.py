@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vdisklab.answers.runs import (
-    CampaignsAnswer,
-    Correction,
-    CorrectionAnswer,
-    ListedCampaign,
-    ListedRun,
-    RunsAnswer,
-)
+from vdisklab.answers import runs
 from vdisklab.results.model import Origin
 from vdisklab.units import counted
 from vdisklab.views.layout import NAMES, WORDS, Column, Table
 
 
-def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[ListedCampaign]]:
+def campaign_tables(answer: runs.CampaignsAnswer) -> Iterator[Table[runs.ListedCampaign]]:
     """One row per campaign."""
-    columns: tuple[Column[ListedCampaign], ...] = (
+    columns: tuple[Column[runs.ListedCampaign], ...] = (
         Column("campaign", lambda row: row.campaign),
         Column("started", lambda row: f"{row.started:%Y-%m-%d %H:%M}"),
         Column("host", lambda row: row.hostname, folds=WORDS, spare=1),
@@ -31,12 +24,12 @@ def campaign_tables(answer: CampaignsAnswer) -> Iterator[Table[ListedCampaign]]:
     )
     none = "No campaign has been measured yet: `vdisklab run PATHS…`"
     title = "Campaigns" if answer.campaigns else none
-    yield Table(title, columns, answer.campaigns, kind=ListedCampaign)
+    yield Table(title, columns, answer.campaigns, kind=runs.ListedCampaign)
 
 
-def tables(answer: RunsAnswer) -> Iterator[Table[ListedRun]]:
+def tables(answer: runs.RunsAnswer) -> Iterator[Table[runs.ListedRun]]:
     """One row per run."""
-    columns: tuple[Column[ListedRun], ...] = (
+    columns: tuple[Column[runs.ListedRun], ...] = (
         Column("run", lambda row: row.run),
         Column("cell", lambda row: row.cell.label, folds=NAMES),
         Column("round", lambda row: str(row.round), right=True),
@@ -45,16 +38,16 @@ def tables(answer: RunsAnswer) -> Iterator[Table[ListedRun]]:
         Column("outcome", _outcome, folds=WORDS),
     )
     title = f"Runs of campaign {answer.campaign.id} {answer.campaign.label}".strip()
-    yield Table(title, columns, answer.runs, kind=ListedRun)
+    yield Table(title, columns, answer.runs, kind=runs.ListedRun)
 
 
-def correction_tables(answer: CorrectionAnswer) -> Iterator[Table[CorrectionAnswer]]:
+def correction_tables(answer: runs.CorrectionAnswer) -> Iterator[Table[runs.CorrectionAnswer]]:
     """A sentence on what was deleted or renamed."""
-    yield Table("; ".join(_corrected(answer)), (), (answer,), kind=CorrectionAnswer)
+    yield Table("; ".join(_corrected(answer)), (), (answer,), kind=runs.CorrectionAnswer)
 
 
-def _corrected(answer: CorrectionAnswer) -> Iterator[str]:
-    if answer.done is Correction.DELETED:
+def _corrected(answer: runs.CorrectionAnswer) -> Iterator[str]:
+    if answer.done is runs.Correction.DELETED:
         yield f"deleted {answer.what}"
     elif answer.label is None and answer.cell is None:
         yield "nothing was deleted"
@@ -66,11 +59,11 @@ def _corrected(answer: CorrectionAnswer) -> Iterator[str]:
         yield f"{answer.cell} has that name already"
 
 
-def _measured_by(row: ListedRun) -> str:
+def _measured_by(row: runs.ListedRun) -> str:
     """The accelerator; `in the lab` for a run there, whose numbers are not speeds."""
     words = (str(row.ran_under or ""), "in the lab" if row.origin is Origin.LAB else "")
     return ", ".join(word for word in words if word)
 
 
-def _outcome(row: ListedRun) -> str:
+def _outcome(row: runs.ListedRun) -> str:
     return f"failed: {row.failure.sentence}" if row.failure else "measured"

@@ -14,7 +14,6 @@ from typing import cast
 
 import pytest
 
-from vdisklab.answers import disk_on_host
 from vdisklab.answers.disk_on_host import is_mounted, measured_form, read_contexts
 from vdisklab.answers.disks import (
     MeasuredPaths,
@@ -486,7 +485,7 @@ def test_the_mount_below_an_image_says_the_server(
     with image.open("wb") as file:
         file.truncate(1 << 20)
     mount = Mount(tmp_path, filesystem, "nas:/e", frozenset({"rw"}))
-    monkeypatch.setattr(disk_on_host, "mount_of", lambda _path: mount)
+    monkeypatch.setattr("vdisklab.host.mounts.mount_of", lambda _path: mount)
     disk = read(f"{QEMU}-drive file={image}{DISK}")
     (context,) = read_contexts([disk])
     found = disk_path(disk, context)

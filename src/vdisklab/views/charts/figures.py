@@ -17,14 +17,7 @@ from vdisklab.answers.figures import (
 )
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
-from vdisklab.views.charts import vega
-from vdisklab.views.charts.lines import (
-    density_figures,
-    latency_figure,
-    sweep_figures,
-    time_series_figure,
-    trend_figures,
-)
+from vdisklab.views.charts import lines, vega
 from vdisklab.views.charts.svg import Palette, Spec
 
 
@@ -34,16 +27,16 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     A search of how many guests each path carries has only its own.
     """
     if report.density is not None:
-        return density_figures(report, palette)
+        return lines.density_figures(report, palette)
     one_host = report.ranked.hosts is None
-    of_rounds = (trade_offs_figure, time_series_figure) if one_host else ()
+    of_rounds = (trade_offs_figure, lines.time_series_figure) if one_host else ()
     return (
         *_bar_figures(report, palette),
         _safety(report, palette),
         *(figure(report, palette) for figure in of_rounds),
-        latency_figure(report, palette),
-        *sweep_figures(report, palette),
-        *trend_figures(report, palette),
+        lines.latency_figure(report, palette),
+        *lines.sweep_figures(report, palette),
+        *lines.trend_figures(report, palette),
         *((published_figure(report, palette),) if one_host else ()),
     )
 

@@ -10,18 +10,8 @@ from dataclasses import asdict
 
 from vdisklab import numbers
 from vdisklab.analysis.sums import STALL_BELOW
+from vdisklab.answers import figures
 from vdisklab.answers.density import DensityAnswer
-from vdisklab.answers.figures import (
-    Curves,
-    LinePoint,
-    Moment,
-    SeriesSummary,
-    drawn_paths,
-    latency_curves,
-    over_time,
-    sweeps,
-    trend_curves,
-)
 from vdisklab.answers.report import Figure, ReportAnswer
 from vdisklab.units import counted
 from vdisklab.views import trend
@@ -35,7 +25,7 @@ RUN_COMMAND = "vdisklab run PATHS… host"
 def time_series_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """Bandwidth of the featured cells, run by run, with stalls as crosses."""
     title = "Bandwidth over time, with stalls"
-    found = over_time(report)
+    found = figures.over_time(report)
     if found is None:
         return Figure("over-time", title, "", missing=f"{RUN_COMMAND} --runtime 10")
     spec = time_panels(found.moments, found.unit, palette, caution=report.caveats.warning)
@@ -61,7 +51,7 @@ def time_series_figure(report: ReportAnswer, palette: Palette) -> Figure:
                   cells=tuple(cell.label for cell in found.cells))  # fmt: skip
 
 
-def _described(one: SeriesSummary) -> str:
+def _described(one: figures.SeriesSummary) -> str:
     """The median, and the worst second and stalls if a second without a byte is a stall."""
     runs = f"{one.runs} run{'' if one.runs == 1 else 's'}"
     bad = "" if one.stalls is None else (
@@ -74,7 +64,7 @@ def _described(one: SeriesSummary) -> str:
 def latency_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """Latency of small random reads: the answer, the cells compared with it, and the host."""
     title = "Latency percentiles, 4 KiB random reads"
-    found = latency_curves(report)
+    found = figures.latency_curves(report)
     if found is None:
         return Figure("latency", title, "", missing=RUN_COMMAND)
     spec = percentiles(found.points, "µs", palette, caution=report.caveats.warning)
@@ -85,12 +75,12 @@ def latency_figure(report: ReportAnswer, palette: Palette) -> Figure:
     )  # fmt: skip
 
 
-def _listed(points: Iterable[LinePoint]) -> str:
+def _listed(points: Iterable[figures.LinePoint]) -> str:
     return "; ".join(f"{one.label}, {one.level}: {numbers.digits(one.value)}" for one in points)
 
 
 def time_panels(
-    rows: Sequence[Moment], unit: str, palette: Palette, *, caution: str | None
+    rows: Sequence[figures.Moment], unit: str, palette: Palette, *, caution: str | None
 ) -> Spec:
     """A panel for each measurement: a line for each run, coloured by cell; stalls are crosses."""
     values = [asdict(row) for row in rows]
@@ -130,7 +120,7 @@ def time_panels(
 
 
 def percentiles(
-    rows: Sequence[LinePoint],
+    rows: Sequence[figures.LinePoint],
     unit: str,
     palette: Palette,
     *,
@@ -155,10 +145,10 @@ def percentiles(
 
 def sweep_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     """One figure for each option that was swept; none if no option was."""
-    return tuple(_sweep_figure(found, report, palette) for found in sweeps(report))
+    return tuple(_sweep_figure(found, report, palette) for found in figures.sweeps(report))
 
 
-def _sweep_figure(found: Curves, report: ReportAnswer, palette: Palette) -> Figure:
+def _sweep_figure(found: figures.Curves, report: ReportAnswer, palette: Palette) -> Figure:
     option = found.name
     unit = f"relative to the lowest {option}"
     caution = report.caveats.warning
@@ -179,7 +169,7 @@ def trend_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     """The figure of a campaign that has earlier ones of its plan on its host; none for another."""
     if report.trend is None:
         return ()
-    found, unit = trend_curves(report.trend), "relative to the first campaign"
+    found, unit = figures.trend_curves(report.trend), "relative to the first campaign"
     spec = percentiles(
         found.points, unit, palette, caution=report.caveats.warning, level=found.name, log=False
     )
@@ -204,7 +194,7 @@ def density_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...
 
 
 def _density_figure(answer: DensityAnswer, caution: str | None, palette: Palette) -> Figure:
-    drawn, left_out = drawn_paths(answer)
+    drawn, left_out = figures.drawn_paths(answer)
     limit = answer.until.seconds
     scale = numbers.scale(limit, "s")
     values = [
