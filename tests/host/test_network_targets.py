@@ -32,7 +32,7 @@ from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
 from vdisklab.path.segments import ImageFormat
 from vdisklab.storage import remote
-from vdisklab.storage.given import given_target, require_fit
+from vdisklab.storage.given import given_target, require_fit, unwritable, with_kinds
 from vdisklab.storage.image import ImageFile, image_file
 from vdisklab.storage.remote import require_answer, unanswered
 from vdisklab.storage.server_url import Url, url_of
@@ -428,6 +428,44 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, files: Path) -> None
         assert "free some space" in str(full.value.hint)
     finally:
         run("umount", files)
+
+
+def test_an_export_that_cannot_be_written_any_more(tmp_path: Path, files: Path) -> None:
+    """It answers, so that is not why a cell on it fails; and nothing new can be left on it."""
+    run("mount", "-t", "tmpfs", "-o", "size=8M", "tmpfs", files)
+    try:
+        with ganesha(tmp_path, files) as server:
+            there, here = Place(server, server.url, _in(files)), Place(server, str(files), bytes)
+            assert [why_not(place, tmp_path) for place in (there, here)] == [None, None]
+            run("mount", "-o", "remount,ro", files)
+            by_libnfs, by_mount = why_not(there, tmp_path), why_not(here, tmp_path)
+            assert "target t (nfs://127.0.0.1/" in str(by_libnfs)
+            assert "ROFS" in str(by_libnfs)
+            assert str(by_mount).startswith(
+                f"target t: nothing can be written in {files}: Read-only"
+            )
+            for place in (there, here):
+                with pytest.raises(HostError):
+                    image_on(place, tmp_path / "work", ImageFormat.RAW).__enter__()
+                assert list_leftovers() == []
+            run("mount", "-o", "remount,rw", files)
+            with pytest.raises(OSError, match="No space left"):
+                (files / "filler").write_bytes(bytes(9 * MIB))
+            assert "NOSPC" in str(why_not(there, tmp_path))
+            assert "No space left" in str(why_not(here, tmp_path))
+            (files / "filler").unlink()
+            assert [why_not(place, tmp_path) for place in (there, here)] == [None, None]
+            assert list(files.iterdir()) == []
+    finally:
+        run("umount", files)
+
+
+def why_not(place: Place, work: Path) -> HostError | None:
+    """Why a cell on a target may have failed."""
+    backing = backing_of(place)
+    targets = with_kinds(LocalHost(), backing.targets)
+    with open_ledger() as ledger, open_site(LocalHost(), ledger, work) as site:
+        return unwritable(site, targets[0], backing)
 
 
 def test_a_disk_that_does_not_fit_is_refused_before_the_campaign(

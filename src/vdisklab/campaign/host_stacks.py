@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vdisklab.errors import HostError
+from vdisklab.errors import DirtyHostError, HostError
 from vdisklab.host.disk_health import disk_checks
 from vdisklab.host.facts import host_queue_checks
 from vdisklab.host.mounts import mount_of
@@ -189,7 +189,8 @@ class HostStacks:
 
     All cells of one stack and format share an allocated image, so that cache modes are compared on
     the same blocks. A thin image is created anew for each run, because a measurement changes it; it
-    is empty, or holds the blocks of `thin_source` that are not zero.
+    is empty, or holds the blocks of `thin_source` that are not zero. `left`: why images stay on
+    targets that take no writes any more.
     """
 
     site: Site
@@ -200,6 +201,7 @@ class HostStacks:
     write_system: Callable[[Path], None] | None = None
     _compressible: Path | None = None
     layout: StackLayout = field(init=False)
+    left: list[DirtyHostError] = field(default_factory=list)
     _active: dict[Stack, ActiveStack] = field(default_factory=dict)
     _disks: dict[tuple[tuple[int, int], ...], tuple[Check, ...]] = field(default_factory=dict)
     _teardown: ExitStack = field(default_factory=ExitStack)
@@ -278,9 +280,11 @@ class HostStacks:
                     self._filled(active, image)
 
     def close(self) -> None:
-        """Removes all stacks, newest first."""
+        """Removes all stacks, newest first. Raises DirtyHostError, also for what is `left`."""
         self._active.clear()
         self._teardown.close()
+        if self.left:
+            raise self.left[0]
 
     def devices_for(self, path: DiskPath) -> tuple[tuple[int, int], ...]:
         """The numbers of the devices whose counters show the transfers of a path's cells.
@@ -345,6 +349,13 @@ class HostStacks:
         if named is None or named.opened_by_qemu:
             return None
         return given.unanswered(self.site.host, named)
+
+    def refusal(self, path: DiskPath) -> HostError | None:
+        """Why a cell on a path's target failed: it does not answer, or takes no writes any more."""
+        named = self.plan.backing.target_of(path.layers)
+        if named is None:
+            return None
+        return self.unanswered(path) or given.unwritable(self.site, named, self.plan.backing)
 
     def _require_answer(self, path: DiskPath) -> None:
         """Raises HostError if a mount or a device does not answer: QEMU would wait for ever."""

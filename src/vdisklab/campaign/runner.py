@@ -39,7 +39,8 @@ def campaign_runs(
 
     Each round boots new guests; in a race, whose rounds get smaller, two or three small rounds
     share them. A cell that fails becomes a run with its reason, and the campaign
-    goes on. Only a host that cannot be cleaned (DirtyHostError) ends it.
+    goes on. Only a host that cannot be cleaned (DirtyHostError) ends it; what is left on a target
+    that takes no writes any more is said at the end.
     """
     yield from _measured(context, tag, schedule(context.plan, finished), context.plan.rounds)
 
@@ -210,17 +211,19 @@ def _measure(context: CampaignContext, cell: Cell) -> tuple[CellResult, Failure 
     measure = measure_boots if context.plan.profile.boots else measure_cell
     try:
         return measure(context, cell), None
-    except errors.DirtyHostError:
-        raise
     except StateError as error:
         return CellResult(error.checks), Failure(FailureKind.STATE, str(error))
     except errors.ServerGoneError as error:
         return nothing, Failure(FailureKind.STORAGE, _sentence(error))
     except errors.VdisklabError as error:
-        gone = None if cell.path.target is None else context.stacks.unanswered(cell.path)
-        if gone is not None:
-            return nothing, Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
-        return nothing, Failure(_kind(error), _sentence(error))
+        gone = context.stacks.refusal(cell.path)
+        if isinstance(error, errors.DirtyHostError):
+            if gone is None:
+                raise
+            context.stacks.left.append(error)
+        if gone is None:
+            return nothing, Failure(_kind(error), _sentence(error))
+        return nothing, Failure(FailureKind.STORAGE, f"{_sentence(gone)}\n{_sentence(error)}")
     except Exception as error:  # noqa: BLE001 - one cell's bug must not cost the others
         return nothing, Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
 

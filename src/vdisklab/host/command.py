@@ -203,17 +203,18 @@ class LocalHost:
             ) from error
         finally:
             os.close(input_file)
-        with process:
-            try:
-                stdout, stderr = _communicate(process, timeout * patience(), watch)
-            except subprocess.TimeoutExpired as error:
-                _end(process)
-                raise CommandTimeoutError(
-                    f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
-                ) from error
-            except BaseException:
-                _end(process)
-                raise
+        try:
+            stdout, stderr = _communicate(process, timeout * patience(), watch)
+        except subprocess.TimeoutExpired as error:
+            _end(process)
+            raise CommandTimeoutError(
+                f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
+            ) from error
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            _close(process)
         if process.returncode not in allowed:
             raise CommandError(command, process.returncode, stderr or stdout)
         return Completed(command, process.returncode, stdout, stderr)
@@ -293,10 +294,20 @@ def _communicate(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a program and its children: first by SIGTERM, so that it can clean up."""
+    """Ends a program and its children: first by SIGTERM, so that it can clean up.
+
+    SIGKILL does not end one whose request to a dead NFS server is under way: it stays behind.
+    """
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
             return
+
+
+def _close(process: subprocess.Popen[str]) -> None:
+    """Closes the pipes. Popen's own context would wait for the program without a deadline."""
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -106,6 +106,21 @@ def unanswered(host: Host, target: NamedTarget) -> HostError | None:
     return None
 
 
+def unwritable(site: Site, target: NamedTarget, backing: BackingDevices) -> HostError | None:
+    """Why nothing can be written on a target that answers, tried as before a campaign: it has
+    become read-only or full. None if it can, or if it is a block device.
+    """
+    try:
+        if target.opened_by_qemu:
+            remote.require_answer(site, target, backing)
+        elif target.holds_files:
+            answered(Path(target.place), Directory(Path(target.place)).usable)
+    except HostError as error:
+        named = "" if target.opened_by_qemu else f"target {target.name}: "
+        return HostError(f"{named}{error.message}", hint=error.hint)
+    return None
+
+
 _READ_SECONDS = 30.0
 """How long a device may take to read a block."""
 

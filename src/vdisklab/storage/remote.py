@@ -178,8 +178,12 @@ def _require_files(site: Site, target: NamedTarget, url: Url) -> None:
                 remove_remote_file(site.host, trial)
             site.ledger.strike(trial)
         raise
-    remove_remote_file(site.host, trial)
-    site.ledger.strike(trial)
+    try:  # a full server makes the file, and refuses what is written to it
+        write = ("qemu-io", "--format=raw", "-c", "write -q 0 4k", file.opened)
+        ask(site.host, target.name, url, *write)
+    finally:
+        remove_remote_file(site.host, trial)
+        site.ledger.strike(trial)
 
 
 def ask(host: Host, name: str, url: Url, *command: str, timeout: float = _ANSWER_SECONDS) -> str:
@@ -368,8 +372,8 @@ def _undone(host: Host, entry: Entry, *command: str, timeout: float = _ANSWER_SE
         said = error.stderr.strip() if isinstance(error, CommandError) else error.message
         raise DirtyHostError(
             f"{entry.name} is left as it is: {said.rpartition(': ')[2] or 'no reason given'}",
-            hint="run `vdisklab clean` when its server answers again, or `vdisklab clean "
-            f"--forget {shlex.quote(entry.name)}` if it never will",
+            hint="run `vdisklab clean` when its server can be written again, or `vdisklab clean "
+            f"--forget {shlex.quote(entry.name)}` if it never can",
         ) from error
 
 
@@ -429,14 +433,22 @@ FILE = Removable("file on a server", remove_remote_file)
 def remove_by_libnfs(server: str, export: str, file: str) -> None:
     """Removes a file; one that is not there is no error. Raises OSError.
 
-    nfs_mount and nfs_unlink of libnfs.h return 0 or a negative errno.
+    The functions of libnfs.h return 0 or a negative errno. A read-only export refuses to remove
+    even what is not there, so that is looked at first; `struct nfs_stat_64` has 136 bytes.
     """
     library = ctypes.CDLL(ctypes.util.find_library("nfs") or "libnfs.so.13")
     library.nfs_init_context.restype = ctypes.c_void_p
     context = ctypes.c_void_p(library.nfs_init_context())
-    for call, *words in ((library.nfs_mount, server, export), (library.nfs_unlink, f"/{file}")):
-        status = call(context, *map(str.encode, words))
-        if status < 0 and -status != errno.ENOENT:
+    name = f"/{file}".encode()
+    for call, *words in (
+        (library.nfs_mount, server.encode(), export.encode()),
+        (library.nfs_stat64, name, ctypes.create_string_buffer(256)),
+        (library.nfs_unlink, name),
+    ):
+        status = call(context, *words)
+        if status == -errno.ENOENT and call is not library.nfs_mount:
+            return
+        if status < 0:
             raise OSError(-status, os.strerror(-status))
 
 
@@ -488,4 +500,4 @@ if __name__ == "__main__":
                 json.dumps(disk_promises(words[0], words[1], int(words[2]), tuple(words[3:])))
             )
     except OSError as failure:
-        sys.exit(str(failure))
+        sys.exit(failure.strerror or str(failure))

@@ -40,8 +40,9 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 def remove_file(_host: Host, entry: Entry) -> None:
     """Unlinks one file, unless it is still attached to a loop device.
 
-    A file that cannot be unlinked because its file system became read-only is no error if vdisklab
-    created that file system: the file goes with its disk.
+    A file that cannot be unlinked because its file system became read-only is no error if it is not
+    there (unlink(2) says EROFS all the same), or if vdisklab created that file system: the file
+    goes with its disk.
     """
     file = Path(entry.name)
     answered(file.parent, lambda: _remove_file(file))
@@ -53,7 +54,8 @@ def _remove_file(file: Path) -> None:
     try:
         file.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno not in _BROKEN_FILE_SYSTEM or not _goes_with_its_mount(file):
+        stays = os.path.lexists(file) and not _goes_with_its_mount(file)
+        if error.errno not in _BROKEN_FILE_SYSTEM or stays:
             raise
 
 

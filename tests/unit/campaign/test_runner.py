@@ -20,6 +20,8 @@ from vdisklab.campaign.runner import (
     chosen_slots,
 )
 from vdisklab.campaign.schedule import Slot, run_seconds
+from vdisklab.errors import DirtyHostError, HostError
+from vdisklab.path.cell import Cell
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.campaign import CampaignPlan
 from vdisklab.plan.capabilities import Capabilities
@@ -151,3 +153,35 @@ def test_each_round_of_all_cells_boots_new_guests(
     context: Any = SimpleNamespace(plan=plan, guests=guests, accelerator=None, progress=silent)
     assert len(list(campaign_runs(context, RunTag("c", None)))) == plan.rounds * len(plan.cells)
     assert len(renewed) == plan.rounds
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_what_is_left_on_a_target_that_takes_no_writes_does_not_end_the_campaign(
+    plan: CampaignPlan, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    """Seen with an image made anew for its cell on an export that turned read-only."""
+    error = DirtyHostError("image is left as it is", hint="run `vdisklab clean`")
+
+    def measure(_context: object, cell: Cell) -> CellResult:
+        if cell.label.startswith("raw/none"):
+            raise error
+        return CellResult()
+
+    why = HostError("target t: nothing can be written", hint="export it read-write")
+    monkeypatch.setattr(runner, "measure_cell", measure)
+    stacks = SimpleNamespace(left=[], refusal=lambda _path: why if refuses else None)
+    context: Any = SimpleNamespace(
+        plan=plan, guests=SimpleNamespace(renew=lambda: None), accelerator=None, progress=silent,
+        stacks=stacks,
+    )  # fmt: skip
+    runs = campaign_runs(context, RunTag("c", None))
+    if not refuses:
+        with pytest.raises(DirtyHostError):
+            list(runs)
+        return
+    failed = {run.failure.message for run in runs if run.failure}
+    assert failed == {
+        "target t: nothing can be written\nhint: export it read-write\n"
+        "image is left as it is\nhint: run `vdisklab clean`"
+    }
+    assert stacks.left == [error] * plan.rounds

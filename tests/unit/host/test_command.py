@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
 
-from vdisklab.errors import CommandError, HostError
+from vdisklab.errors import CommandError, CommandTimeoutError, HostError
+from vdisklab.host import command
 from vdisklab.host.command import LocalHost
 
 
@@ -51,6 +54,20 @@ def test_a_watched_program_has_its_deadline() -> None:
     with pytest.raises(HostError, match=r"`sleep 30` gave no answer within 0 s"):
         LocalHost().run("sleep", "30", timeout=0.3, watch=lambda _pid: None)
     assert time.monotonic() - begin < 20
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_a_program_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As fio on a kernel NFS mount whose server has stopped: it held its cell for 17 minutes."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda pid, _number: asked.append(pid))
+    monkeypatch.setattr(command, "_END_SECONDS", 0.1)
+    begin = time.monotonic()
+    with pytest.raises(CommandTimeoutError):
+        LocalHost().run("sleep", "4", timeout=0.1)
+    assert time.monotonic() - begin < 3
+    assert len(asked) == 2
+    os.kill(asked[0], signal.SIGKILL)
 
 
 def test_a_program_is_ended_when_its_watcher_fails() -> None:
