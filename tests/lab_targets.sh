@@ -125,6 +125,7 @@ up_nfs() {
     check "kernel NFS: server and mount" start_nfs /srv/export rw,sync
     check "  mounted, version 4.2" mount_nfs /srv/export /mnt/nas
 }
+export_again() { exportfs -u 127.0.0.1:/srv/export && exportfs -o "$1,no_subtree_check,fsid=1" 127.0.0.1:/srv/export && exportfs -f; }
 up_iscsi() {
     two_luns() { start_lio beef /srv/lun/cached 268435456 1 && start_lio cafe /srv/lun/claims 268435456 0 && login_iscsi; }
     check "LIO, and open-iscsi's session with it" two_luns
@@ -138,7 +139,6 @@ up_nvme() {
 part_nfs() {
     up_nfs
     # The trap T2, and its control.
-    export_again() { exportfs -u 127.0.0.1:/srv/export && exportfs -o "$1,no_subtree_check,fsid=1" 127.0.0.1:/srv/export && exportfs -f; }
     check "an fsync on a file of an export that is sync is on the server's disk" stored /mnt/nas/sync /srv/export/sync
     export_again rw,async,no_root_squash
     check "an fsync on a file of one that is async is in the server's memory" lies /mnt/nas/async /srv/export/async
@@ -214,8 +214,12 @@ part_going() { # no guest: the host's fio, so that it takes minutes
     disks="$san $claims $fabric"
     check "nothing is left" nothing_left
     up_nfs
+    read_only() { export_again ro,sync,no_root_squash; }
+    writable() { export_again rw,sync,no_root_squash; }
+    check "an NFS export that turns read-only" gone nas /mnt/nas read_only writable
+    indented
     again_nfs() { start_nfs /srv/export rw,sync && sleep 15 && timeout 300 stat -f /mnt/nas; }
-    check "an NFS server that stops" gone nas /mnt/nas stop_nfs again_nfs
+    check "an NFS server that stops" gone nas2 /mnt/nas stop_nfs again_nfs
     indented
 }
 disks=""
