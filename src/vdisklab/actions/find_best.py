@@ -51,9 +51,9 @@ class BestSearch:
     def narrow(
         self, plan: CampaignPlan, verdicts: CrashVerdicts, progress: Progress
     ) -> tuple[CampaignPlan, Self | None]:
-        """The plan as a race, with --find without paths that lack a need.
+        """The plan as a race; --find leaves out the paths that lack a need.
 
-        The plan as it is, and no race, if it has nothing to rank and the user asked for none.
+        A plan with nothing to rank stays as it is, without a race, unless the user asked for one.
         Raises PlanError if no guest path is left, or if the race could not give an answer.
         """
         if not self.asked and not race.can_race(plan, self.terms):

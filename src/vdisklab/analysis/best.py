@@ -252,8 +252,8 @@ def _close(
 ) -> npt.NDArray[np.intp]:
     """The cells shown to be at most `NEGLIGIBLE` behind the leader, which is the first.
 
-    The limits hold for all cells at once (Dunnett). That the data chose the leader makes its lead
-    look larger than it is, so these limits are on the safe side.
+    The limits hold for all cells at once (Dunnett). The data that chose the leader show its lead
+    larger than it is, so these limits are on the safe side.
     """
     leader, others = may_be_best[:1], may_be_best[1:]
     if not len(others):

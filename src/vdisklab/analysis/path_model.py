@@ -66,7 +66,7 @@ class Runs:
 
     @classmethod
     def of(cls, logs: Floats) -> Self:
-        """The runs of a matrix of cells x rounds, without rounds that have none."""
+        """The runs of a matrix of cells x rounds, without empty rounds."""
         round, cell = np.nonzero(np.isfinite(logs.T))
         return cls(cell, np.unique(round, return_inverse=True)[1], logs[cell, round])
 

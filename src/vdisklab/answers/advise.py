@@ -355,8 +355,8 @@ class _Desk:
         own: MeasuredCell,
         cells: Mapping[MeasuredCell, DiskPath],
     ) -> tuple[list[MeasuredCell], dict[MeasuredCell, DiskPath]]:
-        """The cells on the disk's own stack that are as safe, and those that one line leads to,
-        with the disk's path as it is then."""
+        """The cells on the disk's own stack that are as safe as the disk; and those among them that
+        need one changed line, each with the disk's path after that change."""
         flush_free = durability(path, self._verdicts).flush_free
         safe = [
             cell

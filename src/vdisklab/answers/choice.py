@@ -60,8 +60,8 @@ class PathChoice:
     ties: Annotated[tuple[MeasuredCell, ...], "the other paths that are not shown to be worse"]
     behind: Annotated[
         float | None,
-        "the best of them is better by at most this share: 0.1 is 10 %, 0 that it is the best; "
-        "null if nothing bounds it",
+        "by how much the best of these may be better, at most: 0.1 is 10 %, 0 if this path is the "
+        "best; null if there is no limit",
     ]
     leads: Annotated[bool, "false for a simpler path that is shown to be close to the leader"]
     compared: Annotated[int, "paths that were compared"]

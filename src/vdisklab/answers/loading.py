@@ -427,8 +427,9 @@ def with_servers(
 
 
 _KEEPS_ALL = (FailureModel.POWER,)
+"""What survives these models survives them on any disk."""
 _LOSES_ALWAYS = (FailureModel.PLP, FailureModel.HOST_CRASH)
-"""Models whose verdict counts above any disk, if all was kept, and if something was lost."""
+"""What these models lose is lost on any disk."""
 
 
 def judged_without_its_device(cut: PowerCut) -> bool:

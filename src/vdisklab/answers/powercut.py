@@ -55,7 +55,7 @@ class CrashVerdict:
     observed: Annotated[Mapping[str, str], "read back while recording"]
     host: HostFacts
     without_device: Annotated[
-        bool, "true if the path's device forgets FUA, and was no part of the run"
+        bool, "true if the path's device ignores FUA, and the run did not write through the device"
     ]
 
     @property

@@ -38,7 +38,7 @@ DEFAULT_WORSE = 0.05
 TOGETHER = "all paths"
 
 _STATES = ("host.", "guest.mount", "packages.", "virtiofsd.version")
-"""How the names of recorded states begin that an upgrade or an administrator can change."""
+"""The first part of the names of recorded states that an upgrade or an administrator can change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ PROVISIONAL_FROM = 3
 """Rounds from which on a campaign that runs has a ranking: intervals need as many."""
 
 _NEGLIGIBLE = 0.1
-"""The lead that settles a campaign that does not race by a margin of its own."""
+"""The lead that settles a campaign without a margin, that is, one that is no race."""
 _MOST_VERDICTS = 20
 _RUNS_FOR_PACE = 3
 
@@ -48,7 +48,7 @@ class WatchedCampaign:
     """One campaign, while it runs or afterwards."""
 
     campaign: Campaign
-    running: Annotated[Running | None, "null if it is not measured on this host now"]
+    running: Annotated[Running | None, "null unless this host measures it now"]
     rounds: Annotated[int, "with at least one measured run"]
     runs: Annotated[int, "stored"]
     failed: Annotated[tuple[str, ...], "the failed runs of the last rounds, each as a sentence"]
@@ -70,7 +70,7 @@ class WatchAnswer(Answer):
     FORMAT = "vdisklab.watch/1"
 
     watched: Annotated[
-        tuple[WatchedCampaign, ...], "those that run; else the newest; none without any"
+        tuple[WatchedCampaign, ...], "the running campaigns; if none runs, the newest"
     ]
     elsewhere: Annotated[
         tuple[Running, ...], "that run on this host, and are not stored in this database"

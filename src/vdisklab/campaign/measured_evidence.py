@@ -197,9 +197,9 @@ def guest_counters(
     image: Path | None,
     daemon: int | None = None,
 ) -> Counters:
-    """The counters of a disk in a running guest; if a `daemon` serves it, only its CPU time.
+    """The counters of a disk in a running guest.
 
-    The `daemon` that serves a disk has no counters of its requests, only CPU time.
+    A `daemon` that serves a disk does not count its requests: only its CPU time is known.
     """
     if daemon is not None:
         return Counters(lambda: None, devices, machine.pid, image, daemon)

@@ -73,7 +73,7 @@ def prepared_data(
             continue
         if lacking:
             raise HostError(
-                f"{lacking[0]} is not installed, which makes the data to be measured",
+                f"the data to measure cannot be made: {lacking[0]} is not installed",
                 hint=install_hint(lacking),
             )
         progress(Step(f"preparing {name}: {format_bytes(files.size)} of data"))

@@ -65,9 +65,9 @@ def chosen_runs(
 
 
 SHARING_ROUNDS = 3
-"""So many rounds at most share guests, and only until these have had as many runs as in the largest
-round. What a guest does to all paths is part of the round; only what it does to some could make
-such rounds alike."""
+"""At most this many rounds share guests: once these had as many runs as the largest round, new ones
+are booted. What a guest does to all paths alike cancels within a round. What it does to a single
+path would make the rounds that share it alike."""
 
 Choose = Callable[[int], Collection[str]]
 """(round, from 1) -> the fingerprints of the cells to measure in it."""

@@ -71,7 +71,7 @@ def watch(request: WatchOptions) -> None:
         needed = [one for one in (file, door.certificate, door.key) if one is not None]
         if os.geteuid() == 0 and (file is None or not without_root(needed)):
             read = " or ".join(map(str, needed)) if file else "the password of PostgreSQL"
-            why = f"the user nobody may not read {read}"
+            why = f"{read} cannot be read by the user nobody"
             console.print(Text(f"note: this process stays root's: {why}"), soft_wrap=True)
         console.print(Text(f"open {door.address} in a browser; Ctrl-C ends it"), soft_wrap=True)
         serve(make_app(db, door, naming(request.db)), door, listening)

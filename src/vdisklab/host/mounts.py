@@ -80,7 +80,7 @@ def without_flushes(mount: Mount | None, root: Path = Path("/")) -> str | None:
 
 
 def zfs_without_flushes(root: Path = Path("/")) -> str | None:
-    """The same of all pools of ZFS."""
+    """Why ZFS sends no flushes to the disks of its pools, as a clause; None if it does."""
     for name in _ZFS_WITHOUT_FLUSHES:
         if (read_text(root / "sys/module/zfs/parameters" / name) or "0") != "0":
             return f"ZFS's module parameter {name} is on, so no flush reaches the disk"

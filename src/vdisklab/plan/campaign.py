@@ -109,8 +109,9 @@ class CampaignPlan:
         return stored | ({} if requested == stored["cells"] else {"requested": requested})
 
     def as_begun(self, stored: Mapping[str, Any]) -> CampaignPlan:
-        """This plan with only the cells of a stored one, if both measure what one request asks for;
-        else this plan. Cells that the host could not serve then are not tried again.
+        """This plan with the cells of the stored plan, if both come from the same request.
+
+        Cells that the host could not serve when the stored plan began are not tried again.
         """
         measured = stored.get("cells", [])
         if stored.get("requested", measured) != [cell.label for cell in self.cells]:

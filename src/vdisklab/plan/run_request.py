@@ -239,8 +239,8 @@ class DensityRequest(MeasureRequest):
     )
     until: str | None = _what_option(
         kinds.TEXT,
-        "The limit that each guest must meet: latency_p99, latency_p50, latency_mean or "
-        "latency_max, at most a time.",
+        "The limit on each guest's latency. Metrics are latency_p99, latency_p50, latency_mean "
+        "and latency_max.",
         metavar="LIMIT",
         shown=DEFAULT_LIMIT,
         identifies=True,

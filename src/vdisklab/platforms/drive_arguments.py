@@ -150,7 +150,7 @@ class Arguments:
 
     @property
     def machine(self) -> str:
-        """The machine's name; `pc` is QEMU's own choice on x86. Empty if nothing tells."""
+        """The machine's name; `pc` is QEMU's own choice on x86. Empty if unknown."""
         named = " ".join(value for flag, value in self.options if flag in ("machine", "M"))
         return named or ("pc" if self.program else "")
 

@@ -222,7 +222,7 @@ def _require_written(host: Host, disk: Url, size: int) -> None:
     if stored < size:
         raise HostError(
             f"{disk.text} stores {stored} bytes of {size} that were written to it",
-            hint="its server leaves out or joins blocks; write preallocation=off to measure it so",
+            hint="its server skips or merges blocks; to measure that, write preallocation=off",
         )
 
 

@@ -50,8 +50,8 @@ def _notes(answer: ParetoAnswer) -> Iterator[str]:
         yield WITH_STEP
     if answer.of(Standing.MAY_BE):
         yield (
-            "May be beaten: another path is better in all by its means, but that is not shown in "
-            f"all (error {answer.alpha:.0%}). More rounds decide."
+            "May be beaten: another path's means are better in every measure, but not every "
+            f"difference is shown (error {answer.alpha:.0%}). More rounds decide."
         )
     if answer.left_out:
         yield f"Left out, as a measure is missing: {', '.join(map(str, answer.left_out))}."

@@ -129,7 +129,7 @@ def _measurements(answer: TableAnswer) -> Table[MeasurementRow]:
         spare: int = 0,
         show: Callable[[float | None], str] = _seconds,
     ) -> list[Column[MeasurementRow]]:
-        """The column, unless no row has a value."""
+        """The column; empty if no row has a value."""
         known = any(value(row) is not None for row in answer.measurements)
         return [_number(title, value, spare, show)] if known else []
 

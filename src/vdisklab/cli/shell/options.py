@@ -95,21 +95,21 @@ def hosts_option() -> Any:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignOptions(DbOptions):
-    """Its campaigns, too."""
+    """The database, and its campaigns from which a verb answers."""
 
     campaign: tuple[str, ...] = campaigns_option()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsOptions(CampaignOptions):
-    """Or the campaigns of many hosts."""
+    """The campaigns of one host, or of many."""
 
     hosts: tuple[str, ...] = hosts_option()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOptions(HostsOptions):
-    """And what the host's disk keeps in a power cut."""
+    """The campaigns to analyse, and what the host's disk keeps in a power cut."""
 
     disk: HostDisk | None = like("disk")
 
