@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.workload.recorded import recorded
-from tests.unit.workload.test_formats import NONE, READ, WRITE, samples_of
+from tests.unit.workload.test_importing import NONE, READ, WRITE, samples_of
 from vdisklab.errors import WorkloadError
 from vdisklab.units import KIB, MIB
 from vdisklab.workload.importing import recognise

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.workload.recorded import recorded
-from tests.unit.workload.test_formats import NONE, READ, samples_of
+from tests.unit.workload.test_importing import NONE, READ, samples_of
 from vdisklab.errors import WorkloadError
 from vdisklab.workload.importing import recognise
 
