@@ -96,6 +96,8 @@ def draft_plan(
     named = settings.baseline not in (None, NO_BASELINE)
     require_targets(settings.target, settings.secret)
     paths = expand_paths(settings.patterns, axes, settings.target)
+    if usual.get("ramp") == 0 and any((path.attachment.guests or 1) > 1 for path in paths):
+        settings = replace(settings, ramp=defaults(Request).ramp)  # in which several guests start
     share = next((path for path in paths if path.shares_directory), None)
     if settings.guests and share is not None:
         raise PlanError(

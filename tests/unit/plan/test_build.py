@@ -191,6 +191,26 @@ def test_a_profile_names_the_paths_if_the_user_does_not() -> None:
     assert labels(own) == ["vmdk/none"]
 
 
+def test_several_guests_start_in_a_ramp_also_if_the_profile_has_none() -> None:
+    profile = replace(PROFILE, usual=Usual(ramp=0.0))
+    for request, ramp in (
+        (REQUEST, 0.0),
+        (replace(REQUEST, guests=("1",)), 0.0),
+        (replace(REQUEST, guests=("1", "2")), 0.5),
+        (replace(REQUEST, paths=("raw/none/virtio:guests=2",)), 0.5),
+        (replace(REQUEST, paths=("raw/none/virtio:guests=2",), ramp=2.0), 2.0),
+    ):
+        assert build_plan(request, Capabilities(), profile).ramp == ramp
+
+
+def test_a_profile_names_the_page_cache_if_the_user_does_not() -> None:
+    profile = replace(PROFILE, usual=Usual(page_cache=PageCacheChoice.COLD))
+    asked = replace(REQUEST, paths=("raw/writeback",), baseline="none")
+    assert labels(build_plan(asked, Capabilities(), profile)) == ["raw/writeback (cold)"]
+    both = replace(asked, page_cache=PageCacheChoice.BOTH)
+    assert len(build_plan(both, Capabilities(), profile).cells) == 2
+
+
 def test_axes_in_the_guest_multiply_the_guests_paths() -> None:
     request = Request(paths=("raw/none", "host"), guest_scheduler=("none", "mq-deadline"))
     assert labels(build(request)) == [
