@@ -127,7 +127,11 @@ def test_the_nightly_run_does_all_parts_and_fails_if_one_does(
     done = subprocess.run(
         [tmp_path / "script/nightly"], capture_output=True, text=True, check=False
     )
-    assert done.stdout.splitlines() == ["install --dev", "pytest -q -m nightly", "test-lab small"]
+    assert done.stdout.splitlines() == [
+        "install --dev",
+        "pytest -q -m nightly",
+        "test-lab small targets-nfs targets-iscsi targets-nvme",
+    ]
     assert done.returncode == status
 
 
