@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 _IN_TEXT = re.compile(r"(?:^|(?<=`))vdisklab ([a-z-]+)(?:[^`\n\\]|\\(?!`))*", re.MULTILINE)
 _IN_HTML = re.compile(r"(?<=<code>)vdisklab ([a-z-]+)(?:[^<\n]|</?span[^>\n]*>)*")
 
-_WITH_TARGETS = ("run", "plan", "export", "density")
-
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -88,15 +86,14 @@ class Named:
         return [self.in_json(item) for item in value] if isinstance(value, list) else value
 
     def _complete(self, match: re.Match[str], quoted: Callable[[str], str] = str) -> str:
-        command, verb = match[0], match[1]
+        command, takes = match[0], naming_options(match[1])
         words = [
             f"{option} {shlex.quote(value)}"
             for target in self.targets
-            if verb in _WITH_TARGETS and _on_target(command, target.name)
+            if "--target" in takes and _on_target(command, target.name)
             for option, value in options_of(target, self.secrets)
             if not _says(option, target.name, command)
         ]
-        takes = naming_options(verb)
         if "--campaign" in takes and "--campaign" not in command:
             words += [f"--campaign {shlex.quote(name)}" for name in self.campaign]
         if self.db is not None and "--db" in takes and "--db" not in command:

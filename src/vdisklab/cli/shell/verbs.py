@@ -83,7 +83,8 @@ def verb_file(name: str, package: str = PACKAGE) -> VerbFile:
 
 @cache
 def naming_options(name: str) -> frozenset[str]:
-    """The options among --db and --campaign that a verb takes; none for an unknown verb or a group.
+    """The options among --db, --campaign and --target that a verb takes; none for an unknown verb
+    or a group.
 
     They are read off the requests that its function takes, without importing the verb.
     """
@@ -93,9 +94,14 @@ def naming_options(name: str) -> frozenset[str]:
     tree = ast.parse(files(PACKAGE).joinpath(f"{module}.py").read_bytes())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     (verb,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == module)
-    annotated = (ast.unparse(one.annotation) for one in verb.args.args if one.annotation)
-    rows = {row for request in annotated for row in _rows(request, classes)}
-    return frozenset(f"--{row}" for row in ("db", "campaign") if row in rows)
+    calls = (call for call in verb.decorator_list if isinstance(call, ast.Call))
+    chosen = {one.arg: set(ast.literal_eval(one.value)) for call in calls for one in call.keywords}
+    rows: set[str] = set()
+    for one in verb.args.args:
+        if one.annotation is not None:
+            taken = _rows(ast.unparse(one.annotation), classes)
+            rows |= taken & chosen.get(one.arg, taken)
+    return frozenset(f"--{row}" for row in ("db", "campaign", "target") if row in rows)
 
 
 def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
@@ -107,7 +113,7 @@ def _rows(request: str, classes: Mapping[str, ast.ClassDef]) -> set[str]:
         own = (one.target for one in classes[request].body if isinstance(one, ast.AnnAssign))
         bases = (ast.unparse(base) for base in classes[request].bases)
         return set(map(ast.unparse, own)).union(*(_rows(base, classes) for base in bases))
-    shared = getattr(options, request, Request)
+    shared = getattr(options, request.rpartition(".")[2], Request)
     return {one.name for one in fields(shared)} if is_dataclass(shared) else set()
 
 

@@ -30,9 +30,10 @@ def test_the_file_of_a_verb_tells_which_of_the_options_it_has() -> None:
     for name in modules():
         verb = group.commands[name]  # type: ignore[attr-defined]
         options = {option for one in verb.params for option in one.opts}
-        assert naming_options(name) == options & {"--db", "--campaign"}, name
+        assert naming_options(name) == options & {"--db", "--campaign", "--target"}, name
     assert naming_options("rank") == {"--db", "--campaign"}
-    assert naming_options("run") == {"--db"}
+    assert naming_options("run") == {"--db", "--target"}
+    assert naming_options("advise") == {"--db", "--campaign"}, "of a campaign's rows only some"
     assert not naming_options("lab"), "a group"
     assert not naming_options("joy"), "no verb"
 
@@ -45,6 +46,7 @@ FAST = "--target 'fast=nbd+unix:///?socket=/run/n'"
     ("text", "complete"),
     [
         ("`vdisklab export nbd:at=fast/none`", f"`vdisklab export nbd:at=fast/none {FAST}`"),
+        ("`vdisklab powercut nbd:at=fast/none`", f"`vdisklab powercut nbd:at=fast/none {FAST}`"),
         ("`vdisklab run nbd:at=fast/raw/none nfs:at=far/raw/none`",
          f"`vdisklab run nbd:at=fast/raw/none nfs:at=far/raw/none {FAST} --target far=/mnt/nas`"),
         (f"`vdisklab run nbd:at=fast/raw/none {FAST}`", None),
