@@ -11,13 +11,7 @@ from rich.console import Console
 from vdisklab.actions.missing_claims import MeasuredClaims, measure_missing
 from vdisklab.actions.output_file import empty_file, output_file
 from vdisklab.analysis.claim_verdicts import ClaimStatus
-from vdisklab.answers.claims import (
-    ClaimsAnswer,
-    answer_claims,
-    claims_over_hosts,
-    evaluate_claims,
-    read_claims,
-)
+from vdisklab.answers import claims as answers
 from vdisklab.answers.hosts import HostsAnalysis
 from vdisklab.answers.loading import NOTHING, database_url, open_results
 from vdisklab.cli.shell import options
@@ -83,7 +77,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
 
         vdisklab claims --hosts all
     """
-    chosen = read_claims(asked_for.files, asked_for.only)
+    chosen = answers.read_claims(asked_for.files, asked_for.only)
     junit, campaign = asked_for.junit, asked_for.campaign
     requested = replace(requested, baseline=NO_BASELINE)
     if asked_for.hosts:
@@ -94,7 +88,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
             )
         with open_results(requested.db) as results:
             analysis = HostsAnalysis.of_hosts(results, asked_for.hosts, campaign)
-            answer = claims_over_hosts(analysis, chosen, requested)
+            answer = answers.claims_over_hosts(analysis, chosen, requested)
         print_answer(answer, tables(answer), output, requested, asked_for)
         return exit_status(answer)
     if junit is not None:
@@ -111,12 +105,12 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
                     measured = measure_missing(
                         store, claims_to_measure, requested, campaign, progress
                     )
-            answer = answer_claims(store, chosen, campaign, requested, measured.campaigns)
+            answer = answers.answer_claims(store, chosen, campaign, requested, measured.campaigns)
     except NoDatabaseError as error:
         if requested.db is not None or campaign:
             raise
         print(f"note: {error}: nothing was measured yet", file=sys.stderr)
-        answer = evaluate_claims(NOTHING, chosen, requested)
+        answer = answers.evaluate_claims(NOTHING, chosen, requested)
     if junit is not None:
         with output_file(junit) as stream:
             stream.write(junit_xml(answer).encode())
@@ -124,7 +118,7 @@ def claims(requested: Request, asked_for: ClaimsOptions, output: options.OutputO
     return EXIT_INTERRUPTED if measured.interrupted else exit_status(answer)
 
 
-def exit_status(answer: ClaimsAnswer) -> int:
+def exit_status(answer: answers.ClaimsAnswer) -> int:
     """0 if every claim holds, 9 if one fails, else 10."""
     counts = answer.counts
     if counts.get(ClaimStatus.FAILS):

@@ -382,11 +382,6 @@ def _mapped(ranges: Iterable[Mapping[str, Any]]) -> int:
     return sum(extent["length"] for extent in ranges if extent["data"] and not extent["zero"])
 
 
-def _placed(ranges: Iterable[Mapping[str, Any]]) -> int:
-    """Bytes that already have a place in the file: a first write to them changes no table."""
-    return sum(extent["length"] for extent in ranges if "offset" in extent)
-
-
 def read_properties(
     host: Host, path: ImagePlace, image: Image, key: Path | None = None
 ) -> dict[str, str]:
@@ -407,7 +402,9 @@ def read_properties(
         "image.mapped": str(_mapped(ranges)),
     }
     if image.format is not ImageFormat.RAW:
-        properties["image.placed"] = str(_placed(ranges))
+        # A first write to these bytes changes no table.
+        placed = sum(extent["length"] for extent in ranges if "offset" in extent)
+        properties["image.placed"] = str(placed)
     if "cluster-size" in info:
         properties["image.cluster_size"] = str(info["cluster-size"])
     if image.backing:

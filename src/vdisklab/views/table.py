@@ -9,18 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vdisklab import __version__, numbers
-from vdisklab.answers.table import (
-    BootRow,
-    FreedRow,
-    FsyncCalls,
-    GrowthRow,
-    MeasurementRow,
-    Medians,
-    PlacedCell,
-    TableAnswer,
-    TableCell,
-    UnknownFsyncCalls,
-)
+from vdisklab.answers import table as answers
 from vdisklab.errors import PlanError
 from vdisklab.results.model import METRICS, Direction
 from vdisklab.units import MIB
@@ -33,7 +22,7 @@ SECONDS = (
 _UNITS = {"MiB/s": (MIB, "1,048,576 bytes/s"), "MB/s": (10**6, "1,000,000 bytes/s")}
 
 
-def tables(answer: TableAnswer) -> Iterator[Table[Any]]:
+def tables(answer: answers.TableAnswer) -> Iterator[Table[Any]]:
     """Programs, installations, boots, deletions. Programs may be left out if others have rows."""
     others = [make(answer) for make, rows in (
         (_growth, answer.growth), (_boots, answer.boots), (_freed, answer.freed)
@@ -44,7 +33,7 @@ def tables(answer: TableAnswer) -> Iterator[Table[Any]]:
         yield replace(table, notes=(*table.notes, *notes))
 
 
-def grid(answer: TableAnswer) -> Iterator[Table[TableCell]]:
+def grid(answer: answers.TableAnswer) -> Iterator[Table[answers.TableCell]]:
     """A row for each cell and a column for each bandwidth. Raises PlanError without any.
 
     The unit is MiB/s where the programs of all measurements count so, else MB/s.
@@ -63,8 +52,8 @@ def grid(answer: TableAnswer) -> Iterator[Table[TableCell]]:
     unit = "MiB/s" if directions.keys() <= set(answer.of_sysbench) else "MB/s"
     factor, meaning = _UNITS[unit]
 
-    def column(name: str, direction: Direction) -> Column[TableCell]:
-        def show(row: TableCell) -> str:
+    def column(name: str, direction: Direction) -> Column[answers.TableCell]:
+        def show(row: answers.TableCell) -> str:
             value = found.get((row.cell, name, direction))
             return numbers.MISSING if value is None else numbers.digits(value / factor)
 
@@ -75,12 +64,12 @@ def grid(answer: TableAnswer) -> Iterator[Table[TableCell]]:
     yield Table(f"Bandwidth in {unit}", columns, answer.cells, notes)
 
 
-def _medians(answer: TableAnswer) -> str:
+def _medians(answer: answers.TableAnswer) -> str:
     return f"each number is the median of its runs (at most {answer.runs})"
 
 
-def _notes(answer: TableAnswer) -> Iterator[str]:
-    calls = (FsyncCalls, UnknownFsyncCalls)
+def _notes(answer: answers.TableAnswer) -> Iterator[str]:
+    calls = (answers.FsyncCalls, answers.UnknownFsyncCalls)
     yield from (str(one) for one in answer.findings if isinstance(one, calls))
     if answer.places:
         yield "each place was measured separately: their differences are not taken within rounds"
@@ -89,7 +78,7 @@ def _notes(answer: TableAnswer) -> Iterator[str]:
     yield from answer.caveats.notes
 
 
-def _losses(answer: TableAnswer) -> tuple[str, ...]:
+def _losses(answer: answers.TableAnswer) -> tuple[str, ...]:
     known = {row.cell.cell: row.power_cut for row in answer.cells}
     return losses(known, (row.cell.cell for row in answer.cells))
 
@@ -120,20 +109,20 @@ def _plain(value: float | None) -> str:
     return numbers.MISSING if value is None else numbers.digits(value)
 
 
-def _measurements(answer: TableAnswer) -> Table[MeasurementRow]:
+def _measurements(answer: answers.TableAnswer) -> Table[answers.MeasurementRow]:
     """Operations, access time, MB/s, the worst second, stalls."""
 
     def with_value(
         title: str,
-        value: Callable[[MeasurementRow], float | None],
+        value: Callable[[answers.MeasurementRow], float | None],
         spare: int = 0,
         show: Callable[[float | None], str] = _seconds,
-    ) -> list[Column[MeasurementRow]]:
+    ) -> list[Column[answers.MeasurementRow]]:
         """The column; empty if no row has a value."""
         known = any(value(row) is not None for row in answer.measurements)
         return [_number(title, value, spare, show)] if known else []
 
-    columns: list[Column[MeasurementRow]] = [
+    columns: list[Column[answers.MeasurementRow]] = [
         Column("measurement", lambda row: row.measurement),
         Column("", lambda row: "" if row.direction is Direction.NONE else row.direction),
         _cell_column(),
@@ -153,14 +142,16 @@ def _measurements(answer: TableAnswer) -> Table[MeasurementRow]:
     notes = [f"{_medians(answer)}; MB/s = 1,000,000 bytes/s", SECONDS]
     if any(row.sync_p99 is not None for row in answer.measurements):
         notes.append("sync p99: of the fsync calls alone; the other times are those of writes")
-    return Table("Measurements", columns, answer.measurements, tuple(notes), kind=MeasurementRow)
+    return Table(
+        "Measurements", columns, answer.measurements, tuple(notes), kind=answers.MeasurementRow
+    )
 
 
-def _growth(answer: TableAnswer) -> Table[GrowthRow]:
+def _growth(answer: answers.TableAnswer) -> Table[answers.GrowthRow]:
     def size(value: float | None) -> str:
         return numbers.value(value, METRICS["allocated"].unit)
 
-    columns: tuple[Column[GrowthRow], ...] = (
+    columns: tuple[Column[answers.GrowthRow], ...] = (
         Column("measurement", lambda row: row.measurement),
         _cell_column(),
         _number("time", lambda row: row.seconds),
@@ -187,11 +178,11 @@ def _growth(answer: TableAnswer) -> Table[GrowthRow]:
         f"÷ again: to {answer.installations[-1]} on the same image; ÷ allocated, ÷ raw: to the "
         "same measurement on that image",
     )
-    return Table("Growth", columns, answer.growth, notes, kind=GrowthRow)
+    return Table("Growth", columns, answer.growth, notes, kind=answers.GrowthRow)
 
 
-def _boots(answer: TableAnswer) -> Table[BootRow]:
-    columns: tuple[Column[BootRow], ...] = (
+def _boots(answer: answers.TableAnswer) -> Table[answers.BootRow]:
+    columns: tuple[Column[answers.BootRow], ...] = (
         Column("measurement", lambda row: row.measurement),
         _cell_column(),
         _number("boot", lambda row: row.boot_time),
@@ -205,14 +196,14 @@ def _boots(answer: TableAnswer) -> Table[BootRow]:
         "shutdown command to the end of QEMU",
         f"{SECONDS}, both of the boot",
     )
-    return Table("Boots", columns, answer.boots, notes, kind=BootRow)
+    return Table("Boots", columns, answer.boots, notes, kind=answers.BootRow)
 
 
-def _freed(answer: TableAnswer) -> Table[FreedRow]:
+def _freed(answer: answers.TableAnswer) -> Table[answers.FreedRow]:
     def size(value: float | None) -> str:
         return numbers.value(value, METRICS["freed_guest"].unit)
 
-    columns: tuple[Column[FreedRow], ...] = (
+    columns: tuple[Column[answers.FreedRow], ...] = (
         Column("measurement", lambda row: row.measurement),
         _cell_column(),
         _number("in the guest", lambda row: row.guest, show=size),
@@ -224,10 +215,10 @@ def _freed(answer: TableAnswer) -> Table[FreedRow]:
         "in the guest: of its file system; in the image: on the host's file system (st_blocks); on "
         "the device: what the host's devices were told to discard, by others too",
     )
-    return Table("Given back by deleting", columns, answer.freed, notes, kind=FreedRow)
+    return Table("Given back by deleting", columns, answer.freed, notes, kind=answers.FreedRow)
 
 
-def crystaldiskmark(answer: TableAnswer) -> Iterator[str]:
+def crystaldiskmark(answer: answers.TableAnswer) -> Iterator[str]:
     """CrystalDiskMark's text for each cell. Raises PlanError without its measurements."""
     if "seq1m-q1t1-read" not in answer.medians.names:
         raise PlanError(
@@ -238,7 +229,7 @@ def crystaldiskmark(answer: TableAnswer) -> Iterator[str]:
     yield from _warning(answer)
 
 
-def bonnie(answer: TableAnswer) -> Iterator[str]:
+def bonnie(answer: answers.TableAnswer) -> Iterator[str]:
     """bonnie++'s table of each measurement. Raises PlanError without its measurements."""
     own = {metric for metric, _ in (*_FILE, *_SMALL)} - {"bandwidth"}
     names = sorted({name for _, name, _, metric in answer.medians.values if metric in own})
@@ -251,7 +242,7 @@ def bonnie(answer: TableAnswer) -> Iterator[str]:
     yield from _warning(answer)
 
 
-def pgbench(answer: TableAnswer) -> Iterator[str]:
+def pgbench(answer: answers.TableAnswer) -> Iterator[str]:
     """pgbench's lines of each measurement and cell. Raises PlanError without transactions."""
     rows = [row for row in answer.measurements if row.transactions is not None]
     if not rows:
@@ -271,7 +262,7 @@ def pgbench(answer: TableAnswer) -> Iterator[str]:
     yield from _warning(answer)
 
 
-def _warning(answer: TableAnswer) -> Iterator[str]:
+def _warning(answer: answers.TableAnswer) -> Iterator[str]:
     yield from (f"* {loss}" for loss in _losses(answer))
     if answer.caveats.warning is not None:
         yield f"* measured {answer.caveats.warning}"
@@ -288,7 +279,7 @@ _SMALL = tuple(
 )
 
 
-def bonnie_text(answer: TableAnswer, name: str) -> str:
+def bonnie_text(answer: answers.TableAnswer, name: str) -> str:
     """bonnie++'s classic table of one measurement, a line for each cell, K = 1024 bytes.
 
     `+++++` stands for a test that was too short to be measured, as in bonnie++ itself, and `+++`
@@ -314,8 +305,8 @@ def bonnie_text(answer: TableAnswer, name: str) -> str:
 
 
 def _line(
-    medians: Medians,
-    cell: PlacedCell,
+    medians: answers.Medians,
+    cell: answers.PlacedCell,
     name: str,
     tests: Sequence[tuple[str, Direction]],
     width: int,
@@ -340,7 +331,7 @@ _CRYSTAL_ROWS = (
 )
 
 
-def crystaldiskmark_text(answer: TableAnswer, row: TableCell) -> str:
+def crystaldiskmark_text(answer: answers.TableAnswer, row: answers.TableCell) -> str:
     """CrystalDiskMark 8's text for one cell, with a dash for what was not measured."""
     line = "-" * _WIDTH
     parts = [
@@ -361,7 +352,7 @@ def crystaldiskmark_text(answer: TableAnswer, row: TableCell) -> str:
     return "\n".join([*parts, ""])
 
 
-def _mixes(medians: Medians, cell: PlacedCell) -> list[str]:
+def _mixes(medians: answers.Medians, cell: answers.PlacedCell) -> list[str]:
     """The mixed tests of a cell: `mix70` has 70 % reads. Only imported results have any."""
     stems = "|".join(stem for _, stem in _CRYSTAL_ROWS)
     names = [name for where, name, _, _ in medians.values if where == cell]
@@ -370,7 +361,7 @@ def _mixes(medians: Medians, cell: PlacedCell) -> list[str]:
 
 
 def _crystal_lines(
-    medians: Medians, cell: PlacedCell, pattern: str, direction: Direction
+    medians: answers.Medians, cell: answers.PlacedCell, pattern: str, direction: Direction
 ) -> Iterator[str]:
     for title, stem in _CRYSTAL_ROWS:
         name = f"{stem}-{pattern}"

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 
 from vdisklab import numbers
 from vdisklab.analysis.pareto import Standing
-from vdisklab.answers.figures import (
-    BAR_CHARTS,
-    BarChart,
-    Point,
-    PublishedRatio,
-    drawn_trade_offs,
-    published_ratios,
-    safety_plane,
-)
+from vdisklab.answers import figures as answers
 from vdisklab.answers.pareto import ParetoCell
 from vdisklab.answers.report import Bar, Figure, ReportAnswer
 from vdisklab.views.charts import lines, vega
@@ -31,7 +23,7 @@ def figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
     one_host = report.ranked.hosts is None
     of_rounds = (trade_offs_figure, lines.time_series_figure) if one_host else ()
     return (
-        *_bar_figures(report, palette),
+        *(_bar_figure(recipe, report, palette) for recipe in answers.BAR_CHARTS),
         _safety(report, palette),
         *(figure(report, palette) for figure in of_rounds),
         lines.latency_figure(report, palette),
@@ -74,7 +66,7 @@ def _bars(
     return vega.finished(chart, values, palette, caution)
 
 
-def _bar_figure(recipe: BarChart, report: ReportAnswer, palette: Palette) -> Figure:
+def _bar_figure(recipe: answers.BarChart, report: ReportAnswer, palette: Palette) -> Figure:
     rows, unit = recipe.rows(report)
     if not rows:
         return Figure(recipe.key, recipe.title, "", missing=recipe.missing)
@@ -97,18 +89,13 @@ def _bars_in_words(title: str, rows: Sequence[Bar], unit: str, report: ReportAns
     return f"Bar chart, {title}{place}: {shown}.{vega.with_caveat(report)}"
 
 
-def _bar_figures(report: ReportAnswer, palette: Palette) -> tuple[Figure, ...]:
-    """The bar charts in the order of the articles."""
-    return tuple(_bar_figure(recipe, report, palette) for recipe in BAR_CHARTS)
-
-
 def _safety(report: ReportAnswer, palette: Palette) -> Figure:
     """Speed by safety class. A path is on the front if no path that is as safe has a higher median.
 
     The answer is added to the front: it is chosen by differences within rounds, and may tie.
     """
     title = "Speed against safety"
-    found = safety_plane(report)
+    found = answers.safety_plane(report)
     if found is None:
         return Figure("safety", title, "", missing="vdisklab run PATHS… host")
     points, order, unit = found.points, found.order, found.unit
@@ -130,7 +117,7 @@ def _safety(report: ReportAnswer, palette: Palette) -> Figure:
 
 
 def plane(
-    points: Sequence[Point], order: Sequence[str], unit: str, palette: Palette, *,
+    points: Sequence[answers.Point], order: Sequence[str], unit: str, palette: Palette, *,
     caution: str | None,
 ) -> Spec:  # fmt: skip
     """Speed against safety; only the front is labelled, because more labels would hide it."""
@@ -170,7 +157,7 @@ def trade_offs_figure(report: ReportAnswer, palette: Palette) -> Figure:
     answer = report.trade_offs
     if answer is None:
         return Figure("trade-offs", "Best trade-offs", "", missing="vdisklab run PATHS… host")
-    shown = drawn_trade_offs(answer)
+    shown = answers.drawn_trade_offs(answer)
     values = [
         {
             "panel": _named(one), "measure": name, "share": of.share,
@@ -242,7 +229,9 @@ def _described(one: ParetoCell) -> str:
     return f"{_named(one)}: {shares}"
 
 
-def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: str | None) -> Spec:
+def ratio_chart(
+    rows: Sequence[answers.PublishedRatio], palette: Palette, *, caution: str | None
+) -> Spec:
     """Measured ratios as dots with intervals, published ones as diamonds, on a logarithmic axis."""
     measured_name, published_name = "measured here", "published (other hardware)"
     values = [
@@ -284,7 +273,7 @@ def ratio_chart(rows: Sequence[PublishedRatio], palette: Palette, *, caution: st
 def published_figure(report: ReportAnswer, palette: Palette) -> Figure:
     """Published ratios as diamonds, measured ones as dots with intervals; a panel per series."""
     title = "Published numbers and yours"
-    rows = published_ratios(report)
+    rows = answers.published_ratios(report)
     if not rows:
         missing = "vdisklab run {raw,qcow2}/{none,writeback,writethrough,unsafe} host"
         return Figure("published", title, "", missing=missing)
