@@ -112,7 +112,7 @@ READY = {
     [
         ("pyproject.toml", "[project]\n", ["has no Homepage", "has no Issues"]),
         ("pyproject.toml", f"[project]\n{URLS}".replace("https:", "http:", 1), ["has no Homepage"]),
-        ("CHANGELOG.md", "## 1.2.30 (2026-11-27)", ["has no part 1.2.3: towncrier"]),
+        ("CHANGELOG.md", "## 1.2.30 (2026-11-27)", ["has no part 1.2.3: pipx run towncrier"]),
         ("changes/+x.fix.md", "Mended.", [r"1 notes .* such as \+x.fix.md"]),
         ("SECURITY.md", "1.2 (not yet made)", ['SECURITY.md says "not yet made"']),
         ("docs/threat-model.md", "there is no release yet", ["threat-model.md says"]),

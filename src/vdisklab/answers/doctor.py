@@ -101,6 +101,8 @@ def examine(inspection: Inspection) -> Iterator[HostFinding]:
     at = inspection
     features = _features(at.host)
     yield _kvm(at)
+    names = (f"Linux {facts.kernel_release(at.root)}", facts.distribution(at.root))
+    yield _ok("kernel", ", ".join(filter(None, names)))
     yield from _qemu(at.host, features)
     yield from _fio(at.host)
     yield from _programs(at.host)

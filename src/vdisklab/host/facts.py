@@ -37,7 +37,7 @@ def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
     return HostFacts(
         hostname=read_text(root / "proc/sys/kernel/hostname") or platform.node(),
         machine_id=_machine_id(root),
-        kernel=read_text(root / "proc/sys/kernel/osrelease") or platform.release(),
+        kernel=kernel_release(root),
         cpu=_cpu_field(root, "model name") or platform.machine(),
         cpus=_cpus(root) or os.cpu_count() or 1,
         memory_bytes=memory_bytes(root),
@@ -45,6 +45,11 @@ def collect_facts(host: Host, root: Path = SYSTEM) -> HostFacts:
         fio=fio_version(host),
         more=dict(_more(host, root)),
     )
+
+
+def kernel_release(root: Path = SYSTEM) -> str:
+    """The running kernel's release, as `uname -r` prints it."""
+    return read_text(root / "proc/sys/kernel/osrelease") or platform.release()
 
 
 def qemu_version(host: Host) -> str | None:
@@ -173,7 +178,7 @@ def _more(host: Host, root: Path) -> Iterator[tuple[str, str]]:
     cpu0 = root / "sys/devices/system/cpu"
     facts = {
         "architecture": platform.machine(),
-        "distribution": _distribution(root),
+        "distribution": distribution(root),
         "governor": read_text(cpu0 / "cpu0/cpufreq/scaling_governor"),
         "smt": read_text(cpu0 / "smt/control"),
         "mitigations": _mitigations(root),
@@ -249,7 +254,8 @@ def _numa_nodes(root: Path) -> int:
     return len(list((root / "sys/devices/system/node").glob("node[0-9]*")))
 
 
-def _distribution(root: Path) -> str | None:
+def distribution(root: Path) -> str | None:
+    """The name of the installed system; None if /etc/os-release names none."""
     match = re.search(r'^PRETTY_NAME="?(.*?)"?$', read_text(root / "etc/os-release") or "", re.M)
     return match[1] if match else None
 

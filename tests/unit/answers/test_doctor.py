@@ -90,6 +90,16 @@ def findings(
     return {finding.topic: finding for finding in seen}
 
 
+def test_the_kernel_and_the_system_are_named_for_whoever_reads_a_report(tmp_path: Path) -> None:
+    files = {
+        "proc/sys/kernel/osrelease": "6.1.0-9\n",
+        "etc/os-release": 'PRETTY_NAME="Debian 12"\n',
+    }
+    assert (
+        findings(tmp_path, ScriptedHost(), files)["kernel"].observed == "Linux 6.1.0-9, Debian 12"
+    )
+
+
 def test_a_good_machine_can_do_the_main_job_without_kvm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

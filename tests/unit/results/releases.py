@@ -1,6 +1,6 @@
 """What each release wrote, under tests/data/releases/VERSION, and how it is recorded.
 
-    python -m tests.unit.results.releases DATABASE PLAN.toml
+    .venv/bin/python -m tests.unit.results.releases DATABASE PLAN.toml
 
 writes the folder of this version: a database, its export, a plan file, and what is in them.
 """
