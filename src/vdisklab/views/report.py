@@ -6,10 +6,9 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_type_hints
 
 from vdisklab import numbers
 from vdisklab.analysis.claim_verdicts import ClaimStatus
@@ -17,14 +16,11 @@ from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentenc
 from vdisklab.analysis.observations import MeasureKey
 from vdisklab.analysis.score import Score
 from vdisklab.answers.claims import JudgedClaim
-from vdisklab.answers.export import measured_place
 from vdisklab.answers.hosts import MeasuredHost, varying
 from vdisklab.answers.report import FEATURED, ReportAnswer, ReportValue
 from vdisklab.documents import as_csv, document, plain
-from vdisklab.errors import HostError, PlanError, extra_hint
+from vdisklab.errors import HostError, extra_hint
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.platforms.dialect import ExportRequest
-from vdisklab.platforms.registry import configure, forms
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
 from vdisklab.views import claims, recommend
@@ -117,29 +113,6 @@ def explanation(report: ReportAnswer) -> tuple[str, ...]:
     if answer is None or report.ranked.hosts is not None:
         return ()
     return recommend.explanation(answer)
-
-
-def configurations(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
-    """The recommended path as configuration by platform, without comments.
-
-    Platforms that cannot express it are left out.
-    """
-    path = None if report.answer is None else report.answer.path
-    texts: list[tuple[str, str]] = []
-    if path is not None:
-        place = measured_place(str(path), report.ranked.campaigns[0])
-        titled = [form for form in forms().values() if form.title]
-        for form in sorted(titled, key=lambda form: not form.leads):
-            with suppress(PlanError):
-                request = ExportRequest(path, place.source, storage=place.storage)
-                text = configure(request, form.name).text
-                lines = text.splitlines(keepends=True)
-                plain = "".join(line for line in lines if not line.startswith(_COMMENTS))
-                texts.append((form.title, plain.strip("\n")))
-    return tuple(texts)
-
-
-_COMMENTS = ("#", "<!--", "<?")
 
 
 def diagnostic_sentences(report: ReportAnswer) -> tuple[str, ...]:
@@ -304,13 +277,12 @@ def _parquet(report: ReportAnswer) -> bytes:
             hint=f"{extra_hint('parquet')}; or write CSV: --format csv",
         ) from error
 
-    kinds = {
-        "median": pyarrow.float64(), "low": pyarrow.float64(), "high": pyarrow.float64(),
-        "rounds": pyarrow.int32(), "rank_best": pyarrow.int32(), "rank_worst": pyarrow.int32(),
-        "from_page_cache": pyarrow.bool_(), "lab": pyarrow.bool_(),
+    kinds: dict[Any, Any] = {
+        bool: pyarrow.bool_(), int: pyarrow.int32(), float: pyarrow.float64()
     }  # fmt: skip
-    keys = [field.name for field in fields(ReportValue)]
-    schema = pyarrow.schema([(key, kinds.get(key, pyarrow.string())) for key in keys])
+    kinds |= {kind | None: arrow for kind, arrow in kinds.items()}
+    hints = get_type_hints(ReportValue)
+    schema = pyarrow.schema((key, kinds.get(hint, pyarrow.string())) for key, hint in hints.items())
     sink = io.BytesIO()
     rows = list(map(plain, report.values))
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), sink)

@@ -43,7 +43,6 @@ from vdisklab.views.rank import rank_text
 from vdisklab.views.report import (
     claims_table,
     claims_title,
-    configurations,
     diagnostic_sentences,
     diagnostics_by_cell,
     explanation,
@@ -90,7 +89,7 @@ def render_page(report: ReportAnswer, draw: Draw = draw_here) -> str:
             explanation=explanation(report),
             path=str(answer.path) if answer else "",
             on_target=bool(answer and (path := answer.recommendation.cell.path) and path.target),
-            configurations=configurations(report),
+            configurations=report.configurations,
             choice=_choice(report),
             diagnostics=diagnostic_sentences(report),
             claims=claims_table(report),

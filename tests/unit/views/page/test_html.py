@@ -252,6 +252,15 @@ def test_markdown_makes_no_elements(poisoned: ReportAnswer) -> None:
         assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1
 
 
+def test_the_configurations_of_the_page_are_those_of_json(contents: ReportAnswer) -> None:
+    found = json.loads(build(contents, ReportFormat.JSON)["report.json"])["configurations"]
+    page = build(contents, ReportFormat.HTML)["report.html"].decode()
+    shown = re.findall(r"<summary>([^<]*)</summary><pre [^>]*>(.*?)</pre>", page, re.DOTALL)
+    assert {"libvirt: the disk", "QEMU"} <= {title for title, _ in shown}
+    plain = [(title, html.unescape(re.sub("<[^>]+>", "", text))) for title, text in shown]
+    assert [(one["title"], one["text"]) for one in found] == plain
+
+
 def test_json_and_parquet_hold_every_median(contents: ReportAnswer) -> None:
     found = json.loads(build(contents, ReportFormat.JSON)["report.json"])
     table = parquet.read_table(io.BytesIO(build(contents, ReportFormat.PARQUET)["report.parquet"]))
