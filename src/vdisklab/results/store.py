@@ -13,7 +13,7 @@ from sqlalchemy.exc import StatementError
 from vdisklab.analysis.observations import Observations
 from vdisklab.errors import DatabaseError, UnstorableError
 from vdisklab.path.cell import MeasuredCell
-from vdisklab.results import damage, power_cut, queries, rows, schema
+from vdisklab.results import damage, model, power_cut, queries, rows, schema
 from vdisklab.results.database import (
     PATIENCE_SECONDS,
     Database,
@@ -22,23 +22,8 @@ from vdisklab.results.database import (
     open_database,
     parse_address,
 )
-from vdisklab.results.model import (
-    METRICS,
-    Campaign,
-    CellSums,
-    Example,
-    GateCount,
-    HostFacts,
-    Measurement,
-    RanUnder,
-    Run,
-    RunOutline,
-    RunSeries,
-    RunSums,
-    TimedMeasurement,
-)
 
-__all__ = ["Observations", "RunOutline", "Store", "default_url", "open_store"]
+__all__ = ["Store", "default_url", "open_store"]
 
 # Runs are read in groups, each in a short transaction: no lock is held while the caller works on
 # them or a pager waits.
@@ -79,7 +64,7 @@ class Store:
         """The address of the database, without its password."""
         return str(self._database.address)
 
-    def add_campaign(self, campaign: Campaign) -> None:
+    def add_campaign(self, campaign: model.Campaign) -> None:
         """Stores a campaign without runs, and the facts of its host unless they are stored."""
         with self._database.writing() as connection:
             self._add_campaign(connection, campaign)
@@ -135,7 +120,7 @@ class Store:
 
     def campaigns(
         self, *, with_runs: bool = False, as_stored: bool = False
-    ) -> tuple[Campaign, ...]:
+    ) -> tuple[model.Campaign, ...]:
         """All campaigns, or only those with stored runs, the newest first; or the last stored."""
         table = schema.campaign
         order = () if as_stored else (table.c.started.desc(),)
@@ -159,14 +144,14 @@ class Store:
         with self._database.reading() as connection:
             return bool(connection.scalar(query))
 
-    def campaign(self, name: str) -> Campaign:
+    def campaign(self, name: str) -> model.Campaign:
         """The campaign with that id, or the only one whose id begins with it."""
         table = schema.campaign
         with self._reading() as connection:
             key = _key_by_name(connection, table, name, "campaign")
             return _campaigns(connection, sa.select(table).where(table.c.key == key))[0]
 
-    def find_campaign(self, fingerprint: str, machine_id: str) -> Campaign | None:
+    def find_campaign(self, fingerprint: str, machine_id: str) -> model.Campaign | None:
         """The newest campaign of that plan on that machine, None if there is none.
 
         Its `host` has the facts from when it was started. The caller decides whether to
@@ -184,7 +169,7 @@ class Store:
             campaigns = _campaigns(connection, query)
         return campaigns[0] if campaigns else None
 
-    def add_run(self, run: Run) -> None:
+    def add_run(self, run: model.Run) -> None:
         """Stores a run with its checks and measurements, or nothing if that fails.
 
         Raises DatabaseError if its campaign is not stored, if its id already is, for a second
@@ -195,8 +180,8 @@ class Store:
 
     def add_together(
         self,
-        campaigns: Iterable[Campaign],
-        runs: Iterable[Run],
+        campaigns: Iterable[model.Campaign],
+        runs: Iterable[model.Run],
         power_cuts: Iterable[power_cut.PowerCut] = (),
     ) -> None:
         """Stores everything in one transaction; nothing if any part is refused."""
@@ -208,7 +193,7 @@ class Store:
             for verdict in power_cuts:
                 self._add_power_cut(connection, verdict)
 
-    def _add_campaign(self, connection: sa.Connection, campaign: Campaign) -> None:
+    def _add_campaign(self, connection: sa.Connection, campaign: model.Campaign) -> None:
         if _campaign_key(connection, campaign.id) is not None:
             raise DatabaseError(
                 f"the campaign {campaign.id} is in {self} already",
@@ -217,7 +202,7 @@ class Store:
         host_key = _stored_host(connection, campaign.host)
         connection.execute(sa.insert(schema.campaign), [rows.campaign_row(campaign, host_key)])
 
-    def _add_run(self, connection: sa.Connection, run: Run) -> None:
+    def _add_run(self, connection: sa.Connection, run: model.Run) -> None:
         try:
             self._insert_run(connection, run)
         except (StatementError, OverflowError, UnstorableError) as error:
@@ -227,7 +212,7 @@ class Store:
             message = f"run {run.id[:64]!r}: {refusal.message}"
             raise UnstorableError(message, hint=refusal.hint) from error
 
-    def _insert_run(self, connection: sa.Connection, run: Run) -> None:
+    def _insert_run(self, connection: sa.Connection, run: model.Run) -> None:
         campaign_key = self._campaign_keys(connection, (run.campaign,))[0]
         self._refuse_double(connection, run, campaign_key)
         _register_metrics(connection, run)
@@ -247,7 +232,7 @@ class Store:
         _insert_all(connection, schema.guest_group, groups)
         _insert_all(connection, schema.member, members)
 
-    def _refuse_double(self, connection: sa.Connection, run: Run, campaign_key: int) -> None:
+    def _refuse_double(self, connection: sa.Connection, run: model.Run, campaign_key: int) -> None:
         table = schema.run
         if connection.scalar(sa.select(table.c.key).where(table.c.id == run.id)) is not None:
             raise DatabaseError(
@@ -277,7 +262,9 @@ class Store:
                 query = query.where(table.c.failure_kind.is_(None))
             return {(round, cell) for round, cell in connection.execute(query)}
 
-    def runs(self, campaign_id: str | None = None, *, measured_only: bool = False) -> Iterator[Run]:
+    def runs(
+        self, campaign_id: str | None = None, *, measured_only: bool = False
+    ) -> Iterator[model.Run]:
         """The complete runs of one campaign, or of all, in the order they were stored.
 
         Runs that are stored during the iteration are not included.
@@ -293,13 +280,13 @@ class Store:
             keys = connection.scalars(query).all()
         return self._runs_by_key(keys)
 
-    def _runs_by_key(self, keys: Sequence[int]) -> Iterator[Run]:
+    def _runs_by_key(self, keys: Sequence[int]) -> Iterator[model.Run]:
         for first in range(0, len(keys), _RUNS_AT_ONCE):
             with self._database.reading() as connection:
                 group = queries.whole_runs(connection, keys[first : first + _RUNS_AT_ONCE])
             yield from group
 
-    def ran_under(self, campaign_id: str) -> set[RanUnder]:
+    def ran_under(self, campaign_id: str) -> set[model.RanUnder]:
         """What ran the guests of a campaign's measured runs; empty without guests."""
         table = schema.run
         with self._reading() as connection:
@@ -310,7 +297,9 @@ class Store:
                 table.c.accelerator.is_not(None),
             )
             found = connection.execute(query.distinct())
-            return {RanUnder.of(accelerator, emulated=emulated) for accelerator, emulated in found}
+            return {
+                model.RanUnder.of(accelerator, emulated=emulated) for accelerator, emulated in found
+            }
 
     def media(self) -> dict[str, str]:
         """By campaign, what its measured runs were on: the media's names, joined by commas."""
@@ -328,13 +317,13 @@ class Store:
                 names.setdefault(campaign_id, []).append(medium)
         return {campaign_id: ", ".join(media) for campaign_id, media in names.items()}
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> model.Run:
         """The run with that id, or the only one whose id begins with it."""
         with self._reading(*schema.metadata.sorted_tables) as connection:
             key = _key_by_name(connection, schema.run, name, "run")
             return queries.whole_runs(connection, (key,))[0]
 
-    def outlines(self, campaign_ids: Collection[str]) -> tuple[RunOutline, ...]:
+    def outlines(self, campaign_ids: Collection[str]) -> tuple[model.RunOutline, ...]:
         """The runs of some campaigns, failed ones too, without numbers and raw output."""
         return self._answer(queries.outlines, campaign_ids)
 
@@ -342,29 +331,29 @@ class Store:
         """Every sample of the measured runs of some campaigns, as columns."""
         return self._answer(queries.observations, campaign_ids, schema.measurement, schema.sample)
 
-    def sums(self, campaign_ids: Collection[str]) -> tuple[CellSums, ...]:
+    def sums(self, campaign_ids: Collection[str]) -> tuple[model.CellSums, ...]:
         """The counters, summed by cell and measurement."""
         return self._answer(queries.sums, campaign_ids, schema.measurement, schema.counted)
 
-    def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[RunSums, ...]:
+    def cpu_of_runs(self, campaign_ids: Collection[str]) -> tuple[model.RunSums, ...]:
         """The host's CPU seconds and the operations of each measured run that has both."""
         return self._answer(queries.cpu_of_runs, campaign_ids, schema.measurement, schema.counted)
 
-    def times(self, campaign_ids: Collection[str]) -> tuple[TimedMeasurement, ...]:
+    def times(self, campaign_ids: Collection[str]) -> tuple[model.TimedMeasurement, ...]:
         """The measurements with stolen CPU time, or with more seconds counted than passed."""
         return self._answer(queries.times, campaign_ids, schema.measurement)
 
-    def examples(self, campaign_ids: Collection[str]) -> tuple[Example, ...]:
+    def examples(self, campaign_ids: Collection[str]) -> tuple[model.Example, ...]:
         """One measured run of each cell, the last one stored, with its commands and states."""
         return self._answer(queries.examples, campaign_ids, schema.measurement, schema.state_check)
 
-    def gates_not_met(self, campaign_ids: Collection[str]) -> tuple[GateCount, ...]:
+    def gates_not_met(self, campaign_ids: Collection[str]) -> tuple[model.GateCount, ...]:
         """The gates that half of a cell's measured runs or more did not meet."""
         return self._answer(queries.gates_not_met, campaign_ids, schema.state_check)
 
     def bandwidth_series(
         self, campaign_ids: Collection[str], cells: Collection[str]
-    ) -> tuple[RunSeries, ...]:
+    ) -> tuple[model.RunSeries, ...]:
         """The bandwidth over time of the measured runs of some cells, by their fingerprints."""
         with self._reading(schema.measurement, schema.series) as connection:
             keys = self._campaign_keys(connection, campaign_ids)
@@ -439,7 +428,7 @@ def _campaign_key(connection: sa.Connection, campaign_id: str) -> int | None:
     return connection.scalar(sa.select(table.c.key).where(table.c.id == campaign_id))
 
 
-def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
+def _stored_host(connection: sa.Connection, facts: model.HostFacts) -> int:
     """The key of the row with these facts, which is inserted if it is missing."""
     table = schema.host
     row = rows.host_row(facts)
@@ -451,7 +440,7 @@ def _stored_host(connection: sa.Connection, facts: HostFacts) -> int:
     return int(key)
 
 
-def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[Campaign, ...]:
+def _campaigns(connection: sa.Connection, query: sa.Select[Any]) -> tuple[model.Campaign, ...]:
     campaigns = connection.execute(query).mappings().all()
     table = schema.host
     host_query = sa.select(table).where(table.c.key.in_({row["host"] for row in campaigns}))
@@ -487,14 +476,14 @@ def _key_by_name(connection: sa.Connection, table: sa.Table, name: str, kind: st
     return int(next(iter(matches.values())))
 
 
-def _register_metrics(connection: sa.Connection, run: Run) -> None:
+def _register_metrics(connection: sa.Connection, run: model.Run) -> None:
     """Stores unit and direction of each of the run's metrics that is not stored yet."""
     table = schema.metric
     registered = {row.name: (row.unit, row.better) for row in connection.execute(sa.select(table))}
     used = {sample.metric for measured in run.measurements for sample in measured.samples}
     used |= {series.metric for measured in run.measurements for series in measured.series}
     for name in sorted(used):
-        metric = METRICS.get(name)
+        metric = model.METRICS.get(name)
         if metric is None:
             raise DatabaseError(
                 f"the metric {name!r} is unknown, and a number without a unit is not stored",
@@ -517,7 +506,7 @@ def _inserted(connection: sa.Connection, table: sa.Table, row: dict[str, Any]) -
 
 
 def _measurement_keys(
-    connection: sa.Connection, measurements: Sequence[Measurement], run_key: int
+    connection: sa.Connection, measurements: Sequence[model.Measurement], run_key: int
 ) -> list[int]:
     """Inserts the measurements of a run at once; returns their keys, in their order."""
     if not measurements:

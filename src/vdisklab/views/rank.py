@@ -6,14 +6,9 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from vdisklab import numbers
+from vdisklab.analysis.diagnostics import ranked
 from vdisklab.analysis.diagnostics.caveats import Emulated, InEmulatedHost, InLab
 from vdisklab.analysis.diagnostics.diagnostic import Diagnostic, grouped_sentences
-from vdisklab.analysis.diagnostics.ranked import (
-    FailedCell,
-    NoBaseline,
-    NothingToCompare,
-    TooFewRounds,
-)
 from vdisklab.analysis.diagnostics.recorded import FromPageCache, SeveralGuests
 from vdisklab.analysis.fleet.agreement import Agreement
 from vdisklab.analysis.fleet.host_ranks import MIN_HOSTS
@@ -48,7 +43,7 @@ _TITLES = {
     Score.OVERALL.key: "overall",
     MEAN: "ratio",
 }
-_NOT_AMONG_NOTES = (Emulated, InEmulatedHost, InLab, FromPageCache, FailedCell)
+_NOT_AMONG_NOTES = (Emulated, InEmulatedHost, InLab, FromPageCache, ranked.FailedCell)
 """Said in the title, in a column, or last."""
 
 BAR_WIDTH = 40
@@ -224,7 +219,7 @@ def _why_no_choice(answer: RankAnswer) -> Diagnostic | str | None:
     hosts = MIN_HOSTS if answer.hosts is None else len(answer.hosts.hosts)
     if hosts < MIN_HOSTS:
         return f"a rank over hosts needs {MIN_HOSTS} of them, and {hosts} have results."
-    kinds = (TooFewRounds, NothingToCompare, SeveralGuests)
+    kinds = (ranked.TooFewRounds, ranked.NothingToCompare, SeveralGuests)
     return next((one for one in answer.findings if isinstance(one, kinds)), None)
 
 
@@ -262,7 +257,7 @@ def _cells(answer: RankAnswer) -> int:
 
 def _of_scores(answer: RankAnswer) -> list[Diagnostic]:
     """Why there are no scores."""
-    return [one for one in answer.findings if isinstance(one, NoBaseline)]
+    return [one for one in answer.findings if isinstance(one, ranked.NoBaseline)]
 
 
 def _title(answer: RankAnswer) -> str:
@@ -289,7 +284,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
     hidden = _cells(answer) - len(answer.cells)
     if hidden:
         yield f"{counted(hidden, 'more cell')} without --top."
-    failed = [one for one in answer.findings if isinstance(one, FailedCell)]
+    failed = [one for one in answer.findings if isinstance(one, ranked.FailedCell)]
     yield from (f"Failed: {sentence}" for sentence in grouped_sentences(failed))
     if over is not None:
         yield from (*answer.caveats.notes, *hosts_sentences(over))
@@ -297,7 +292,7 @@ def _notes(answer: RankAnswer, said: tuple[MeasuredCell, ...]) -> Iterator[str]:
         one
         for one in answer.findings
         if not isinstance(one, _NOT_AMONG_NOTES)
-        if not (over is not None and isinstance(one, NoBaseline))  # stands above the table
+        if not (over is not None and isinstance(one, ranked.NoBaseline))  # stands above the table
     )
     yield from _losses(answer, [row.cell for row in ranking.rows if row.cell not in said])
     if ranking.best is not None and (reach := wording.reach_sentence(ranking.best)):

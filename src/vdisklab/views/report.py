@@ -23,18 +23,12 @@ from vdisklab.errors import HostError, extra_hint
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.sanitise import sanitise_line
 from vdisklab.units import counted, named
-from vdisklab.views import claims, recommend
+from vdisklab.views import claims, hosts, recommend
 from vdisklab.views.charts.figures import figures
 from vdisklab.views.charts.svg import LIGHT, Draw, draw_here
 from vdisklab.views.charts.vega import to_png, to_svg
 from vdisklab.views.density import density_headline, density_lines
 from vdisklab.views.durability import power_cut_text
-from vdisklab.views.hosts import (
-    class_sentences,
-    first_sentences,
-    left_out_sentences,
-    outlier_sentences,
-)
 from vdisklab.views.layout import Table
 from vdisklab.views.rank import rank_text
 from vdisklab.views.wording import measure_name
@@ -102,8 +96,8 @@ def first_lines(report: ReportAnswer) -> tuple[tuple[str, str], ...]:
     return (
         *lines,
         *([] if answer is None else recommend.first_lines(answer)),
-        *(("The fastest", sentence) for sentence in first_sentences(over)),
-        *(("Hosts", sentence) for sentence in left_out_sentences(over.left_out)),
+        *(("The fastest", sentence) for sentence in hosts.first_sentences(over)),
+        *(("Hosts", sentence) for sentence in hosts.left_out_sentences(over.left_out)),
     )
 
 
@@ -191,8 +185,9 @@ def hosts_part(report: ReportAnswer) -> dict[str, Any] | None:
     outliers = over.outliers
     slow = {one.host for one in outliers.outliers} if outliers else set()
     return {
-        "outliers": list(outlier_sentences(outliers) if outliers else ()) or ["No host differs."],
-        "classes": list(class_sentences(over))
+        "outliers": list(hosts.outlier_sentences(outliers) if outliers else ())
+        or ["No host differs."],
+        "classes": list(hosts.class_sentences(over))
         or [f"The hosts differ in {facts}, but no paths are compared." if facts else "All alike."],
         "measure": measure_name(report.measure),
         "paths": [pair.a.label for pair in shown],
