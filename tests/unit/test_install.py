@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,9 +18,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from vdisklab.errors import extra_hint
-from vdisklab.guest.image import kernel
-from vdisklab.host.command import Host
-from vdisklab.path.segments import Bus
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = (
@@ -141,18 +137,8 @@ def test_an_image_takes_nothing_that_git_ignores() -> None:
     assert ignored | {".git"} <= {line.removeprefix("**/") for line in left_out}
 
 
-def test_an_image_has_kernels_for_all_buses_before_it_loses_the_lists_of_packages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def find(_host: Host, _cache: Path, buses: frozenset[Bus]) -> kernel.Kernel:
-        found.append(buses)
-        return kernel.Kernel(Path("vmlinuz"), Path("/"), "6.1", kernel.Flavour.FULL)
-
-    found: list[frozenset[Bus]] = []
-    monkeypatch.setattr(kernel, "find_kernel", find)
-    runpy.run_path(str(ROOT / "script/fetch-kernels"))
-    assert found == [frozenset({Bus.VIRTIO}), frozenset(Bus)], "one of each flavour"
-    _, _, command = (ROOT / "Containerfile").read_text().partition("script/fetch-kernels")
+def test_an_image_gets_its_guests_kernel_before_it_loses_the_lists_of_packages() -> None:
+    _, _, command = (ROOT / "Containerfile").read_text().partition("script/guest-kernel /")
     assert "rm -rf /var/lib/apt/lists" in command
 
 

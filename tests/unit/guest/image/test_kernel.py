@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import runpy
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -102,6 +104,21 @@ def test_the_hosts_own_kernel_goes_first(machine: FakeMachine, tmp_path: Path) -
     write_kernel(tmp_path / "host", release=os.uname().release, full=True)
     assert find(tmp_path).release == os.uname().release
     assert machine.calls() == []
+
+
+def test_a_containers_image_gets_one_kernel_for_all_buses(
+    machine: FakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the cache, which may be a mount."""
+    script = Path(__file__).parents[4] / "script/guest-kernel"
+    monkeypatch.setattr(sys, "argv", ["guest-kernel", str(tmp_path / "host")])
+    runpy.run_path(str(script))
+    calls = machine.calls()
+    assert "apt-get download linux-image-6.1.0-9-amd64" in calls
+    for buses in (VIRTIO, frozenset(Bus)):
+        assert find(tmp_path, buses).flavour is Flavour.HOST
+    runpy.run_path(str(script))
+    assert machine.calls() == calls
 
 
 def test_a_host_kernel_without_the_drivers_is_passed_over(
