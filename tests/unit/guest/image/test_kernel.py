@@ -111,8 +111,11 @@ def test_a_containers_image_gets_one_kernel_for_all_buses(
 ) -> None:
     """Beside the cache, which may be a mount."""
     script = Path(__file__).parents[4] / "script/guest-kernel"
-    monkeypatch.setattr(sys, "argv", ["guest-kernel", str(tmp_path / "host")])
+    root = tmp_path / "host"
+    root.mkdir(mode=0o751)
+    monkeypatch.setattr(sys, "argv", ["guest-kernel", str(root)])
     runpy.run_path(str(script))
+    assert root.stat().st_mode & 0o777 == 0o751
     calls = machine.calls()
     assert "apt-get download linux-image-6.1.0-9-amd64" in calls
     for buses in (VIRTIO, frozenset(Bus)):
