@@ -126,8 +126,8 @@ def _measure(
         series = watches.TimeSeries((), (), None)  # what was watched did no I/O
     outcome = watches.with_time_series(workload.parse(plan, output), series)
     evidence = measured_evidence.evidence_between(before, after, outcome.counted)
-    around = program.Around(subject.memory, timing.runtime, cell.path)
-    gates = workload.gates(plan, outcome, evidence, around)
+    around = program.Around(evidence, subject.memory, timing.runtime, cell.path)
+    gates = workload.gates(plan, outcome, around)
     measurement = model.Measurement(
         name=plan.name,
         program=plan.program,

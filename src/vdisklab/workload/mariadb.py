@@ -10,7 +10,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Check, Evidence
+from vdisklab.results.model import Check
 from vdisklab.units import MIB
 from vdisklab.workload import program, sysbench
 
@@ -126,11 +126,7 @@ class Mariadb(program.Workload):
         return program.ProgramResult(measured.samples, None, measured.measured_seconds, (), checks)
 
     def gates(
-        self,
-        plan: MeasurementPlan,
-        outcome: program.ProgramResult,
-        evidence: Evidence,
-        around: program.Around,
+        self, plan: MeasurementPlan, outcome: program.ProgramResult, around: program.Around
     ) -> Iterator[program.Gate]:
         """Flushes for each commit of one thread, the disk's speed, processors, amount of data."""
         settings = program.read_settings(plan, MariadbSettings)
@@ -138,7 +134,7 @@ class Mariadb(program.Workload):
         alone = settings.threads == 1 and settings.test != "oltp_read_only"
         commits = "com_commit" if alone else None
         rate = outcome.samples[0].value
-        yield from program.server_gates(facts, rate, commits, evidence, around)
+        yield from program.server_gates(facts, rate, commits, around)
 
 
 def _words(lines: list[str], kind: str, plan: MeasurementPlan) -> Iterator[tuple[str, str]]:

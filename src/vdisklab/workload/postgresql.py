@@ -19,7 +19,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Check, Direction, Evidence, Sample, Series
+from vdisklab.results.model import Check, Direction, Sample, Series
 from vdisklab.units import MIB
 from vdisklab.workload import program
 
@@ -183,11 +183,7 @@ class Postgresql(program.Workload):
         )
 
     def gates(
-        self,
-        plan: MeasurementPlan,
-        outcome: program.ProgramResult,
-        evidence: Evidence,
-        around: program.Around,
+        self, plan: MeasurementPlan, outcome: program.ProgramResult, around: program.Around
     ) -> Iterator[program.Gate]:
         """What has to hold for a ranking: flushes, the disk's speed, checkpoints, processors."""
         settings = program.read_settings(plan, PostgresqlSettings)
@@ -195,7 +191,7 @@ class Postgresql(program.Workload):
         alone = settings.clients == 1 and settings.script != "select-only"
         commits = "commits" if alone else None
         rate = outcome.samples[0].value
-        yield from program.server_gates(facts, rate, commits, evidence, around)
+        yield from program.server_gates(facts, rate, commits, around)
         yield from _checkpoint_gates(facts, around.runtime)
         if settings.script != "select-only":
             yield program.Gate.at_least(

@@ -188,9 +188,10 @@ class ProgramResult:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A measurement's surroundings, for gates: the guest's memory in bytes, and the seconds asked
-    for."""
+    """A measurement's surroundings, for gates: what was counted outside of the program, the guest's
+    memory in bytes, and the seconds asked for."""
 
+    evidence: Evidence
     memory: int | None
     runtime: float
     path: DiskPath
@@ -258,10 +259,10 @@ class Workload(Protocol):
         return None
 
     def gates(
-        self, plan: MeasurementPlan, outcome: ProgramResult, evidence: Evidence, around: Around
+        self, plan: MeasurementPlan, outcome: ProgramResult, around: Around
     ) -> Iterable[Gate]:
         """What has to hold for the numbers to be the disk's."""
-        del plan, outcome, evidence, around
+        del plan, outcome, around
         return ()
 
     def script(self, plan: MeasurementPlan, subject: Subject, timing: Timing) -> Script:
@@ -326,25 +327,26 @@ def facts_of(plan: MeasurementPlan, outcome: ProgramResult) -> dict[str, str]:
     return {check.name.removeprefix(f"{plan.name}."): check.observed for check in outcome.checks}
 
 
-def flushed(what: str, done: float, evidence: Evidence, around: Around) -> Iterator[Gate]:
+def flushed(what: str, done: float, around: Around) -> Iterator[Gate]:
     """The gate that each of `done` synced writes of one client reaches the disk as a flush.
 
     None where the guest need not flush, or nobody counted it.
     """
-    flushes = None if evidence.qemu is None else evidence.qemu.flush_operations
+    qemu = around.evidence.qemu
+    flushes = None if qemu is None else qemu.flush_operations
     if around.guest_flushes and flushes is not None and done:
         yield Gate.at_least(f"flushes ÷ {what}", flushes / done, 0.9)
 
 
 def server_gates(
-    facts: Mapping[str, str], rate: float, commits: str | None, evidence: Evidence, around: Around
+    facts: Mapping[str, str], rate: float, commits: str | None, around: Around
 ) -> Iterator[Gate]:
     """The gates of every database server, by what was counted in `facts`.
 
     `commits` names the count of commits; None with several clients, or for reads.
     """
     if commits is not None and commits in facts:
-        yield from flushed("commits", float(facts[commits]), evidence, around)
+        yield from flushed("commits", float(facts[commits]), around)
     elif commits is not None:
         yield Gate.unknown("flushes ÷ commits", commits)
     if commits is not None and "fdatasync" in facts:

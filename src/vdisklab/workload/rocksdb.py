@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vdisklab.errors import WorkloadError
 from vdisklab.plan.profile import MeasurementPlan
-from vdisklab.results.model import Check, Direction, Evidence, Sample
+from vdisklab.results.model import Check, Direction, Sample
 from vdisklab.units import MIB
 from vdisklab.workload import program
 
@@ -140,17 +140,13 @@ class Rocksdb(program.Workload):
         return program.ProgramResult(samples, None, seconds, (), checks)
 
     def gates(
-        self,
-        plan: MeasurementPlan,
-        outcome: program.ProgramResult,
-        evidence: Evidence,
-        around: program.Around,
+        self, plan: MeasurementPlan, outcome: program.ProgramResult, around: program.Around
     ) -> Iterator[program.Gate]:
         """Each synced write of one thread is a flush of the guest."""
         settings = program.read_settings(plan, RocksdbSettings)
         if settings.benchmark == "fillsync" and settings.threads == 1:
             done = float(program.facts_of(plan, outcome)["operations"])
-            yield from program.flushed("writes", done, evidence, around)
+            yield from program.flushed("writes", done, around)
 
 
 def _number(text: str) -> float:

@@ -93,13 +93,13 @@ def test_a_summary_that_was_cut_off(end: int) -> None:
 def test_gates() -> None:
     outcome = PROGRAM.parse(plan(), said())
     for flushes, path, met in ((1700, "raw/none", True), (300, "raw/none", False)):
-        around = Around(256 * MIB, 60, parse_path(path))
         evidence = Evidence(qemu=IoCounters(0, 0, 0, 0, flushes))
-        gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, evidence, around)}
+        around = Around(evidence, 256 * MIB, 60, parse_path(path))
+        gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, around)}
         assert gates["flushes ÷ commits"].met is met
         assert gates["data ÷ guest memory"].only_said
-    around = Around(256 * MIB, 60, parse_path("raw/writethrough"))
-    names = {gate.name for gate in PROGRAM.gates(plan(), outcome, Evidence(), around)}
+    around = Around(Evidence(), 256 * MIB, 60, parse_path("raw/writethrough"))
+    names = {gate.name for gate in PROGRAM.gates(plan(), outcome, around)}
     assert "flushes ÷ commits" not in names
 
 
@@ -107,8 +107,8 @@ def test_a_gate_whose_counter_is_missing_is_named_and_not_skipped() -> None:
     lines = [line for line in COUNTS.splitlines() if "com_commit" not in line]
     outcome = PROGRAM.parse(plan(), said("\n".join(lines)))
     evidence = Evidence(qemu=IoCounters(0, 0, 0, 0, 1700))
-    around = Around(256 * MIB, 60, parse_path("raw/none"))
-    gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, evidence, around)}
+    around = Around(evidence, 256 * MIB, 60, parse_path("raw/none"))
+    gates = {gate.name: gate for gate in PROGRAM.gates(plan(), outcome, around)}
     check = gates["flushes ÷ commits"].check("one")
     assert check.observed == "not met, only said: com_commit was not counted"
 

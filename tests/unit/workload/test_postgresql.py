@@ -41,8 +41,8 @@ def gates(
     found: ProgramResult, *, flushes: int = 16_000, runtime: float = 60, path: str = "raw/none"
 ) -> dict[str, Gate]:
     evidence = Evidence(qemu=IoCounters(0, 0, 0, 0, flushes))
-    around = Around(256 * MIB, runtime, parse_path(path))
-    return {gate.name: gate for gate in PROGRAM.gates(plan(), found, evidence, around)}
+    around = Around(evidence, 256 * MIB, runtime, parse_path(path))
+    return {gate.name: gate for gate in PROGRAM.gates(plan(), found, around)}
 
 
 class TestSteps:

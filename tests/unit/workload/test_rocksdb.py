@@ -92,6 +92,6 @@ def test_a_disk_that_swallows_flushes_misses_the_gate() -> None:
     outcome = PROGRAM.parse(plan("fillsync"), said("fillsync"))
     for flushes, met in ((1999, True), (100, False)):
         evidence = Evidence(qemu=IoCounters(0, 0, 0, 0, flushes))
-        around = Around(256 * MIB, 20, parse_path("raw/none"))
-        (gate,) = PROGRAM.gates(plan("fillsync"), outcome, evidence, around)
+        around = Around(evidence, 256 * MIB, 20, parse_path("raw/none"))
+        (gate,) = PROGRAM.gates(plan("fillsync"), outcome, around)
         assert gate.met is met
