@@ -14,13 +14,13 @@ from fuzz_inputs import Parser, recorded
 from vdisklab.errors import VdisklabError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.machine import Machine, detect_os
-from vdisklab.guest.qemu.probe import (
+from vdisklab.guest.qemu.qmp import Channel, read_message
+from vdisklab.guest.qemu.read_back import (
     device_statistics,
     inserted_node,
     iothreads,
     running_version,
 )
-from vdisklab.guest.qemu.qmp import Channel, read_message
 from vdisklab.platforms.configured_disk import disk_path, risks
 from vdisklab.platforms.libvirt_domain import QEMU_NAMESPACE, read_domain
 from vdisklab.platforms.reading import GuestText

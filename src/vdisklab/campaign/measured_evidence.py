@@ -14,7 +14,7 @@ from typing import TypeVar
 from vdisklab.errors import HostError
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames
-from vdisklab.guest.qemu.probe import device_statistics
+from vdisklab.guest.qemu.read_back import device_statistics
 from vdisklab.host import counters, pagecache
 from vdisklab.host.answering import answered
 from vdisklab.host.command import Host

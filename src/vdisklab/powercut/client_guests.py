@@ -24,9 +24,8 @@ from vdisklab.guest.hotplug import served, shared
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments, mount_command
 from vdisklab.guest.qemu.command_line import CarriedDisk
-from vdisklab.guest.qemu.probe import inserted_node
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
-from vdisklab.guest.qemu.read_back import check_share, check_state
+from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, facts, syscalls, waiting
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.path.segments import Bus

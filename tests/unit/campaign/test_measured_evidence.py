@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.guest.fake_qemu import RECORDED, SERIAL, FakeQemu, machine_of
 from vdisklab.campaign.measured_evidence import Counters, Snapshot, evidence_between
 from vdisklab.errors import GuestError
-from vdisklab.guest.qemu.probe import device_statistics
+from vdisklab.guest.qemu.read_back import device_statistics
 from vdisklab.results.model import Evidence, IoCounters
 
 

@@ -1,10 +1,8 @@
-"""Queries a QEMU: its version, machines, devices and aio modes, and the state of its disks.
+"""Queries a QEMU program: its version, machines, devices and aio modes.
 
 A QEMU program is started without a machine and queried through its monitor, so nothing boots. Each
 device is queried by name: `-device help` loads all modules in the directory compiled into QEMU, and
 a QEMU unpacked next to an installed one aborts on the installed one's modules.
-
-From a running QEMU's answers about a disk, only the members used here are read.
 """
 
 from __future__ import annotations
@@ -13,22 +11,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from vdisklab.errors import CommandError, GuestError, HostError
-from vdisklab.guest.machine import Machine
+from vdisklab.errors import CommandError, HostError
 from vdisklab.guest.qemu.block_nodes import CONTROLLER_PROPERTIES
 from vdisklab.guest.qemu.command_line import SANDBOX
-from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.command import Host
 from vdisklab.host.facts import QEMU
 from vdisklab.path.segments import Bus
-from vdisklab.results.model import IoCounters
-from vdisklab.validation import first_problem
 
 BUS_DEVICES: Mapping[Bus, tuple[str, ...]] = {
     Bus.VIRTIO: ("virtio-blk-pci",),
@@ -235,155 +228,3 @@ def image_formats(host: Host) -> frozenset[str]:
         r"^Supported (?:image )?formats:((?:.*\n)(?:\n| .*\n?)*)", text, re.MULTILINE
     )
     return frozenset(listed[1].split()) if listed else frozenset()
-
-
-class BlockLayer(Protocol):
-    """A process with QEMU's block layer: QEMU with a guest, or its storage daemon."""
-
-    @property
-    def pid(self) -> int:
-        """The process."""
-
-    @property
-    def monitor(self) -> Channel:
-        """Its monitor."""
-
-    def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
-        """The answer to a QMP query."""
-
-
-class CacheModes(BaseModel):
-    """BlockdevCacheInfo of qapi/block-core.json."""
-
-    direct: bool
-    no_flush: bool = Field(alias="no-flush")
-    writeback: bool
-
-
-class Inserted(BaseModel):
-    """BlockDeviceInfo: the node below a device. `drv` is the driver, that is, the format."""
-
-    drv: str
-    cache: CacheModes
-
-
-class NamedNode(BaseModel):
-    """An element of query-named-block-nodes: `drv` is the node's driver."""
-
-    node_name: str = Field("", alias="node-name")
-    drv: str
-    detect_zeroes: str
-    cache: CacheModes
-
-
-class _Statistics(BaseModel):
-    """BlockDeviceStats: a device's counters since it was plugged."""
-
-    rd_bytes: int
-    wr_bytes: int
-    rd_operations: int
-    wr_operations: int
-    flush_operations: int
-    rd_total_time_ns: int
-    wr_total_time_ns: int
-    flush_total_time_ns: int
-
-    @property
-    def counters(self) -> IoCounters:
-        """The same as counters, with seconds."""
-        times = (self.rd_total_time_ns, self.wr_total_time_ns, self.flush_total_time_ns)
-        return IoCounters(
-            self.rd_bytes, self.wr_bytes, self.rd_operations, self.wr_operations,
-            self.flush_operations, *(time / 1e9 for time in times),
-        )  # fmt: skip
-
-
-class _Device(BaseModel):
-    qdev: str = ""
-
-
-class _Block(_Device):
-    """BlockInfo, an element of query-block."""
-
-    inserted: Inserted | None = None
-
-
-class _BlockStats(_Device):
-    """BlockStats, an element of query-blockstats."""
-
-    stats: _Statistics
-
-
-class IoThread(BaseModel):
-    """IOThreadInfo, an element of query-iothreads; `settings` by QEMU's names."""
-
-    id: str
-    poll_max_ns: int = Field(0, alias="poll-max-ns")
-    aio_max_batch: int = Field(0, alias="aio-max-batch")
-
-    @property
-    def settings(self) -> dict[str, int]:
-        """The properties that a path may set."""
-        return {"poll-max-ns": self.poll_max_ns, "aio-max-batch": self.aio_max_batch}
-
-
-_Of = TypeVar("_Of", bound=_Device)
-_Element = TypeVar("_Element", bound=BaseModel)
-
-
-def inserted_node(machine: Machine, device: str) -> Inserted:
-    """The node below a plugged device. Raises GuestError when QEMU does not list the device."""
-    device_answer = _of_device(_query(machine, "query-block", _Block), device)
-    if device_answer is None or device_answer.inserted is None:
-        raise GuestError(f"QEMU accepted the disk {device} but does not list it")
-    return device_answer.inserted
-
-
-def device_statistics(machine: Machine, device: str) -> IoCounters | None:
-    """A device's counters since it was plugged; None when QEMU does not list it."""
-    answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
-    return None if answer is None else answer.stats.counters
-
-
-def running_version(machine: BlockLayer) -> str:
-    """The version of the running QEMU, in the same form as `probe_qemu` returns."""
-    answer = machine.query("query-version")
-    try:
-        return str(QemuVersion.model_validate(answer))
-    except ValidationError as error:
-        raise GuestError(f"QEMU's answer to query-version is not as expected: {answer}") from error
-
-
-def named_node(machine: BlockLayer, name: str) -> NamedNode:
-    """A block node. Raises GuestError when QEMU does not list it."""
-    nodes = _query(machine, "query-named-block-nodes", NamedNode)
-    node = next((node for node in nodes if node.node_name == name), None)
-    if node is None:
-        raise GuestError(f"QEMU does not list the block node {name}")
-    return node
-
-
-def iothreads(machine: Machine) -> list[IoThread]:
-    """QEMU's event loops besides the main loop."""
-    return _query(machine, "query-iothreads", IoThread)
-
-
-def _of_device(answers: Sequence[_Of], device: str) -> _Of | None:
-    """QEMU lists virtio-blk-pci under the path of its inner virtio device, so the path is split."""
-    return next((answer for answer in answers if device in answer.qdev.split("/")), None)
-
-
-@cache
-def _list_of(kind: type[_Element]) -> TypeAdapter[list[_Element]]:
-    """The validator of a list. Cached: making one takes longer than parsing an answer."""
-    return TypeAdapter(list[kind])  # type: ignore[valid-type]
-
-
-def _query(machine: BlockLayer, query: str, kind: type[_Element]) -> list[_Element]:
-    answer = machine.query(query)
-    try:
-        return _list_of(kind).validate_python(answer)
-    except ValidationError as error:
-        raise GuestError(
-            f"QEMU's answer to {query} is not as expected: {first_problem(error)}"
-        ) from error

@@ -1,21 +1,182 @@
-"""Reads from QEMU and the guest's kernel how an attached disk is actually configured."""
+"""Reads from QEMU and the guest's kernel how an attached disk is actually configured.
+
+From a running QEMU's answers about a disk, only the members used here are read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu import block_nodes, daemons, probe
+from vdisklab.guest.qemu import block_nodes, daemons
+from vdisklab.guest.qemu.probe import QemuVersion
+from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.segments import Aio, Bus
-from vdisklab.results.model import Check
+from vdisklab.results.model import Check, IoCounters
+from vdisklab.validation import first_problem
+
+
+class BlockLayer(Protocol):
+    """A process with QEMU's block layer: QEMU with a guest, or its storage daemon."""
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+
+    @property
+    def monitor(self) -> Channel:
+        """Its monitor."""
+
+    def query(self, command: str) -> Any:  # noqa: ANN401 - QMP returns any JSON value
+        """The answer to a QMP query."""
+
+
+class CacheModes(BaseModel):
+    """BlockdevCacheInfo of qapi/block-core.json."""
+
+    direct: bool
+    no_flush: bool = Field(alias="no-flush")
+    writeback: bool
+
+
+class Inserted(BaseModel):
+    """BlockDeviceInfo: the node below a device. `drv` is the driver, that is, the format."""
+
+    drv: str
+    cache: CacheModes
+
+
+class NamedNode(BaseModel):
+    """An element of query-named-block-nodes: `drv` is the node's driver."""
+
+    node_name: str = Field("", alias="node-name")
+    drv: str
+    detect_zeroes: str
+    cache: CacheModes
+
+
+class _Statistics(BaseModel):
+    """BlockDeviceStats: a device's counters since it was plugged."""
+
+    rd_bytes: int
+    wr_bytes: int
+    rd_operations: int
+    wr_operations: int
+    flush_operations: int
+    rd_total_time_ns: int
+    wr_total_time_ns: int
+    flush_total_time_ns: int
+
+    @property
+    def counters(self) -> IoCounters:
+        """The same as counters, with seconds."""
+        times = (self.rd_total_time_ns, self.wr_total_time_ns, self.flush_total_time_ns)
+        return IoCounters(
+            self.rd_bytes, self.wr_bytes, self.rd_operations, self.wr_operations,
+            self.flush_operations, *(time / 1e9 for time in times),
+        )  # fmt: skip
+
+
+class _Device(BaseModel):
+    qdev: str = ""
+
+
+class _Block(_Device):
+    """BlockInfo, an element of query-block."""
+
+    inserted: Inserted | None = None
+
+
+class _BlockStats(_Device):
+    """BlockStats, an element of query-blockstats."""
+
+    stats: _Statistics
+
+
+class IoThread(BaseModel):
+    """IOThreadInfo, an element of query-iothreads; `settings` by QEMU's names."""
+
+    id: str
+    poll_max_ns: int = Field(0, alias="poll-max-ns")
+    aio_max_batch: int = Field(0, alias="aio-max-batch")
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """The properties that a path may set."""
+        return {"poll-max-ns": self.poll_max_ns, "aio-max-batch": self.aio_max_batch}
+
+
+_Of = TypeVar("_Of", bound=_Device)
+_Element = TypeVar("_Element", bound=BaseModel)
+
+
+def inserted_node(machine: Machine, device: str) -> Inserted:
+    """The node below a plugged device. Raises GuestError when QEMU does not list the device."""
+    device_answer = _of_device(_query(machine, "query-block", _Block), device)
+    if device_answer is None or device_answer.inserted is None:
+        raise GuestError(f"QEMU accepted the disk {device} but does not list it")
+    return device_answer.inserted
+
+
+def device_statistics(machine: Machine, device: str) -> IoCounters | None:
+    """A device's counters since it was plugged; None when QEMU does not list it."""
+    answer = _of_device(_query(machine, "query-blockstats", _BlockStats), device)
+    return None if answer is None else answer.stats.counters
+
+
+def running_version(machine: BlockLayer) -> str:
+    """The version of the running QEMU, in the same form as `probe_qemu` returns."""
+    answer = machine.query("query-version")
+    try:
+        return str(QemuVersion.model_validate(answer))
+    except ValidationError as error:
+        raise GuestError(f"QEMU's answer to query-version is not as expected: {answer}") from error
+
+
+def named_node(machine: BlockLayer, name: str) -> NamedNode:
+    """A block node. Raises GuestError when QEMU does not list it."""
+    nodes = _query(machine, "query-named-block-nodes", NamedNode)
+    node = next((node for node in nodes if node.node_name == name), None)
+    if node is None:
+        raise GuestError(f"QEMU does not list the block node {name}")
+    return node
+
+
+def iothreads(machine: Machine) -> list[IoThread]:
+    """QEMU's event loops besides the main loop."""
+    return _query(machine, "query-iothreads", IoThread)
+
+
+def _of_device(answers: Sequence[_Of], device: str) -> _Of | None:
+    """QEMU lists virtio-blk-pci under the path of its inner virtio device, so the path is split."""
+    return next((answer for answer in answers if device in answer.qdev.split("/")), None)
+
+
+@cache
+def _list_of(kind: type[_Element]) -> TypeAdapter[list[_Element]]:
+    """The validator of a list. Cached: making one takes longer than parsing an answer."""
+    return TypeAdapter(list[kind])  # type: ignore[valid-type]
+
+
+def _query(machine: BlockLayer, query: str, kind: type[_Element]) -> list[_Element]:
+    answer = machine.query(query)
+    try:
+        return _list_of(kind).validate_python(answer)
+    except ValidationError as error:
+        raise GuestError(
+            f"QEMU's answer to {query} is not as expected: {first_problem(error)}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +189,7 @@ class QemuTraces:
 
 def read_process(machine: Machine) -> QemuTraces:
     """Counts io_uring descriptors and event loops (the main loop and each iothread)."""
-    return QemuTraces(_count_rings(machine.pid), 1 + len(probe.iothreads(machine)))
+    return QemuTraces(_count_rings(machine.pid), 1 + len(iothreads(machine)))
 
 
 def read_daemon(daemon: daemons.StorageDaemon, disk: block_nodes.Disk | None = None) -> QemuTraces:
@@ -61,7 +222,7 @@ def check_state(
     `at_start` are QEMU's traces before its first disk was plugged. All disks of a guest must use
     the same aio mode: QEMU never closes an aio context, so later modes cannot be distinguished.
     """
-    version = probe.running_version(machine)
+    version = running_version(machine)
     checks = [
         Check("qemu.version", machine.config.version, version),
         Check("guest.size", str(disk.size), guest_disk.facts.get("size_bytes", "unknown")),
@@ -97,7 +258,7 @@ def check_share(
     machine: Machine, disk: block_nodes.Disk, daemon: daemons.VirtiofsDaemon | None
 ) -> Iterator[Check]:
     """The directory's device in QEMU, and the daemon's options; its mount is read in the guest."""
-    yield Check("qemu.version", machine.config.version, probe.running_version(machine))
+    yield Check("qemu.version", machine.config.version, running_version(machine))
     tag = "tag" if daemon else "mount_tag"
     device = disk.names.device
     yield Check(f"qemu.{tag}", disk.serial, str(_property(machine, device, tag)))
@@ -114,8 +275,8 @@ def _check_served(serving: ServingDaemon, disk: block_nodes.Disk) -> Iterator[Ch
     The write cache is the export's; the guest's kernel shows it (`guest.write_cache`).
     """
     daemon, names, attachment = serving.daemon, disk.names, disk.attachment
-    node = probe.named_node(daemon, names.node)
-    yield Check(f"{block_nodes.DAEMON}.version", None, probe.running_version(daemon))
+    node = named_node(daemon, names.node)
+    yield Check(f"{block_nodes.DAEMON}.version", None, running_version(daemon))
     yield Check("qemu.format", disk.driver, node.drv)
     yield Check("qemu.cache.direct", _word(disk.cache.direct), _word(node.cache.direct))
     yield Check("qemu.cache.no-flush", _word(disk.cache.no_flush), _word(node.cache.no_flush))
@@ -156,7 +317,7 @@ def _expected_write_cache(disk: block_nodes.Disk) -> str:
 
 
 def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
-    inserted = probe.inserted_node(machine, disk.names.device)
+    inserted = inserted_node(machine, disk.names.device)
     cache = inserted.cache
     return (
         *_check_node(machine, disk, inserted.drv),
@@ -171,7 +332,7 @@ def _check_protocol(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ..
     """The driver that opens the server's disk or file."""
     if disk.source is None or disk.filename is not None:
         return ()
-    node = probe.named_node(machine, disk.names.file_node)
+    node = named_node(machine, disk.names.file_node)
     return (Check("qemu.protocol", str(disk.source["driver"]), node.drv),)
 
 
@@ -183,12 +344,12 @@ def _check_node(machine: Machine, disk: block_nodes.Disk, device_driver: str) ->
     attachment = disk.attachment
     if not block_nodes.throttle_limits(attachment) and attachment.detect_zeroes == "off":
         return (Check("qemu.format", disk.driver, device_driver),)
-    node = probe.named_node(machine, disk.names.node)
+    node = named_node(machine, disk.names.node)
     detecting = Check("qemu.detect_zeroes", attachment.detect_zeroes, node.detect_zeroes)
     return (Check("qemu.format", disk.driver, node.drv), detecting)
 
 
-def _check_throttle(machine: probe.BlockLayer, disk: block_nodes.Disk) -> Check:
+def _check_throttle(machine: BlockLayer, disk: block_nodes.Disk) -> Check:
     """The limits of the throttle group; QEMU lists many, and 0 means unlimited."""
     group = disk.names.throttle
     limits = machine.monitor.execute("qom-get", {"path": f"/objects/{group}", "property": "limits"})
@@ -291,7 +452,7 @@ def _gone(pid: int, error: OSError) -> GuestError:
 def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
     """Checks the device's thread, or its queues' threads, and the settings of each."""
     names, attachment = disk.names, disk.attachment
-    own = [thread for thread in probe.iothreads(machine) if thread.id.startswith(names.iothread)]
+    own = [thread for thread in iothreads(machine) if thread.id.startswith(names.iothread)]
     checks = []
     if attachment.iothread:
         seen = _property(machine, _controller(disk), "iothread")

@@ -19,8 +19,13 @@ from vdisklab.errors import GuestError, HostError
 from vdisklab.guest.hotplug import attached_disk
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import AttachedNames, Disk
-from vdisklab.guest.qemu.probe import device_statistics, inserted_node
-from vdisklab.guest.qemu.read_back import QemuTraces, check_state, read_process
+from vdisklab.guest.qemu.read_back import (
+    QemuTraces,
+    check_state,
+    device_statistics,
+    inserted_node,
+    read_process,
+)
 from vdisklab.guest.systems import GuestDisk
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.segments import CacheMode
