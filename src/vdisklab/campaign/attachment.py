@@ -21,7 +21,7 @@ from vdisklab.campaign.measured_evidence import Counters, StateError, WriteBack,
 from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watch, shows_waiting
 from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
-from vdisklab.guest.qemu import block_nodes, read_back
+from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
@@ -386,6 +386,7 @@ def _in_guest(
         bus = cell.path.attachment
         write_back.wait()  # of an earlier group's guest, whose writes may still move
         checks = read_back.check_state(machine, disk, guest_disk, pooled.at_start, serving)
+        queue = read_back.guest_queue_checks(disk, guest_disk)
         subject = _guest_subject(context, system, guest_disk.device, is_device=True)
         stored = () if image is None else storage_checks(cell.path, image)
         devices = context.stacks.devices_for(cell.path)
@@ -411,7 +412,7 @@ def _in_guest(
                 *stored,
                 *checks,
                 *limits,
-                *hotplug.guest_queue_checks(disk, guest_disk),
+                *queue,
                 *context.stacks.device_checks(cell.path),
                 *pooled.facts,
                 *package_checks(context.packages),
@@ -433,7 +434,7 @@ def _directory_in_guest(
     plan, site, bus = context.plan, context.stacks.site, cell.path.attachment
     disk = disk_for(cell.path, share, plan.size_bytes, f"vdl{secrets.token_hex(4)}")
     with (
-        hotplug.shared(site.host, site.ledger, site.directory, disk) as daemon,
+        daemons.shared(site.host, site.ledger, site.directory, disk) as daemon,
         context.guests.dedicated_guest(bus.bus, disk) as guest,
     ):
         machine, system = guest.machine, guest.machine.system

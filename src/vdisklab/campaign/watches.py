@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vdisklab.errors import GuestError, HostError, ServerGoneError
-from vdisklab.guest.hotplug import ended
 from vdisklab.guest.qemu.block_nodes import AttachedNames
+from vdisklab.guest.qemu.daemons import ended
 from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host.counters import Activity, children_storage_bytes, tree_activity
 from vdisklab.host.mounts import mount_of

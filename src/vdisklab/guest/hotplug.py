@@ -18,7 +18,6 @@ from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.guest.systems import Family, GuestDisk
-from vdisklab.host.command import Host
 from vdisklab.host.ledger import Ledger
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
@@ -110,37 +109,9 @@ def served(
         except VdisklabError as error:
             if daemon.alive():
                 raise
-            raise ended(block_nodes.DAEMON) from error
+            raise daemons.ended(block_nodes.DAEMON) from error
 
 
-@contextmanager
-def shared(
-    host: Host, ledger: Ledger, directory: Path, disk: block_nodes.Disk
-) -> Iterator[daemons.VirtiofsDaemon | None]:
-    """Runs virtiofsd for a virtiofs, and yields None for 9p, which QEMU serves itself.
-
-    An error in the body says so if virtiofsd has ended."""
-    if disk.attachment.bus is not Bus.VIRTIOFS:
-        yield None
-        return
-    with daemons.start_virtiofsd(host, ledger, directory, disk) as daemon:
-        try:
-            yield daemon
-        except VdisklabError as error:
-            if daemon.alive():
-                raise
-            raise ended(block_nodes.VIRTIOFSD) from error
-
-
-def ended(program: str) -> GuestError:
-    """The error for a daemon that is gone."""
-    return GuestError(
-        f"{program}, which serves the guest, has ended",
-        hint="`dmesg` says whether the kernel killed it because memory ran out",
-    )
-
-
-_RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
 _SECONDS = 60.0
 
 
@@ -165,18 +136,6 @@ def with_scheduler(machine: Machine, disk: block_nodes.Disk, guest_disk: GuestDi
             hint="choose one of these",
         ) from error
     return machine.find_disk(disk.guest_serial)
-
-
-def guest_queue_checks(disk: block_nodes.Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
-    """Checks of the requested scheduler and of the queue's other settings, as far as the guest
-    shows them.
-    """
-    facts = {"scheduler": disk.attachment.guest_scheduler, **dict.fromkeys(_RECORDED)}
-    return tuple(
-        Check(f"guest.{name}", requested, guest_disk.facts.get(name, "unknown"))
-        for name, requested in facts.items()
-        if requested is not None or name in guest_disk.facts
-    )
 
 
 MOUNT_POINT = "/mnt/vdisklab"

@@ -20,10 +20,11 @@ import numpy as np
 
 from vdisklab.errors import GuestError, PlanError
 from vdisklab.guest.factory import GuestContext, GuestPool, prepare_guests
-from vdisklab.guest.hotplug import served, shared
+from vdisklab.guest.hotplug import served
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk, cold_arguments, mount_command
 from vdisklab.guest.qemu.command_line import CarriedDisk
+from vdisklab.guest.qemu.daemons import shared
 from vdisklab.guest.qemu.qmp import qemu_process, socket_pair
 from vdisklab.guest.qemu.read_back import check_share, check_state, inserted_node
 from vdisklab.host import command, facts, syscalls, waiting

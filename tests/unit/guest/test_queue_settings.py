@@ -9,9 +9,10 @@ import pytest
 
 from vdisklab.errors import GuestError, WorkloadError
 from vdisklab.guest.agent import CompletedInGuest
-from vdisklab.guest.hotplug import guest_queue_checks, with_scheduler
+from vdisklab.guest.hotplug import with_scheduler
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu.block_nodes import Disk
+from vdisklab.guest.qemu.read_back import guest_queue_checks
 from vdisklab.guest.systems import Family, GuestDisk, GuestSystem, MicroGuest
 from vdisklab.path.disk_path import parse_path
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vdisklab.errors import GuestError, GuestTimeoutError, HostError
+from vdisklab.errors import GuestError, GuestTimeoutError, HostError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import (
     DAEMON,
     VIRTIOFSD,
@@ -32,6 +32,7 @@ from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_proc
 from vdisklab.host.command import Host, not_installed
 from vdisklab.host.ledger import Kind, Ledger
 from vdisklab.host.waiting import patience
+from vdisklab.path.segments import Bus
 
 _ANSWER_SECONDS = 30.0
 
@@ -205,15 +206,27 @@ class VirtiofsDaemon:
         return values[-1] if values else "none"
 
 
+def ended(program: str) -> GuestError:
+    """The error for a daemon that is gone."""
+    return GuestError(
+        f"{program}, which serves the guest, has ended",
+        hint="`dmesg` says whether the kernel killed it because memory ran out",
+    )
+
+
 @contextmanager
-def start_virtiofsd(
+def shared(
     host: Host, ledger: Ledger, directory: Path, disk: Disk
-) -> Iterator[VirtiofsDaemon]:
-    """Starts the daemon of a shared directory, which waits for QEMU on a socket.
+) -> Iterator[VirtiofsDaemon | None]:
+    """Runs virtiofsd for a virtiofs, which waits for QEMU on a socket; yields None for 9p, which
+    QEMU serves itself.
 
     Its errors go to a file in `directory`. Raises HostError if it is not installed, or if it cannot
-    take the directory's name.
+    take the directory's name. An error in the body says so if virtiofsd has ended.
     """
+    if disk.attachment.bus is not Bus.VIRTIOFS:
+        yield None
+        return
     program, shared = find_virtiofsd(host), disk.directory
     if "," in shared:
         raise HostError(
@@ -231,4 +244,10 @@ def start_virtiofsd(
         argv = virtiofsd_arguments(program, shared, disk.attachment, at)
         errors = directory / f"{disk.serial}.virtiofsd.stderr"
         with qemu_process(argv, (listening,), errors) as process:
-            yield VirtiofsDaemon(process, printed)
+            daemon = VirtiofsDaemon(process, printed)
+            try:
+                yield daemon
+            except VdisklabError as error:
+                if daemon.alive():
+                    raise
+                raise ended(VIRTIOFSD) from error

@@ -470,6 +470,21 @@ def _check_threads(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...
     return tuple(checks)
 
 
+_RECORDED = ("nr_requests", "read_ahead_kb", "wbt_lat_usec")
+
+
+def guest_queue_checks(disk: block_nodes.Disk, guest_disk: GuestDisk) -> tuple[Check, ...]:
+    """Checks of the requested scheduler and of the queue's other settings, as far as the guest
+    shows them.
+    """
+    facts = {"scheduler": disk.attachment.guest_scheduler, **dict.fromkeys(_RECORDED)}
+    return tuple(
+        Check(f"guest.{name}", requested, guest_disk.facts.get(name, "unknown"))
+        for name, requested in facts.items()
+        if requested is not None or name in guest_disk.facts
+    )
+
+
 _RING_PACKED = 34
 """VIRTIO_F_RING_PACKED, a bit of virtio's features (virtio 1.1, section 6)."""
 
