@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vdisklab.answers import disk_on_host as room
 from vdisklab.answers.disk_on_host import read_contexts
 from vdisklab.cli.shell.main import main
 from vdisklab.host import mounts
@@ -31,7 +30,7 @@ def image(tmp_path: Path) -> str:
 
 def mounted(monkeypatch: pytest.MonkeyPatch, kind: str, options: str) -> None:
     mount = Mount(Path("/"), kind, "tank/vm", frozenset(options.split(",")))
-    monkeypatch.setattr(room, "mount_of", lambda _source: mount)
+    monkeypatch.setattr(mounts, "mount_of", lambda _source: mount)
 
 
 def zfs(monkeypatch: pytest.MonkeyPatch, directory: Path, answer: str, status: int = 0) -> None:
@@ -144,7 +143,7 @@ def reason(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     table.parent.mkdir(parents=True)
     table.write_text(MOUNTINFO[request.param] + "\n")
     monkeypatch.setattr(mounts, "_TABLE", table)
-    monkeypatch.setattr(room, "mount_of", lambda source: mount_of(source, table))
+    monkeypatch.setattr(mounts, "mount_of", lambda source: mount_of(source, table))
     return str(request.param)
 
 
