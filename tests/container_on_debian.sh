@@ -63,7 +63,9 @@ taken="$(podman run --rm --entrypoint find vdisklab /opt/vdisklab -name ignored-
 [[ "$(podman run --rm vdisklab --version)" == *"vdisklab $version"*QEMU*fio* ]] || fail "--version"
 podman run --rm vdisklab >"$place/doctor" || { cat "$place/doctor" && fail "doctor"; }
 grep -q "A guest's disk can be measured here" "$place/doctor" || { cat "$place/doctor" && fail "doctor"; }
-podman run --rm vdisklab doctor --format json | grep -q '"main_job": true' || fail "doctor --format json"
+# Not into grep -q, which closes the pipe while podman still writes.
+podman run --rm vdisklab doctor --format json >"$place/doctor.json" || fail "doctor --format json"
+grep -q '"main_job": true' "$place/doctor.json" || fail "doctor --format json"
 say "doctor is content"
 
 begin=$SECONDS
@@ -72,6 +74,7 @@ mkdir "$place/work" "$place/state" # as a fleet has its state on the node
 podman run --rm --network none --security-opt seccomp=unconfined -v "$place/work:/work" \
     -v "$place/state:/var/lib/vdisklab" vdisklab run raw/none{,/sata} \
     --db /work/results.sqlite --accelerator tcg --rounds 1 --size 32M --runtime 1 --ramp 0 || fail "a guest's run"
-podman run --rm -v "$place/work:/work" vdisklab table --db /work/results.sqlite | grep -q "raw/none/sata" || fail "table"
+podman run --rm -v "$place/work:/work" vdisklab table --db /work/results.sqlite >"$place/table" || fail "table"
+grep -q "raw/none/sata" "$place/table" || fail "table"
 [[ "$(ls "$place/work")" == results.sqlite ]] || fail "left in /work: $(ls "$place/work")"
 say "a guest was measured in the container, without a network: $((SECONDS - begin)) s"
