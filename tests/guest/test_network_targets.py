@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -237,6 +238,81 @@ def test_a_server_that_goes_away(lab: Lab, kind: str, monkeypatch: pytest.Monkey
             printed, _ = process.communicate(timeout=300)
         assert process.returncode == 0, printed
         assert by_target(lab)["t"].failure is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("turns", ["read-only", "full"])
+def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None:
+    """Cells on it fail with a sentence, the other is measured, and the same command continues.
+
+    Both a server's file system and one of a mount: ext4 after an error, or without a free block.
+    Sparse images, because what has its blocks can be written on a full disk.
+    """
+    directory, export = own(lab, "served"), lab.directory / "export"
+    mount = ("mount", "-o", "loop", directory / "disk", export)
+    run("mkfs.ext4", "-q", "-m", "0", directory / "disk", "96M")
+    export.mkdir()
+    run(*mount)
+    try:
+        for name in "nd":
+            (export / name).mkdir()
+        with ganesha(directory, export / "n") as server:
+            paths = lab.arguments("{n,d}/raw:preallocation=off/none", "raw/none", runtime="2s")
+            arguments = (*paths, "--target", f"n={server.url}", "--target", f"d={export / 'd'}")
+            with lab.start(*arguments) as process:
+                wait_for(
+                    lambda: connected(lab) or opened(lab, export) or process.poll() is not None
+                )
+                if turns == "full":
+                    fill(export / "filler")
+                else:
+                    run("mount", "-o", "remount,abort", export)
+                printed, _ = process.communicate(timeout=400)
+            runs, failed = by_target(lab), {}
+            assert runs[""].failure is None, printed
+            for name in "nd":
+                failure = runs[name].failure
+                assert failure is not None, printed
+                failed[name] = failure.message.splitlines()
+                assert f"target {name}" in failed[name][0] or f"at={name}" in failed[name][0]
+                assert failed[name][1].startswith("hint: ")
+            words = ("NOSPC", "o space") if turns == "full" else ("ROFS", "Read-only")
+            assert [word in failed[n][0] for n, word in zip("nd", words, strict=True)] == [True] * 2
+            if turns == "full":
+                (export / "filler").unlink()
+            else:
+                server.kill()
+                run("umount", export)
+                run(*mount)
+                server.restart()
+            with lab.start("clean") as cleaning:
+                said, _ = cleaning.communicate(timeout=60)
+            assert cleaning.returncode == 0, said
+            assert [file.name for name in "nd" for file in (export / name).iterdir()] == []
+            with lab.start(*arguments) as process:
+                printed, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, printed
+            assert [each.failure for each in by_target(lab).values()] == [None] * 3
+    finally:
+        run("umount", export)
+        wait_for(lambda: str(directory) not in run("losetup", "--list"))
+
+
+def fill(file: Path) -> None:
+    """Writes until nothing more fits, also after ext4 has given back what it had reserved."""
+    for _ in range(3):
+        with suppress(OSError), file.open("ab", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        os.sync()
+
+
+def opened(lab: Lab, directory: Path) -> bool:
+    """True while a guest of ours has a file in a directory open."""
+    links = [link for pid in lab.guests() for link in Path(f"/proc/{pid}/fd").glob("*")]
+    with suppress(OSError):  # it was closed meanwhile
+        return any(link.readlink().is_relative_to(directory) for link in links)
+    return False
 
 
 def connected(lab: Lab) -> bool:
