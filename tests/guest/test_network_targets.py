@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -283,6 +284,8 @@ def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None
             else:
                 server.kill()
                 run("umount", export)
+                wait_for(lambda: str(directory) not in run("losetup", "--list"))
+                subprocess.run(("e2fsck", "-f", "-y", directory / "disk"), check=False)
                 run(*mount)
                 server.restart()
             with lab.start("clean") as cleaning:
