@@ -27,6 +27,9 @@ pytestmark = pytest.mark.guest
 
 SIZE = 64 << 20
 
+EXPORTS = ("n", "d")
+"""The targets of one file system: by its server, and by its mount."""
+
 
 def own(lab: Lab, name: str) -> Path:
     """A directory of a server, with a file for a disk and a directory for files."""
@@ -255,7 +258,7 @@ def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None
     export.mkdir()
     run(*mount)
     try:
-        for name in "nd":
+        for name in EXPORTS:
             (export / name).mkdir()
         with ganesha(directory, export / "n") as server:
             paths = lab.arguments("{n,d}/raw:preallocation=off/none", "raw/none", runtime="2s")
@@ -271,14 +274,15 @@ def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None
                 printed, _ = process.communicate(timeout=400)
             runs, failed = by_target(lab), {}
             assert runs[""].failure is None, printed
-            for name in "nd":
+            for name in EXPORTS:
                 failure = runs[name].failure
                 assert failure is not None, printed
                 failed[name] = failure.message.splitlines()
                 assert f"target {name}" in failed[name][0] or f"at={name}" in failed[name][0]
                 assert failed[name][1].startswith("hint: ")
             words = ("NOSPC", "o space") if turns == "full" else ("ROFS", "Read-only")
-            assert [word in failed[n][0] for n, word in zip("nd", words, strict=True)] == [True] * 2
+            for name, word in zip(EXPORTS, words, strict=True):
+                assert word in failed[name][0]
             if turns == "full":
                 (export / "filler").unlink()
             else:
@@ -291,7 +295,7 @@ def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None
             with lab.start("clean") as cleaning:
                 said, _ = cleaning.communicate(timeout=60)
             assert cleaning.returncode == 0, said
-            assert [file.name for name in "nd" for file in (export / name).iterdir()] == []
+            assert [file.name for name in EXPORTS for file in (export / name).iterdir()] == []
             with lab.start(*arguments) as process:
                 printed, _ = process.communicate(timeout=300)
             assert process.returncode == 0, printed
