@@ -220,7 +220,7 @@ def race_command(
     usual = {
         row.name: row.kind.empty
         for row, value in given(alike)
-        if value == (getattr(profile.usual, row.name, None) or row.default)
+        if value == profile.usual.settings.get(row.name, row.default)
     }
     baseline, caches = plan.get("baseline"), {str(cell.page_cache) for cell in tied}
     request = replace(

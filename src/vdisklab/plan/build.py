@@ -68,8 +68,8 @@ def draft_plan(
     """
     usual = {
         name: value
-        for name in ("rounds", "runtime", "ramp", "size_bytes", "guest_memory", "page_cache")
-        if (value := getattr(profile.usual, name)) is not None and getattr(request, name) is None
+        for name, value in profile.usual.settings.items()
+        if getattr(request, name) is None
     }
     if not request.patterns:
         request = replace(request, paths=profile.usual.paths)

@@ -21,7 +21,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field
 
@@ -74,6 +74,12 @@ class Usual:
     paths: tuple[str, ...] = ()
     guest_memory: int | None = None
     page_cache: PageCacheChoice | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The campaign's settings, by field of `Request`, that the profile has a default for."""
+        names = ("rounds", "runtime", "ramp", "size_bytes", "guest_memory", "page_cache")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,7 @@ class Request(OptionRows):
         kinds.one_of(PageCacheChoice),
         "State of the host's page cache before each measurement, for paths that use it.",
         default=PageCacheChoice.BOTH,
+        shown="the profile's, else both",
     )
     baseline: str | None = what_setting(
         kinds.PATH,
@@ -203,6 +204,7 @@ class Request(OptionRows):
         "How long each measurement runs.",
         metavar="SECONDS",
         default=5.0,
+        shown="the profile's, else 5",
         limits=kinds.Limits(0, _DAY, above=True),
         stored="runtime",
     )
@@ -211,6 +213,7 @@ class Request(OptionRows):
         "How long each measurement warms up before it counts.",
         metavar="SECONDS",
         default=0.5,
+        shown="the profile's, else 0.5",
         limits=kinds.Limits(0, _DAY),
         stored="ramp",
     )
@@ -246,6 +249,7 @@ class Request(OptionRows):
         flag="--size",
         metavar="SIZE",
         default=1 * GIB,
+        shown="the profile's, else 1G",
         limits=kinds.Limits(16 * MIB, 1 << 50, multiple_of=MIB),
         stored="size_bytes",
     )
@@ -335,6 +339,7 @@ class Request(OptionRows):
         key="memory",
         metavar="SIZE",
         default=guest.USUAL_GUEST.memory_bytes,
+        shown="the profile's, else 1G",
         limits=kinds.Limits(128 * MIB),  # a guest with less memory does not boot
         stored="guest.memory_bytes",
     )

@@ -1,0 +1,44 @@
+"""The command that races what is tied."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.made import CAMPAIGN, campaign_runs
+from tests.unit.stored import stored
+from vdisklab.actions.planning import load_profile
+from vdisklab.answers.analysis import Analysis
+from vdisklab.answers.choice import race_command
+from vdisklab.plan.build import build_plan
+from vdisklab.plan.capabilities import Capabilities
+from vdisklab.plan.settings import Request
+
+
+@pytest.mark.parametrize(
+    ("settings", "printed"),
+    [
+        ({}, ""),
+        ({"ramp": 0.5}, "--ramp 0.5"),
+        ({"ramp": 0.0}, ""),
+        ({"runtime": 5.0}, "--runtime 5"),
+        ({"profile": "quick"}, "--profile quick"),
+        ({"profile": "quick", "ramp": 0.0}, "--ramp 0"),
+        ({"profile": "quick", "ramp": 0.5}, "--profile quick"),
+    ],
+)
+def test_what_differs_from_the_profile_is_named(settings: dict[str, object], printed: str) -> None:
+    """Also a value that is nobody's default but the general one, and a zero of the profile's."""
+    request = Request(paths=("{raw,qcow2}/none",), directory=Path("/tmp"), **settings)  # type: ignore[arg-type]  # noqa: S108
+    plan = build_plan(request, Capabilities(), load_profile(request.profile or "short"))
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    with stored(campaign_runs(3), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        tied = [cell for cell in found.loaded.observations.cells if str(cell) != "host"][:2]
+        command = race_command(found, tied, None)
+    assert command is not None
+    assert printed in command
+    assert ("--ramp" in command) == ("--ramp" in printed)
+    assert ("--runtime" in command) == ("--runtime" in printed)
