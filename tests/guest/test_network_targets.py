@@ -315,7 +315,7 @@ def fill(file: Path) -> None:
 
 
 def opened(lab: Lab, directory: Path) -> bool:
-    """True while a guest of ours has a file in a directory open."""
+    """True while one of the lab's guests has a file open in this directory."""
     links = [link for pid in lab.guests() for link in Path(f"/proc/{pid}/fd").glob("*")]
     with suppress(OSError):  # it was closed meanwhile
         return any(link.readlink().is_relative_to(directory) for link in links)

@@ -269,11 +269,11 @@ def find_series(name: str, publications: Sequence[Publication]) -> tuple[Publish
     if not matches and any(name in (table.series, table.article) for table in tables):
         raise PlanError(
             f"the published numbers {name!r} have no baseline, so their shape cannot be compared",
-            hint=f"there are {', '.join(usable)}",
+            hint=f"choose one of {', '.join(usable)}",
         )
     if not matches:
         raise PlanError(
-            f"there are no published numbers named {name!r}", hint=f"there are {', '.join(usable)}"
+            f"no published numbers named {name!r}", hint=f"choose one of {', '.join(usable)}"
         )
     if len(matches) > 1:
         raise PlanError(f"{name!r} has several series", hint=f"write one of {', '.join(matches)}")

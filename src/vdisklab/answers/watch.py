@@ -29,7 +29,7 @@ PROVISIONAL_FROM = 3
 """Rounds from which on a campaign that runs has a ranking: intervals need as many."""
 
 _NEGLIGIBLE = 0.1
-"""The lead that settles a campaign without a margin, that is, one that is no race."""
+"""The margin for a campaign with --rounds, which has none of its own."""
 _MOST_VERDICTS = 20
 _RUNS_FOR_PACE = 3
 

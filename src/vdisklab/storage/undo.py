@@ -40,9 +40,9 @@ _OURS = re.compile(r"vdisklab-[0-9a-f]{8}")
 def remove_file(_host: Host, entry: Entry) -> None:
     """Unlinks one file, unless it is still attached to a loop device.
 
-    A file that cannot be unlinked because its file system became read-only is no error if it is not
-    there (unlink(2) says EROFS all the same), or if vdisklab created that file system: the file
-    goes with its disk.
+    On a file system that has become read-only, unlink(2) fails with EROFS even for a file that does
+    not exist. That is not an error, and neither is a file on a file system that vdisklab created,
+    because it goes away with the disk.
     """
     file = Path(entry.name)
     answered(file.parent, lambda: _remove_file(file))
