@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import re
+import select
 import shlex
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
 from vdisklab.host.waiting import patience, pause_after
@@ -182,39 +183,34 @@ class LocalHost:
         program = self.which(command[0])
         if program is None:
             raise not_installed(command[0])
-        input_file = _in_memory(stdin or "")
-        try:
-            process = subprocess.Popen(
-                command,
-                executable=program,
-                stdin=input_file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=environment(),
-                process_group=0,  # the terminal must not send Ctrl-C to a running umount
-            )
-        except OSError as error:
-            raise HostError(
-                f"{command[0]} cannot be started: {error.strerror}",
-                hint="the file may be built for another architecture, or not be executable: "
-                "reinstall its package",
-            ) from error
-        finally:
-            os.close(input_file)
-        try:
-            stdout, stderr = _communicate(process, timeout * patience(), watch)
-        except subprocess.TimeoutExpired as error:
-            _end(process)
-            raise CommandTimeoutError(
-                f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
-            ) from error
-        except BaseException:
-            _end(process)
-            raise
-        finally:
-            _close(process)
+        with _in_memory(stdin or "") as given, _in_memory() as output, _in_memory() as errors:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    executable=program,
+                    stdin=given,
+                    stdout=output,
+                    stderr=errors,
+                    env=environment(),
+                    process_group=0,  # the terminal must not send Ctrl-C to a running umount
+                )
+            except OSError as error:
+                raise HostError(
+                    f"{command[0]} cannot be started: {error.strerror}",
+                    hint="the file may be built for another architecture, or not be executable: "
+                    "reinstall its package",
+                ) from error
+            try:
+                _await_end(process, timeout * patience(), watch)
+            except subprocess.TimeoutExpired as error:
+                _end(process)
+                raise CommandTimeoutError(
+                    f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
+                ) from error
+            except BaseException:
+                _end(process)
+                raise
+            stdout, stderr = _text_of(output), _text_of(errors)
         if process.returncode not in allowed:
             raise CommandError(command, process.returncode, stderr or stdout)
         return Completed(command, process.returncode, stdout, stderr)
@@ -263,37 +259,58 @@ class RecordingHost:
         return self._real.which(program)
 
 
-def _in_memory(text: str) -> int:
-    """A file descriptor with the text, to be read as standard input.
+def _in_memory(text: str = "") -> IO[str]:
+    """A file in memory with the text, to be a program's input or output.
 
-    With a pipe, `communicate` would have to write the text, and in Python 3.11 it loses the rest
-    of its input when it is called again after a timeout.
+    A pipe is worse for both. QEMU's monitor does not wait for the reader of a full pipe: on `quit`
+    it drops the rest of its answer. And `communicate` of Python 3.11 loses the rest of its input
+    when it is called again after a timeout.
     """
-    descriptor = os.memfd_create("stdin")
-    with os.fdopen(descriptor, "wb", closefd=False) as file:
-        file.write(text.encode(errors="surrogateescape"))
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+    descriptor = os.memfd_create("vdisklab")
+    file = os.fdopen(descriptor, "w+", encoding="utf-8", errors="replace")
+    os.write(descriptor, text.encode(errors="surrogateescape"))
+    file.seek(0)
+    return file
 
 
-def _communicate(
-    process: subprocess.Popen[str], timeout: float, watch: Callable[[int], None] | None
-) -> tuple[str, str]:
-    """Standard output and error of a program. Raises TimeoutExpired after `timeout` seconds."""
-    if watch is None:
-        return process.communicate(timeout=timeout)
+def _text_of(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
+
+
+def _await_end(
+    process: subprocess.Popen[bytes], timeout: float, watch: Callable[[int], None] | None
+) -> None:
+    """Waits for a program and calls `watch`. Raises TimeoutExpired after `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    while True:
-        pause = pause_after(partial(watch, process.pid), least=_WATCH_SECONDS)
-        left = deadline - time.monotonic()
-        try:
-            return process.communicate(timeout=max(0.0, min(left, pause)))
-        except subprocess.TimeoutExpired:
+    with _waiting_for(process) as ended:
+        while True:
+            left = deadline - time.monotonic()
+            pause = left
+            if watch is not None:
+                pause = min(left, pause_after(partial(watch, process.pid), least=_WATCH_SECONDS))
+            if ended(max(0.0, pause)):
+                return
             if left <= pause:
-                raise
+                raise subprocess.TimeoutExpired(process.args, timeout)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+@contextmanager
+def _waiting_for(process: subprocess.Popen[bytes]) -> Iterator[Callable[[float], bool]]:
+    """A function that is true as soon as the program has ended within some seconds.
+
+    Popen's own `wait` with a timeout looks only every 50 ms.
+    """
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        ended = select.poll()
+        ended.register(descriptor, select.POLLIN)
+        yield lambda seconds: bool(ended.poll(seconds * 1000)) and process.wait() is not None
+    finally:
+        os.close(descriptor)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends a program and its children: first by SIGTERM, so that it can clean up.
 
     SIGKILL does not end one whose request to a dead NFS server is under way: it stays behind.
@@ -304,10 +321,3 @@ def _end(process: subprocess.Popen[str]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
             return
-
-
-def _close(process: subprocess.Popen[str]) -> None:
-    """Closes the pipes. Popen's own context would wait for the program without a deadline."""
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -20,6 +21,20 @@ def test_a_watched_program_gets_its_input_and_says_all() -> None:
     assert done.stdout == text
     assert set(seen) == {int(done.stderr)}
     assert len(seen) >= 3
+
+
+def test_a_program_that_does_not_wait_for_its_reader_is_read_whole() -> None:
+    """As QEMU's monitor on `quit`: what a full pipe does not take is lost."""
+    says = "import os; os.set_blocking(1, False); os.write(1, b'x' * 900_000)"
+    assert len(LocalHost().run(sys.executable, "-c", says).stdout) == 900_000
+
+
+def test_a_program_is_not_waited_for_by_what_it_left_running() -> None:
+    """A server that goes into the background keeps its standard output."""
+    begin = time.monotonic()
+    pid = LocalHost().run("sh", "-c", "sleep 20 & echo $!").stdout
+    assert time.monotonic() - begin < 10
+    os.kill(int(pid), signal.SIGKILL)
 
 
 def test_a_program_that_ends_at_once_was_looked_at() -> None:
