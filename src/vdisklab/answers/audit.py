@@ -13,17 +13,26 @@ from pathlib import Path
 from vdisklab.analysis.diagnostics.caveats import Caveats, caveats_of
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.disk_on_host import read_contexts
-from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk, MeasuredPaths, is_alike
+from vdisklab.answers.disks import (
+    ClaimedCache,
+    DisksAnswer,
+    ExistingDisk,
+    MeasuredPaths,
+    command_to_measure,
+    is_alike,
+)
 from vdisklab.answers.loading import choose_campaigns, load_chosen, open_results, stored_verdicts
 from vdisklab.errors import DatabaseError
 from vdisklab.host.blockdevice import device_of, stacked_device
 from vdisklab.host.command import Host
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.mounts import is_visible_device, is_visible_file
+from vdisklab.path.backing import backing_below
 from vdisklab.path.cell import MeasuredCell
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk, durability
 from vdisklab.path.needs import Need, nearest, undecided, unmet, with_default
+from vdisklab.path.rules import impossible
 from vdisklab.platforms.configured_disk import (
     ConfiguredDisk,
     DiskContext,
@@ -114,7 +123,8 @@ class _Audit:
             self._offered(disk, path, needs, verdicts) if lacks else None,
             _caches_below(disk),
         )
-        return row if disk.limits or context.without_flushes else self._compared(row, path)
+        row = row if disk.limits or context.without_flushes else self._compared(row, path)
+        return replace(row, to_measure=_way_to_measure(row, path))
 
     def _compared(self, row: ExistingDisk, path: DiskPath) -> ExistingDisk:
         """The disk beside all measured cells; those with its own path's options are its speed."""
@@ -147,6 +157,18 @@ class _Audit:
         refusal = partial(cannot_have, disk)
         safe = nearest(path, with_default(needs), verdicts, refusal)
         return safe or nearest(path, needs, verdicts, refusal)
+
+
+def _way_to_measure(row: ExistingDisk, path: DiskPath) -> str | None:
+    """A clause with the command that measures a disk's path and, if there is one, the nearest."""
+    if row.standing is not None or row.disk.limits:
+        return None
+    needed = backing_below(path)
+    if impossible(path, needed) is not None:
+        return None
+    beside = None if row.nearest is None else row.nearest.cell.path
+    command = command_to_measure(path, beside, row.disk)
+    return f"{command}, on a device that may be overwritten" if needed.devices else command
 
 
 def _caches_below(disk: ConfiguredDisk) -> tuple[ClaimedCache, ...]:

@@ -314,6 +314,11 @@ class ExistingDisk:
         "the nearest path that meets all needs and that the platform has; null when none is unmet",
     ] = None
     caches: Annotated[tuple[ClaimedCache, ...], "of the host's disks that hold the source"] = ()
+    to_measure: Annotated[
+        str | None,
+        "a clause with the command that measures its path, beside the nearest if there is one; "
+        "null from `advise`, if it was measured, and if it cannot be",
+    ] = None
     advice: Annotated[Advice | None, RARE, "null from `audit`"] = None
 
     @property

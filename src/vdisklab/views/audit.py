@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from vdisklab import numbers
-from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk, command_to_measure
-from vdisklab.path.backing import backing_below
+from vdisklab.answers.disks import ClaimedCache, DisksAnswer, ExistingDisk
 from vdisklab.path.disk_path import DiskPath
 from vdisklab.path.durability import CrashVerdicts, HostDisk
 from vdisklab.path.needs import DURABLE, lack
-from vdisklab.path.rules import impossible
 from vdisklab.platforms.configured_disk import DurableOnceFlushed
 from vdisklab.units import counted
 from vdisklab.views.disks import (
@@ -158,16 +156,12 @@ def _offer(instead: DiskPath | None, platform: str) -> str:
 
 def _way_to_measure(audited: ExistingDisk) -> str:
     """A clause with the most similar measured path, and the command to measure this path too."""
-    path, nearest = audited.path, audited.nearest
-    if path is None or impossible(path, backing_below(path)) is not None:
+    nearest, way = audited.nearest, audited.to_measure
+    if way is None:
         return ", and cannot be"
-    text = ""
-    if nearest is not None:
-        text = (
-            f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the "
-            f"disk has {'; '.join(nearest.differs)}. To compare them"
-        )
-    beside = None if nearest is None else nearest.cell.path
-    command = command_to_measure(path, beside, audited.disk)
-    where = ", on a device that may be overwritten" if backing_below(path).devices else ""
-    return f"{text}: {command}{where}"
+    if nearest is None:
+        return f": {way}"
+    return (
+        f"; the nearest measured path is {nearest.cell} (rank {rank_of(nearest)}), but the disk "
+        f"has {'; '.join(nearest.differs)}. To compare them: {way}"
+    )

@@ -182,7 +182,9 @@ def test_an_audited_disk_has_its_standing(
     out = " ".join(capsys.readouterr().out.split())
     assert second["nearest"]["cell"] == "qcow2/none"
     assert "web hda: not measured here; the nearest measured path is qcow2/none (rank " in out
-    assert "To compare them: `vdisklab run qcow2/none/ide qcow2/none`" in out
+    assert first["to_measure"] is None
+    assert second["to_measure"] == "`vdisklab run qcow2/none/ide qcow2/none`"
+    assert f"To compare them: {second['to_measure']}" in out
 
 
 MANY = """<domain type="kvm"><name>many</name><devices>
