@@ -1,12 +1,22 @@
-"""Another mount namespace, as a container has it, which keeps copies of all mounts."""
+"""Other namespaces: of mounts, as a container has one, and of processes, to die slowly in."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import subprocess
-from contextlib import ExitStack
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from vdisklab.host.mounts import mounted_elsewhere
+from vdisklab.host.syscalls import opened
 from vdisklab.host.waiting import wait_until
+
+_CLONE_NEWPID = 0x20000000
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def hold_elsewhere(stack: ExitStack, source: str, how: str = "private") -> None:
@@ -15,3 +25,37 @@ def hold_elsewhere(stack: ExitStack, source: str, how: str = "private") -> None:
     holder = stack.enter_context(subprocess.Popen(argv))
     stack.callback(holder.kill)
     wait_until(lambda: bool(mounted_elsewhere(source)), timeout=30, what="the other namespace")
+
+
+@contextmanager
+def first_process() -> Iterator[None]:
+    """The next program that is started is the first process of a PID namespace."""
+    with opened("/proc/self/ns/pid", os.O_RDONLY) as own:
+        assert _libc.unshare(_CLONE_NEWPID) == 0
+        try:
+            yield
+        finally:
+            assert _libc.setns(own, _CLONE_NEWPID) == 0
+
+
+def die_slowly(stack: ExitStack, first: int, seconds: float = 0.5) -> None:
+    """Keeps a `first_process` for so long between closing its files and its end, when it is killed.
+
+    It waits there for the end of all others in its namespace (zap_pid_ns_processes in
+    kernel/pid_namespace.c), and nobody asks for the end of one that we started.
+    """
+    with opened("/proc/self/ns/pid", os.O_RDONLY) as own:
+        with opened(Path(f"/proc/{first}/ns/pid"), os.O_RDONLY) as other:
+            assert _libc.setns(other, _CLONE_NEWPID) == 0
+        held = subprocess.Popen(["sleep", "60"])
+        assert _libc.setns(own, _CLONE_NEWPID) == 0
+
+    def let_go() -> None:
+        os.waitid(os.P_PID, held.pid, os.WEXITED | os.WNOWAIT)
+        time.sleep(seconds)
+        held.wait()
+
+    letting_go = threading.Thread(target=let_go)
+    letting_go.start()
+    stack.callback(letting_go.join)
+    stack.callback(held.kill)

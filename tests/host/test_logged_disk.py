@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.namespaces import hold_elsewhere
+from tests.host.namespaces import die_slowly, first_process, hold_elsewhere
 from vdisklab.errors import HostError
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import leftovers, open_ledger
@@ -178,6 +178,16 @@ def test_a_server_that_is_killed_is_named_and_not_what_it_broke(seen: bool, site
     ):
         kill_server(site, disk, seen=seen)
     assert list(site.directory.iterdir()) == []
+
+
+def test_a_server_that_takes_long_to_die_is_named_too(site: Site) -> None:
+    with ExitStack() as dying, ExitStack() as stack:
+        with first_process():
+            disk = stack.enter_context(logged_disk(site, "disk", 16 * MIB))
+        (server,) = processes_marked(f"--marker={site.directory.name}-disk")
+        die_slowly(dying, server)
+        with pytest.raises(HostError, match="was killed by signal 9"), stack.pop_all():
+            kill_server(site, disk, seen=True)
 
 
 def kill_server(site: Site, disk: LoggedDisk, *, seen: bool) -> None:

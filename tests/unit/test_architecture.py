@@ -170,6 +170,33 @@ def test_no_module_gives_a_name_twice(path: Path) -> None:
     assert [name for name, count in given.items() if count > 1] == []
 
 
+WAITS = {"wait", "join", "poll", "settimeout"}
+
+
+def has_wrong_deadline(node: ast.AST) -> bool:
+    """A wait for a constant, or for one that is multiplied by `patience` twice."""
+    match node:
+        case (
+            ast.Call(func=ast.Attribute(attr=waits), args=[ast.Name(id=seconds)])
+            | ast.BinOp(left=ast.Call(func=ast.Attribute(attr=waits)), right=ast.Name(id=seconds))
+        ):
+            return waits in WAITS | {"monotonic"} and seconds.endswith("_SECONDS")
+        case ast.keyword(arg="timeout", value=value):
+            return "patience()" in ast.unparse(value)
+    return False
+
+
+@pytest.mark.parametrize("room", ["host", "storage", "guest", "campaign", "powercut", "lab"])
+def test_deadlines_are_longer_on_a_slow_machine(room: str) -> None:
+    found = [
+        f"{file.name}:{getattr(node, 'lineno', 0)}"
+        for file in (SOURCE / room).rglob("*.py")
+        for node in ast.walk(tree_of(file))
+        if has_wrong_deadline(node)
+    ]
+    assert found == []
+
+
 def test_the_unit_tests_have_the_rooms_of_the_source() -> None:
     tests = Path(__file__).parent
     rooms = {path.parent.relative_to(SOURCE) for path in MODULES if "migrations" not in path.parts}

@@ -26,6 +26,7 @@ from vdisklab.host.command import LocalHost
 from vdisklab.host.facts import collect_facts
 from vdisklab.host.ledger import leftovers, state_directory
 from vdisklab.host.mounts import free_bytes, require_work_directory
+from vdisklab.host.waiting import patience
 from vdisklab.results.store import open_store
 
 LAST_LINES = 5
@@ -35,6 +36,7 @@ RETRIES = 5
 DATABASE_SECONDS = 20.0
 """Seconds between attempts to reach a database that does not answer."""
 
+_STARTING_SECONDS = 3.0
 _TAIL_BYTES = 4096
 
 
@@ -122,12 +124,18 @@ def child_environment(own: Mapping[str, str], url: str | None) -> dict[str, str]
 def running() -> dict[str, Any] | None:
     """The campaign that runs here: `pid` and `since`; None if there is none."""
     with suppress(OSError, HostError), _file("fleet.lock").open("r+", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with suppress(ValueError):
-                state: dict[str, Any] = json.loads(lock.read())
-                return state
+        end = time.monotonic() + _STARTING_SECONDS * patience()
+        while time.monotonic() < end:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+            except BlockingIOError:
+                lock.seek(0)
+                with suppress(ValueError):
+                    state: dict[str, Any] = json.loads(lock.read())
+                    return state
+                time.sleep(0.01)  # it is being started: its number is not written yet
+            else:
+                break
     return None
 
 

@@ -19,6 +19,7 @@ from vdisklab.guest.qemu import block_nodes, daemons, read_back
 from vdisklab.guest.qemu.block_nodes import mount_command
 from vdisklab.guest.systems import Family, GuestDisk
 from vdisklab.host.ledger import Ledger
+from vdisklab.host.waiting import patience
 from vdisklab.path.segments import Bus
 from vdisklab.results.model import Check
 
@@ -77,7 +78,7 @@ def virtio_serial(machine: Machine, name: str) -> Iterator[socket.socket]:
     for command in port_commands(name):
         machine.monitor.perform(command)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as stream:
-        stream.settimeout(_CONNECT_SECONDS)
+        stream.settimeout(_CONNECT_SECONDS * patience())
         try:
             stream.connect(f"\0{name}")
         except OSError as error:

@@ -180,9 +180,7 @@ class LinuxGuest:
 
     def await_ready(self, agent: Agent) -> None:
         """Waits until systemd has started everything, or has given up on some of it."""
-        agent.run(
-            ("sh", "-c", _SETTLE), timeout=_SETTLE_SECONDS * patience(), allowed=range(-64, 256)
-        )
+        agent.run(("sh", "-c", _SETTLE), timeout=_SETTLE_SECONDS, allowed=range(-64, 256))
 
     def require(self, agent: Agent, programs: Sequence[str]) -> None:
         """Looks for each program on the agent's PATH. Raises UnfitGuestError."""

@@ -319,5 +319,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_SECONDS)
+            process.wait(_END_SECONDS * patience())
             return

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from vdisklab.errors import HostError
 from vdisklab.host.mounts import still_mounted
+from vdisklab.host.waiting import patience
 
 FALLOC_KEEP_SIZE = 0x01
 FALLOC_PUNCH_HOLE = 0x02
@@ -74,9 +75,9 @@ def mount(source: str, target: Path, filesystem: str, options: str = "", flags: 
     _check(done, source)
 
 
-def unmount(target: Path, *, patience: float = _RELEASE_SECONDS) -> None:
-    """umount2(2), repeated for `patience` seconds while the mount is busy."""
-    deadline = time.monotonic() + patience
+def unmount(target: Path) -> None:
+    """umount2(2), repeated for some seconds while the mount is busy."""
+    deadline = time.monotonic() + _RELEASE_SECONDS * patience()
     while _libc.umount2(os.fsencode(target), 0) != 0:
         number = ctypes.get_errno()
         if number != errno.EBUSY or time.monotonic() > deadline:
@@ -163,7 +164,7 @@ def detach_loop(device: str) -> None:
     Another process may attach the device to its own file at once; that counts as free. Raises
     HostError naming the processes if another mount namespace still has it mounted.
     """
-    deadline = time.monotonic() + _RELEASE_SECONDS
+    deadline = time.monotonic() + _RELEASE_SECONDS * patience()
     backing_file = _backing_file(device)
     with opened(device, os.O_RDWR) as loop:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ KVM_DEVICE = Path("/dev/kvm")
 # The share of one CPU: looking at the 40 processes of a fio job takes 7 ms, and asking QEMU for its
 # counters 20 ms in the lab's emulated host.
 _LOOKING = 0.01
+_PF_EXITING = 0x4  # include/linux/sched.h
+_DYING_SECONDS = 30.0
 
 
 def factor_of_machine(root: Path = SYSTEM, kvm: Path = KVM_DEVICE) -> float:
@@ -75,6 +78,24 @@ def seconds_without_cpu(pid: int, proc: Path = Path("/proc")) -> float:
         for task in (proc / str(pid) / "task").iterdir():
             waited.append(int((task / "schedstat").read_text().split()[1]))
     return max(waited) / 1e9
+
+
+def exit_status(
+    process: subprocess.Popen[bytes] | subprocess.Popen[str], proc: Path = Path("/proc")
+) -> int | None:
+    """A process's exit status; None if it runs.
+
+    The kernel closes a dying process's files before it tells the parent (do_exit in kernel/exit.c),
+    on a busy machine long before. So one whose connection was lost may seem to run; the flag in the
+    ninth field of /proc/PID/stat tells, and the end is waited for.
+    """
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            fields = (proc / str(process.pid) / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[6]) & _PF_EXITING:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_DYING_SECONDS * patience())
+    return process.poll()
 
 
 def clock_of(pid: int) -> Callable[[], float]:

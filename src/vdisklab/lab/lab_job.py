@@ -221,7 +221,7 @@ def _monitor(stack: ExitStack, ours: socket.socket, process: subprocess.Popen[by
         return stack.enter_context(opened)
     except GuestError as error:
         try:
-            status = process.wait(1)
+            status = process.wait(10 * waiting.patience())
         except subprocess.TimeoutExpired:
             raise error from None
         raise _death(status, up=False) from error

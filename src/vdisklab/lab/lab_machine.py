@@ -19,7 +19,7 @@ from pathlib import Path
 
 import vdisklab
 from vdisklab.errors import GuestError, HostError
-from vdisklab.host import command, facts, ledger, mounts, waiting
+from vdisklab.host import command, facts, ledger, mounts
 from vdisklab.lab.lab_image import LabImage
 from vdisklab.plan import plan_file, run_request, settings
 from vdisklab.plan.guest import Accelerator
@@ -201,7 +201,7 @@ def boot_lab_kernel(
             facts.QEMU, "-machine", f"q35,accel={accelerator}", "-cpu", cpu, "-m", "256M",
             "-nodefaults", "-display", "none", "-no-reboot",
             "-kernel", kernel, "-append", "panic=-1 quiet",
-            timeout=seconds * waiting.patience(),
+            timeout=seconds,
         )  # fmt: skip
     except HostError as error:
         raise GuestError(f"the lab's kernel did not boot: {error}") from error

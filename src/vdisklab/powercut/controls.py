@@ -16,6 +16,7 @@ from vdisklab.errors import PowercutError, VdisklabError
 from vdisklab.guest.qemu.block_nodes import Disk
 from vdisklab.guest.qemu.daemons import start_storage_daemon
 from vdisklab.host.syscalls import forgetful_syncs
+from vdisklab.host.waiting import patience
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.durability import FailureModel
 from vdisklab.powercut import crash_states, mid_run, nbd, postgresql, recordings, vocabulary
@@ -316,7 +317,7 @@ def _killed_disk(session: PowerCutSession, disk: Disk) -> Iterator[nbd.NbdDisk]:
             process = daemon.process
             process.kill()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_SECONDS)
+                process.wait(_KILL_SECONDS * patience())
     except VdisklabError:  # nothing can be closed at a daemon that is gone
         if process is None:
             raise

@@ -194,7 +194,7 @@ def _required_health(process: subprocess.Popen[bytes], marker: str) -> Iterator[
     except DirtyHostError:
         raise
     except Exception as error:
-        status = process.poll()
+        status = waiting.exit_status(process)
         _require_memory_sufficed(process, error)
         if status is not None:
             raise _ended_early(status) from error

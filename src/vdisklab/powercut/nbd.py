@@ -41,9 +41,6 @@ _REP_ACK = 1
 _REP_ERROR = 1 << 31
 _REQUEST_MAGIC, _REPLY_MAGIC = 0x25609513, 0x67446698
 
-_GRACE_SECONDS = 0.05
-"""Time to wait for the end of the daemon's process after its connection has ended."""
-
 T = TypeVar("T")
 
 
@@ -240,7 +237,7 @@ class RestartingDaemon:
                 self.end()  # the next state gets one that is not busy with this image
                 raise
             except GuestError as error:
-                if daemon.alive(grace=_GRACE_SECONDS):
+                if daemon.alive():
                     raise BadImageError(f"QEMU cannot use the image: {error}") from error
                 if last:
                     raise BadImageError(

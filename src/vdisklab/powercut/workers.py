@@ -238,7 +238,7 @@ class _Worker:
 
     def await_ready(self) -> None:
         """Waits until the worker is ready, and stores the name of its ledger."""
-        if not self.pipe.poll(_START_SECONDS):
+        if not self.pipe.poll(_START_SECONDS * patience()):
             raise errors.PowercutError(
                 f"a judging process was not ready within {_START_SECONDS:.0f} s"
             )
@@ -251,7 +251,7 @@ class _Worker:
         self.hangs = True
         _, job = self.chunk[0]
         self.process.kill()
-        self.process.join(_END_SECONDS)
+        self.process.join(_END_SECONDS * patience())
         if self.process.is_alive():
             return HangError(job.cut)
         return UnansweredError(job.cut, f"mounting or reading it took more than {seconds:.0f} s")
@@ -358,11 +358,11 @@ class WorkerPool:
         for worker in used:
             with suppress(errors.PowercutError):
                 worker.send(None)
-        gone = [worker for worker in used if not worker.close_recording(self.seconds)]
+        gone = [worker for worker in used if not worker.close_recording(self.seconds * patience())]
         for worker in gone:
             self._workers.remove(worker)
             worker.pipe.close()
-            worker.process.join(0 if worker.hangs else _END_SECONDS)
+            worker.process.join(0 if worker.hangs else _END_SECONDS * patience())
             worker.process.kill()
             worker.process.join(1)
             _take_down(worker.run_id)
@@ -372,7 +372,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.pipe.close()
         for worker in self._workers:
-            worker.process.join(_END_SECONDS)
+            worker.process.join(_END_SECONDS * patience())
             if worker.process.is_alive():
                 worker.process.kill()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -134,7 +136,7 @@ def test_stopping_interrupts_and_waits(program: Callable[[str], Path], tmp_path:
 
 
 def test_a_command_that_ignores_the_signal_is_reported(program: Callable[[str], Path]) -> None:
-    program("trap '' INT; echo ready; sleep 2")
+    program("trap '' INT; echo ready; exec sleep 60")
     thread = threading.Thread(target=measure_here, args=(TASK,))
     thread.start()
     wait_until(lambda: "ready" in host_state(), timeout=120, what="campaign")
@@ -144,6 +146,33 @@ def test_a_command_that_ignores_the_signal_is_reported(program: Callable[[str], 
         os.kill(campaign["pid"], signal.SIGKILL)
     thread.join(20)
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TextIO]:
+    monkeypatch.setenv("VDISKLAB_STATE", str(tmp_path))
+    with (tmp_path / "fleet.lock").open("a+") as file:
+        yield file
+
+
+def test_who_looks_is_not_taken_for_a_campaign(lock: TextIO) -> None:
+    """Both the heartbeat and a stop look, and the last campaign's number is still in the file."""
+    lock.write('{"pid": 1, "since": 2}')
+    lock.flush()
+    with Path(lock.name).open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert running() is None
+
+
+def test_a_campaign_that_is_just_being_started_runs(lock: TextIO) -> None:
+    """Its lock is older than its number."""
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write('{"pid": 7, ')
+    lock.flush()
+    timer = threading.Timer(0.3, lambda: print('"since": 2}', file=lock, flush=True))
+    timer.start()
+    assert running() == {"pid": 7, "since": 2}
+    timer.join()
 
 
 def test_no_campaign_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,8 @@ def test_without_counters_nothing_is_known(tmp_path: Path) -> None:
 
 def test_this_host() -> None:
     before = snapshot([], {"this": os.getpid()})
-    end = time.monotonic() + 0.1
-    while time.monotonic() < end:
+    end = time.thread_time() + 0.1  # a busy machine gives us less than all of it
+    while time.thread_time() < end:
         pass
     load = load_between(before, snapshot([], {"this": os.getpid()}))
     assert load.cpu is None or 0 <= load.cpu <= 1

@@ -79,8 +79,8 @@ def test_a_program_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.Monk
     monkeypatch.setattr(command, "_END_SECONDS", 0.1)
     begin = time.monotonic()
     with pytest.raises(CommandTimeoutError):
-        LocalHost().run("sleep", "4", timeout=0.1)
-    assert time.monotonic() - begin < 3
+        LocalHost().run("sleep", "60", timeout=0.1)
+    assert time.monotonic() - begin < 30
     assert len(asked) == 2
     os.kill(asked[0], signal.SIGKILL)
 

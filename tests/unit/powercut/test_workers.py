@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import threading
@@ -122,7 +123,7 @@ def test_time_without_a_cpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Judge:
-    """An examiner whose states take as long as a program in PATH."""
+    """An examiner whose states take as long as a program."""
 
     def __init__(self, judge: Callable[[], None]) -> None:
         self._judge = judge
@@ -134,31 +135,20 @@ class Judge:
         return JudgedState(str(cut), StateOutcome.KEPT)
 
 
-def slow_zpool(directory: Path, times: int) -> None:
-    """A program in `directory` that sleeps `times` times, and answers at once after that."""
-    program = directory / "zpool"
-    program.write_text(
-        f"#!/bin/sh\ncd {directory}\necho >>calls\n"
-        f"[ $(wc -l <calls) -gt {times} ] || exec sleep 600\n"
-    )
-    program.chmod(0o755)
-
-
 @pytest.mark.parametrize(("times", "answers"), [(1, True), (9, False)])
 def test_a_state_is_judged_again_with_longer_deadlines(
-    times: int, answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    times: int, answers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_zpool(tmp_path, times)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    lengths = itertools.chain(["600"] * times, itertools.repeat("0"))
     monkeypatch.setattr(workers, "_LONGER", 100.0 if answers else 2.0)
-    patient = Judge(lambda: void(LocalHost().run("zpool", "import", timeout=0.5)))
+    patient = Judge(lambda: void(LocalHost().run("sleep", next(lengths), timeout=0.5)))
     near, far = Pipe()
     before = patience()
     if answers:
         found = workers._judge_in_time(near, cast("Any", patient), JOBS[1])
         assert found.outcome is StateOutcome.KEPT
     else:
-        with pytest.raises(UnansweredError, match=r"state 0-1 .*`zpool import` gave no answer"):
+        with pytest.raises(UnansweredError, match=r"state 0-1 .*`sleep 600` gave no answer"):
             workers._judge_in_time(near, cast("Any", patient), JOBS[1])
     assert isinstance(far.recv(), _Again)
     assert patience() == before

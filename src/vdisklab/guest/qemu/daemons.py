@@ -31,7 +31,7 @@ from vdisklab.guest.qemu.block_nodes import (
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel, qemu_process, socket_pair
 from vdisklab.host.command import Host, not_installed
 from vdisklab.host.ledger import Kind, Ledger
-from vdisklab.host.waiting import patience
+from vdisklab.host.waiting import exit_status, patience
 from vdisklab.path.segments import Bus
 
 _ANSWER_SECONDS = 30.0
@@ -56,13 +56,9 @@ class StorageDaemon:
         """The answer to a QMP query."""
         return self.monitor.execute(command)
 
-    def alive(self, *, grace: float = 0.0) -> bool:
-        """True if it still runs after `grace` seconds."""
-        try:
-            self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            return True
-        return False
+    def alive(self) -> bool:
+        """True if it still runs, also after a lost connection."""
+        return exit_status(self.process) is None
 
     @contextmanager
     def export(self, disk: Disk) -> Iterator[None]:
@@ -194,7 +190,7 @@ class VirtiofsDaemon:
     def alive(self) -> bool:
         """True if it still runs, or ended because QEMU did: then it exits with 0, both in C and
         in Rust, and the error is QEMU's."""
-        return self.process.poll() in (None, 0)
+        return exit_status(self.process) in (None, 0)
 
     def option(self, name: str) -> str:
         """The value of an option on the command line that the kernel shows; `none` without it."""

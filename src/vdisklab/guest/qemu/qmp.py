@@ -324,7 +324,7 @@ def qemu_process(
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     try:
-        process.wait(_KILL_SECONDS)
+        process.wait(_KILL_SECONDS * patience())
     except subprocess.TimeoutExpired as error:
         raise DirtyHostError(
             f"QEMU (process {process.pid}) did not end when killed: it waits for the host's disk",

@@ -50,14 +50,14 @@ class TestMonitor:
             began = time.monotonic()
             with pytest.raises(GuestError, match=r"no answer to stop from QEMU within 0\.1 s"):
                 channel.execute("stop", timeout=0.1)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 15
 
     def test_a_lost_connection_is_told_at_once(self) -> None:
         with channel_to(lambda request: None) as (channel, _):
             began = time.monotonic()
             with pytest.raises(GuestError, match="connection was lost"):
                 channel.execute("stop", timeout=20)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 15
 
     def test_a_channel_that_was_lost_stays_lost(self) -> None:
         with channel_to(lambda request: None) as (channel, _):
@@ -122,7 +122,7 @@ class TestMonitor:
             began = time.monotonic()
             with pytest.raises(GuestError, match="connection was lost"):
                 wait(20)
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 15
 
     @pytest.mark.parametrize(
         ("gone", "said"), [(True, "ended before"), (False, "sent no greeting")]
