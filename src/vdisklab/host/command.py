@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from vdisklab.errors import CommandError, CommandTimeoutError, HostError
-from vdisklab.host.waiting import patience, pause_after
+from vdisklab.host.waiting import interrupts_held, patience, pause_after
 from vdisklab.path.named_target import HIDDEN_VARIABLE
 
 _NO_PACKAGE = "-"
@@ -184,32 +184,19 @@ class LocalHost:
         if program is None:
             raise not_installed(command[0])
         with _in_memory(stdin or "") as given, _in_memory() as output, _in_memory() as errors:
+            process = None
             try:
-                process = subprocess.Popen(
-                    command,
-                    executable=program,
-                    stdin=given,
-                    stdout=output,
-                    stderr=errors,
-                    env=environment(),
-                    process_group=0,  # the terminal must not send Ctrl-C to a running umount
-                )
-            except OSError as error:
-                raise HostError(
-                    f"{command[0]} cannot be started: {error.strerror}",
-                    hint="the file may be built for another architecture, or not be executable: "
-                    "reinstall its package",
-                ) from error
-            try:
+                with interrupts_held():
+                    process = _started(command, program, given, output, errors)
                 _await_end(process, timeout * patience(), watch)
-            except subprocess.TimeoutExpired as error:
-                _end(process)
+            except BaseException as error:
+                if process is not None:
+                    _end(process)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
                 raise CommandTimeoutError(
                     f"`{shlex.join(command)}` gave no answer within {timeout:.0f} s"
                 ) from error
-            except BaseException:
-                _end(process)
-                raise
             stdout, stderr = _text_of(output), _text_of(errors)
         if process.returncode not in allowed:
             raise CommandError(command, process.returncode, stderr or stdout)
@@ -276,6 +263,27 @@ def _in_memory(text: str = "") -> IO[str]:
 def _text_of(file: IO[str]) -> str:
     file.seek(0)
     return file.read()
+
+
+def _started(
+    command: tuple[str, ...], program: Path, given: IO[str], output: IO[str], errors: IO[str]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            executable=program,
+            stdin=given,
+            stdout=output,
+            stderr=errors,
+            env=environment(),
+            process_group=0,  # the terminal must not send Ctrl-C to a running umount
+        )
+    except OSError as error:
+        raise HostError(
+            f"{command[0]} cannot be started: {error.strerror}",
+            hint="the file may be built for another architecture, or not be executable: "
+            "reinstall its package",
+        ) from error
 
 
 def _await_end(

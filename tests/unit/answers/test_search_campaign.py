@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,10 +71,11 @@ class Programs:
 Search = Callable[..., tuple[str | None, bool]]
 
 
-@pytest.fixture
-def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
-    """Runs `measure` with a search on a real database; returns labels in order, and the answer."""
-    request = Request(paths=PATTERNS, directory=tmp_path, baseline="none", rounds=20)
+@pytest.fixture(scope="module")
+def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
+    """Runs `measure` with a search on a real database; returns the answer."""
+    place = tmp_path_factory.mktemp("search")
+    request = Request(paths=PATTERNS, directory=place, baseline="none", rounds=20)
     plan = build_plan(request, Capabilities(), PROFILE)
 
     @contextmanager
@@ -83,16 +85,10 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
             ran_under=None, plan=plan, guests=guests, accelerator=None, progress=lambda event: None
         )
 
-    monkeypatch.setattr(service, "make_plan", lambda *args, **options: plan)
-    monkeypatch.setattr(service, "open_campaign", open_campaign)
-    monkeypatch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
-    monkeypatch.setattr(service, "collect_facts", lambda host: HOST)
-    monkeypatch.setattr(service, "_medium", lambda plan: None)
-
     def run(
         store: Store, programs: Programs, find: SearchFor | None = SearchFor.BEST
     ) -> tuple[str | None, bool]:
-        monkeypatch.setattr(runner, "measure_cell", programs)
+        patch.setattr(runner, "measure_cell", programs)
         asked = make_search(RunRequest(find=find, metric=METRIC, unsafe=True))
         measured = service.measure(store, request, silent, search=asked)
         assert asked is not None
@@ -100,51 +96,70 @@ def search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Search:
         outcome = race_outcome(loaded, asked.terms, CrashVerdicts())
         return (None if outcome is None else outcome.best.label), measured.interrupted
 
-    return run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "make_plan", lambda *args, **options: plan)
+        patch.setattr(service, "open_campaign", open_campaign)
+        patch.setattr(service, "open_ledger", lambda: nullcontext(SimpleNamespace()))
+        patch.setattr(service, "collect_facts", lambda host: HOST)
+        patch.setattr(service, "_medium", lambda plan: None)
+        yield run
 
 
-def test_the_best_is_found_without_measuring_all_as_often(search: Search, tmp_path: Path) -> None:
-    """It is better than its segments promise, so all that compete are measured, but not often."""
+@dataclass(frozen=True)
+class Whole:
+    """A search that was not interrupted."""
+
+    find: SearchFor | None
+    answer: tuple[str | None, bool]
+    measured: list[str]
+    cells: list[str]
+
+
+@pytest.fixture(scope="module", params=[None, SearchFor.BEST])
+def whole(
+    search: Search, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Whole:
     programs = Programs()
-    with open_store(str(tmp_path / "a.db")) as store:
-        best, interrupted = search(store, programs)
-    assert (best, interrupted) == ("raw/none", False)
-    assert not [label for label in programs.measured if "warm" in label]
-    assert programs.measured.count("raw/none") >= 3
-    assert len(programs.measured) <= 3 * 24
+    with open_store(str(tmp_path_factory.mktemp("whole") / "a.db")) as store:
+        answer = search(store, programs, request.param)
+        (campaign,) = store.campaigns()
+    cells = [cell.label for cell in campaign.cells]
+    return Whole(request.param, answer, programs.measured, cells)
 
 
-@pytest.mark.parametrize("find", [None, SearchFor.BEST])
+@pytest.mark.parametrize("whole", [SearchFor.BEST], indirect=True)
+def test_the_best_is_found_without_measuring_all_as_often(whole: Whole) -> None:
+    """It is better than its segments promise, so all that compete are measured, but not often."""
+    assert whole.answer == ("raw/none", False)
+    assert not [label for label in whole.measured if "warm" in label]
+    assert whole.measured.count("raw/none") >= 3
+    assert len(whole.measured) <= 3 * 24
+
+
 @pytest.mark.parametrize("interrupt_at", [(3,), (20,), (1, 40, 7, 61)])
 def test_an_interrupted_race_goes_on_where_it_was(
-    search: Search, tmp_path: Path, interrupt_at: tuple[int, ...], find: SearchFor | None
+    search: Search, whole: Whole, tmp_path: Path, interrupt_at: tuple[int, ...]
 ) -> None:
     """Killed once or several times, in any round: the same runs, and the same answer."""
-    with open_store(str(tmp_path / "whole.db")) as store:
-        whole = Programs()
-        answer = search(store, whole, find)
-        assert answer[0] == "raw/none"
+    assert whole.answer[0] == "raw/none"
     measured: list[str] = []
     with open_store(str(tmp_path / "a.db")) as store:
-        found = answer
+        found = whole.answer
         for runs in (*interrupt_at, math.inf):
             part = Programs(interrupt_at=runs, before=measured)
-            found = search(store, part, find)
+            found = search(store, part, whole.find)
             measured += part.measured
             if not found[1]:
                 break
         (campaign,) = store.campaigns()
         done = [(run.round, run.cell) for run in store.outlines([campaign.id])]
-    assert found == answer
+    assert found == whole.answer
     assert len(done) == len(set(done))
     assert measured == whole.measured
 
 
-def test_without_find_every_path_is_measured_three_times(search: Search, tmp_path: Path) -> None:
-    programs = Programs()
-    with open_store(str(tmp_path / "a.db")) as store:
-        search(store, programs, None)
-        (campaign,) = store.campaigns()
-    counts = {cell.label: programs.measured.count(cell.label) for cell in campaign.cells}
+@pytest.mark.parametrize("whole", [None], indirect=True)
+def test_without_find_every_path_is_measured_three_times(whole: Whole) -> None:
+    counts = {label: whole.measured.count(label) for label in whole.cells}
     assert min(counts.values()) == 3, "those that lose or do not compete"
     assert counts["raw/none"] == max(counts.values())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vdisklab.errors import INTERRUPTS, DirtyHostError, GuestError, HostError
+from vdisklab.guest.qemu.qmp import qemu_process
 from vdisklab.host.command import LocalHost
 from vdisklab.host.ledger import Kind, open_ledger, pending
 from vdisklab.host.waiting import (
@@ -208,6 +211,38 @@ def test_a_program_that_is_not_awaited_may_take_down_what_it_made(
     with pytest.raises(KeyboardInterrupt if interrupt else HostError):
         LocalHost().run("main", timeout=timeout)
     assert (tmp_path / "ended").read_text().split() == ["child", "main"]
+
+
+def run(program: str, _directory: Path) -> None:
+    LocalHost().run(program)
+
+
+def run_like_qemu(program: str, directory: Path) -> None:
+    with qemu_process((program,), (), directory / "errors"):
+        pytest.fail("not reached")
+
+
+@pytest.mark.parametrize("start", [run, run_like_qemu])
+def test_an_interrupt_while_a_program_is_being_started_ends_it(
+    start: Callable[[str, Path], None],
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine we may see only long after it that a program has been started."""
+
+    class Slow(subprocess.Popen[bytes]):
+        def __init__(self, *words: Any, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(*words, **options)
+            wait_until((tmp_path / "pid").exists, timeout=60, what="program")
+            signal.raise_signal(signal.SIGINT)
+
+    says = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid"
+    fake(programs, "main", f"{says}; exec sleep 60")
+    monkeypatch.setattr(subprocess, "Popen", Slow)
+    with pytest.raises(KeyboardInterrupt):
+        start(str(programs / "main"), tmp_path)
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
 def test_an_interrupt_while_something_is_taken_down_leaves_nothing(

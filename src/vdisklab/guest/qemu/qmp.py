@@ -25,7 +25,7 @@ from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError,
 from vdisklab.guest.qemu.block_nodes import QmpCommand
 from vdisklab.host.command import environment
 from vdisklab.host.syscalls import die_with_parent
-from vdisklab.host.waiting import patience
+from vdisklab.host.waiting import interrupts_held, patience
 
 T = TypeVar("T")
 
@@ -292,7 +292,22 @@ def qemu_process(
 
     The program inherits the given sockets. `before` runs in the process just before the program.
     """
+    process = None
+    try:
+        with interrupts_held():
+            process = _started(argv, inherited, errors, before)
+        yield process
+    finally:
+        if process is not None:
+            _end(process)
 
+
+def _started(
+    argv: tuple[str, ...],
+    inherited: tuple[socket.socket, ...],
+    errors: Path,
+    before: Callable[[], None] | None,
+) -> subprocess.Popen[bytes]:
     def prepare() -> None:
         die_with_parent(signal.SIGKILL)
         if before is not None:
@@ -301,7 +316,7 @@ def qemu_process(
     descriptors = tuple(end.fileno() for end in inherited)
     with errors.open("wb") as sink:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -315,10 +330,6 @@ def qemu_process(
             raise HostError(
                 f"{argv[0]} is not installed", hint="`vdisklab doctor` names its package"
             ) from error
-    try:
-        yield process
-    finally:
-        _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
