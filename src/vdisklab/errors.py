@@ -186,6 +186,10 @@ class SilentGuestError(GuestError):
     """QEMU or the guest's agent did not answer before the deadline."""
 
 
+class StoppedGuestError(GuestError):
+    """QEMU has stopped the guest at a request of its disk, so nothing in it goes on."""
+
+
 class ServerGoneError(GuestError):
     """The server of a guest's disk does not answer, and the guest waits for it."""
 

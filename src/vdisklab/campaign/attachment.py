@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,6 @@ from vdisklab.campaign.watches import DaemonWatch, DiskWatch, ProgramWatch, Watc
 from vdisklab.guest import hotplug, systems
 from vdisklab.guest.machine import Machine
 from vdisklab.guest.qemu import block_nodes, daemons, read_back
-from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.host import facts, ledger, pagecache
 from vdisklab.path.cell import Cell
 from vdisklab.path.disk_path import DiskPath
@@ -297,24 +296,12 @@ def attached(
             yield attachment
 
 
-_STATUS_SECONDS = 5.0
-
-
 @contextmanager
-def naming_a_full_disk(monitor: Channel, path: DiskPath) -> Iterator[None]:
-    """Raises HostError for a guest that is silent because QEMU has stopped it.
-
-    QEMU stops a guest at a write for which there is no space; all other errors reach the guest
-    (werror=enospc, the default; qapi/run-state.json, io-error).
-    """
+def naming_a_full_disk(path: DiskPath) -> Iterator[None]:
+    """Raises HostError for a guest that QEMU stopped because a write had no space."""
     try:
         yield
-    except errors.SilentGuestError as error:
-        status: Mapping[str, str] = {}
-        with suppress(errors.GuestError):  # a QEMU that hangs says no more than its guest
-            status = monitor.execute("query-status", timeout=_STATUS_SECONDS)
-        if status.get("status") != "io-error":
-            raise
+    except errors.StoppedGuestError as error:
         raise errors.HostError(
             f"no space is left below {path}, so QEMU stopped the guest at a write",
             hint="free some space there, or choose a smaller --size",
@@ -376,7 +363,7 @@ def _in_guest(
     ):
         daemon = None if serving is None else serving.daemon
         machine, system = pooled.machine, pooled.machine.system
-        entered.enter_context(naming_a_full_disk(machine.monitor, cell.path))
+        entered.enter_context(naming_a_full_disk(cell.path))
         opener = machine.pid if daemon is None else daemon.pid
         data = None if image is None else image.file
         limits = entered.enter_context(

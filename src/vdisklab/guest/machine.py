@@ -155,11 +155,15 @@ def start_machine(
         monitor = stack.enter_context(
             open_channel(loop, monitor_end, "monitor", negotiate=True, timeout=left(), clock=clock)
         )
+        stack.enter_context(monitor.noticing_stops())
         meanwhile = None if watch is None else partial(watch, monitor)
         _await_agent_port(monitor, left(), config.accelerator, begin=meanwhile, meanwhile=meanwhile)
         channel = stack.enter_context(
-            open_channel(loop, agent_end, "agent", negotiate=False, timeout=left(), clock=clock)
-        )
+            open_channel(
+                loop, agent_end, "agent", negotiate=False, timeout=left(), clock=clock,
+                stopped=monitor.stopped,
+            )
+        )  # fmt: skip
         agent = Agent(channel, patience_seconds=ANSWER_SECONDS[config.accelerator])
         agent.synchronise(timeout=left())
         boot = config.boot

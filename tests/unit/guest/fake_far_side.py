@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vdisklab.guest.qemu.qmp import Channel, open_channel
+from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel
 
 GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}}
 
@@ -65,18 +64,13 @@ class FarSide(threading.Thread):
 def channel_to(answer: Answer, *, greets: bool = True) -> Iterator[tuple[Channel, FarSide]]:
     """A channel whose far side answers so; a monitor if it greets, else an agent."""
     near, far = socket.socketpair()
-    loop = asyncio.new_event_loop()
     side = FarSide(far, answer, greets=greets)
     side.start()
-    try:
-        with (
-            near,
-            open_channel(
-                loop, near, "monitor" if greets else "agent", negotiate=greets, timeout=5.0
-            ) as channel,
-        ):
-            yield channel, side
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-        side.join(5.0)
+    name = "monitor" if greets else "agent"
+    with (
+        near,
+        event_loop() as loop,
+        open_channel(loop, near, name, negotiate=greets, timeout=5.0) as channel,
+    ):
+        yield channel, side
+    side.join(5.0)

@@ -21,7 +21,14 @@ from typing import Any, TypeVar
 from qemu.qmp import EventListener, ExecuteError, Message, QMPClient, QMPError, Runstate
 from qemu.qmp.error import ProtocolError
 
-from vdisklab.errors import DirtyHostError, GuestError, HostError, RefusedError, SilentGuestError
+from vdisklab.errors import (
+    DirtyHostError,
+    GuestError,
+    HostError,
+    RefusedError,
+    SilentGuestError,
+    StoppedGuestError,
+)
 from vdisklab.guest.qemu.block_nodes import QmpCommand
 from vdisklab.host.command import environment
 from vdisklab.host.syscalls import die_with_parent
@@ -122,11 +129,14 @@ class Channel:
         client: BoundedClient,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
+        stopped: asyncio.Task[Message] | None = None,
     ) -> None:
-        """`clock` measures the deadlines, in seconds."""
+        """`clock` measures the deadlines, in seconds. `stopped` is the monitor's, for the agent."""
         self._client = client
         self._loop = loop
         self.clock = clock
+        self.stopped = stopped
+        """Done as soon as QEMU has stopped the guest, if that is looked for: no wait goes on."""
 
     def execute(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout: float = 30.0
@@ -174,6 +184,23 @@ class Channel:
         with self._client.listen(listener):
             yield wait
 
+    @contextmanager
+    def noticing_stops(self) -> Iterator[None]:
+        """Ends all waits with StoppedGuestError once QEMU has stopped the guest.
+
+        QEMU does that at a write for which there is no space; all other errors reach the guest
+        (werror=enospc, the default; qapi/block-core.json, BLOCK_IO_ERROR).
+        """
+
+        def stops(message: Message) -> bool:
+            data = message.get("data", {})
+            return isinstance(data, dict) and data.get("action") == "stop"
+
+        listener = EventListener(("BLOCK_IO_ERROR",), stops)
+        with self._client.listen(listener):
+            self.stopped = self._loop.create_task(listener.get())
+            yield
+
     async def _next_event(self, listener: EventListener) -> Message:
         """The next event. Raises EOFError as soon as the connection is lost."""
         while True:
@@ -190,7 +217,12 @@ class Channel:
 
     def pause(self, seconds: float) -> None:
         """Sleeps, but continues to receive messages."""
-        self._loop.run_until_complete(asyncio.sleep(seconds))
+        stopped = self.stopped
+        idle: Coroutine[Any, Any, object] = (
+            asyncio.wait({stopped}, timeout=seconds) if stopped else asyncio.sleep(seconds)
+        )
+        self._loop.run_until_complete(idle)
+        self._require_running()
 
     def _wait(
         self,
@@ -230,6 +262,7 @@ class Channel:
         left = self.deadline(seconds)
         interval = seconds if meanwhile is None else _MEANWHILE
         while not self._is_done(task, interval):
+            self._require_running()
             if left() <= 0:
                 raise TimeoutError
             if meanwhile is None:
@@ -238,9 +271,19 @@ class Channel:
                 meanwhile()
 
     def _is_done(self, task: asyncio.Task[Any], seconds: float) -> bool:
-        """Waits up to `seconds` for the task; True if it is done."""
-        self._loop.run_until_complete(asyncio.wait({task}, timeout=seconds))
+        """Waits up to `seconds` for the task, but not in a stopped guest; True if it is done."""
+        ends = {task} if self.stopped is None else {task, self.stopped}
+        waiting = asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        self._loop.run_until_complete(waiting)
         return task.done()
+
+    def _require_running(self) -> None:
+        if self.stopped is not None and self.stopped.done():
+            data: Any = self.stopped.result()["data"]
+            raise StoppedGuestError(
+                f"QEMU stopped the guest at a {data.get('operation')}: {data.get('reason')}",
+                hint="free some space where its disk lies",
+            )
 
 
 @contextmanager
@@ -252,10 +295,11 @@ def open_channel(
     negotiate: bool,
     timeout: float,
     clock: Callable[[], float] = time.monotonic,
+    stopped: asyncio.Task[Message] | None = None,
 ) -> Iterator[Channel]:
     """A channel over one end of a socket pair. The agent's protocol has no greeting.
 
-    `clock` measures its deadlines.
+    `clock` measures its deadlines. `stopped` ends the agent's waits: the monitor's.
 
     Raises GuestError when the other side does not greet within `timeout` seconds.
     """
@@ -270,7 +314,7 @@ def open_channel(
             raise GuestError(f"QEMU's {name} cannot be used: {client.damage}") from error
         raise GuestError(f"QEMU ended before its {name} could be used") from error
     try:
-        yield Channel(client, loop, clock)
+        yield Channel(client, loop, clock, stopped)
     finally:
         with contextlib.suppress(QMPError, EOFError, OSError, TimeoutError):
             loop.run_until_complete(asyncio.wait_for(client.disconnect(), 5))

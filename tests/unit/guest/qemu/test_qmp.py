@@ -10,14 +10,14 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.unit.guest.fake_far_side import channel_to
-from vdisklab.errors import GuestError, WorkloadError
+from vdisklab.errors import GuestError, SilentGuestError, StoppedGuestError, WorkloadError
 from vdisklab.guest.agent import Agent
 from vdisklab.guest.qemu.block_nodes import QmpCommand
 from vdisklab.guest.qemu.qmp import Channel, event_loop, open_channel
@@ -27,6 +27,21 @@ Message = dict[str, Any]
 
 def ok(value: object) -> list[Message]:
     return [{"return": value}]
+
+
+def io_error(action: str) -> Message:
+    """The event of QEMU 7.2 for a write that found no space."""
+    data = {
+        "device": "", "nospace": True, "node-name": "s", "action": action,
+        "reason": "No space left on device", "operation": "write",
+    }  # fmt: skip
+    timestamp = {"seconds": 1, "microseconds": 2}
+    return {"event": "BLOCK_IO_ERROR", "data": data, "timestamp": timestamp}
+
+
+def await_event(channel: Channel, seconds: float) -> None:
+    with channel.expecting("X", lambda data: True) as wait:
+        wait(seconds)
 
 
 class TestMonitor:
@@ -123,6 +138,39 @@ class TestMonitor:
             with pytest.raises(GuestError, match="connection was lost"):
                 wait(20)
             assert time.monotonic() - began < 15
+
+    @pytest.mark.parametrize(
+        "wait",
+        [
+            lambda channel: channel.execute("query-status", timeout=20),
+            lambda channel: channel.pause(20),
+            lambda channel: await_event(channel, 20),
+        ],
+    )
+    def test_a_guest_that_qemu_has_stopped_is_told_at_once(
+        self, wait: Callable[[Channel], object]
+    ) -> None:
+        """Two minutes of silence were seen in an emulated guest on a full disk."""
+        with (
+            channel_to(lambda request: [io_error("report"), io_error("stop")]) as (channel, _),
+            channel.noticing_stops(),
+        ):
+            with contextlib.suppress(SilentGuestError, StoppedGuestError):
+                channel.execute("query-status", timeout=0)
+            began = time.monotonic()
+            said = "QEMU stopped the guest at a write: No space left"
+            with pytest.raises(StoppedGuestError, match=said):
+                wait(channel)
+            assert time.monotonic() - began < 15
+
+    def test_an_error_that_reaches_the_guest_stops_nothing(self) -> None:
+        with (
+            channel_to(lambda request: [io_error("report"), *ok(1)]) as (channel, _),
+            channel.noticing_stops(),
+        ):
+            assert channel.execute("query-status") == 1
+            channel.pause(0.01)
+            assert channel.execute("query-status") == 1
 
     @pytest.mark.parametrize(
         ("gone", "said"), [(True, "ended before"), (False, "sent no greeting")]
