@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,9 +86,17 @@ def _with_kind(host: Host, target: NamedTarget) -> tuple[NamedTarget, str]:
     return replace(target, place=str(place), kind=kind), file
 
 
-def _unusable(named: str, error: CommandError) -> HostError:
+_MISNAMED = frozenset(map(os.strerror, (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)))
+
+
+def _unusable(named: str, error: CommandError, *, was_there: bool = False) -> HostError:
     reason = error.stderr.strip().rpartition(": ")[2] or "unknown error"
-    hint = "mount it again" if "tale" in reason else "name a directory, a block device or a URL"
+    if "denied" in reason:
+        hint = "let this user read it (NFS: no_root_squash for root)"
+    elif was_there or reason not in _MISNAMED:
+        hint = "mount or connect it again (`dmesg` says why it went), and run the same command"
+    else:
+        hint = "name a directory, a block device or a URL"
     return HostError(f"{named} cannot be used: {reason}", hint=hint)
 
 
@@ -98,9 +108,11 @@ def unanswered(host: Host, target: NamedTarget) -> HostError | None:
             require_answer(host, place)
         else:
             read = (f"if={place}", "of=/dev/null", "iflag=direct", "bs=4096", "count=1")
-            host.run("dd", "status=none", *read, timeout=_READ_SECONDS)
+            seen = host.run("dd", "status=noxfer", *read, timeout=_READ_SECONDS)
+            if "0+0 records in" in seen.stderr:  # /dev/nbd0 is there without a server, too
+                raise CommandError(seen.argv, 0, "it has become empty")
     except CommandError as error:
-        return _unusable(named, error)
+        return _unusable(named, error, was_there=True)
     except HostError as error:
         return HostError(f"target {target.name}: {error.message}", hint=error.hint)
     return None

@@ -12,7 +12,7 @@ from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import parse_path
 from vdisklab.path.named_target import NamedTarget, parse_target, require_targets
 from vdisklab.path.segments import LayerKind
-from vdisklab.storage.given import given_target, with_kinds
+from vdisklab.storage.given import given_target, unanswered, with_kinds
 from vdisklab.storage.remote import secret_of
 from vdisklab.storage.site import Site
 from vdisklab.storage.stack import build_stack
@@ -60,7 +60,34 @@ def test_another_place_is_refused(
     (tmp_path / "file").touch()
     with pytest.raises(HostError, match=message) as caught:
         kinds(host, f"here={tmp_path / place}")
-    assert caught.value.hint
+    assert "name " in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("goes", "said"), [("its node", "No such file or directory"), ("its server", "become empty")]
+)
+def test_what_was_there_is_to_be_connected_again(
+    host: LocalHost, attach: Attach, tmp_path: Path, goes: str, said: str
+) -> None:
+    """It has its name, so another one is not what is missing."""
+    node, device = tmp_path / "disk", attach()
+    node.symlink_to(device)
+    (target,) = kinds(host, f"here={node}")
+    assert unanswered(host, target) is None
+    if goes == "its node":
+        node.unlink()
+    else:
+        host.run("losetup", "--detach", device)
+    gone = unanswered(host, target)
+    assert gone is not None
+    assert gone.message.startswith(f"target here: {node} cannot be used: ")
+    assert said in gone.message
+    assert "connect it again" in str(gone.hint)
+    if goes == "its node":
+        node.symlink_to(device)
+    else:
+        host.run("losetup", device, tmp_path / "disk1")
+    assert unanswered(host, target) is None
 
 
 def test_a_directory_keeps_what_was_in_it(host: LocalHost, site: Site, tmp_path: Path) -> None:
