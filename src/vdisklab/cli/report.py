@@ -11,7 +11,7 @@ from vdisklab.answers.loading import open_results
 from vdisklab.answers.report import report_on
 from vdisklab.cli.shell.named import Named
 from vdisklab.cli.shell.options import AnalysisOptions, takes_options
-from vdisklab.cli.shell.verbs import VerbPanel, without_garbage_collection
+from vdisklab.cli.shell.verbs import VerbPanel
 from vdisklab.errors import HostError, PlanError
 from vdisklab.plan.settings import option
 from vdisklab.plan.value_kinds import FILE, one_of
@@ -62,7 +62,7 @@ def report(request: ReportOptions) -> None:
             f"--format {form} writes several files, which standard output cannot take",
             hint="name a directory: --output figures",
         )
-    with without_garbage_collection(), drawing_aside() as draw, open_results(request.db) as results:
+    with drawing_aside() as draw, open_results(request.db) as results:
         analysis = analysis_of(results, request.campaign, request.hosts, disk=request.disk)
         answer = report_on(analysis)
         files = build(answer, form, draw)
