@@ -86,7 +86,8 @@ class ExportRequest:
             return layers[-1].kind.facts.device.format(self.name) if layers else WHOLE_DEVICE
         if target is not None and target.by_qemu:
             directory = target.example
-        base, mark, query = (self.storage or directory).partition("?")
+        storage = self.storage if len(layers) == 1 else None  # else a file system lies on it
+        base, mark, query = (storage or directory).partition("?")
         return f"{base.rstrip('/')}/{self.name}.{self.driver}{mark}{query}"
 
 
@@ -254,12 +255,25 @@ _BY_THE_KERNEL = {
 """How the host's kernel reaches the same storage, by another path."""
 
 
-def require_target(platform: Platform, path: DiskPath, kinds: Collection[LayerKind] = ()) -> None:
-    """Raises NotExpressibleError for a server that QEMU itself opens, except one of `kinds`."""
-    if path.opened_by_qemu and path.layers[0].kind not in kinds:
-        kind = path.layers[0].kind
+def require_target(
+    platform: Platform,
+    request: ExportRequest,
+    kinds: Collection[LayerKind] = (),
+    *,
+    namespaces: bool = False,
+) -> None:
+    """Raises NotExpressibleError for a server that QEMU itself opens, except one of `kinds`, and
+    for an image in a namespace of Ceph's unless the platform has `namespaces`.
+    """
+    path = request.path
+    if not path.opened_by_qemu:
+        return
+    kind, what = path.layers[0].kind, None
+    if kind not in kinds:
+        what = f"disk that QEMU's own driver opens ({kind})"
+    elif request.url is not None and "namespace" in request.url.node and not namespaces:
+        what = "namespaces of Ceph"
+    if what is not None:
         way = _BY_THE_KERNEL.get(kind, "mount it and name the directory: --target NAME=DIR")
-        raise NotExpressibleError(
-            platform.full_name, f"disk that QEMU's own driver opens ({kind})",
-            f"{way}; or use --to libvirt or qemu",
-        )  # fmt: skip
+        instead = f"{way}; or use --to libvirt or qemu"
+        raise NotExpressibleError(platform.full_name, what, instead)

@@ -224,13 +224,17 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     dialect.require_supported(
         Platform.INCUS, CACHE_MODES, path, buses=_WORDS, formats=(ImageFormat.RAW,)
     )
-    dialect.require_target(Platform.INCUS, path, (LayerKind.RBD,))
+    dialect.require_target(Platform.INCUS, request, (LayerKind.RBD,))
     url, source = request.url, request.place("/srv/images")
     librbd: dict[str, str] = {}
+    lines: list[str] = []
     if url is not None:
         source = f"ceph:{url.node['pool']}/{url.node['image']}"
         cluster = Path(url.node.get("conf", "ceph.conf")).stem
         librbd = {"ceph.user_name": url.node.get("user", "admin"), "ceph.cluster_name": cluster}
+        own = f"/etc/ceph/{cluster}.conf"
+        if (conf := url.node.get("conf", own)) != own:
+            lines.append(f"Incus reads {own}: copy {conf} there")
     device = {
         "type": "disk",
         "source": source,
@@ -239,7 +243,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
         "io.bus": _WORDS[path.attachment.bus],
     }
     gaps = tuple(_gaps(path))
-    lines = writing.preparation(request, source)
+    lines = [*writing.preparation(request, source), *lines]
     return dialect.Configuration(
         writing.commented(lines, gaps) + writing.to_yaml({"devices": {"disk0": device}}), gaps
     )

@@ -277,7 +277,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     dialect.require_supported(
         Platform.KUBEVIRT, CACHE_MODES, path, buses=_BUSES, formats=(ImageFormat.RAW,)
     )
-    dialect.require_target(Platform.KUBEVIRT, path)
+    dialect.require_target(Platform.KUBEVIRT, request)
     gaps = tuple(_gaps(path))
     below = [f"the claim's volume is on {path.stack}"] if path.layers else []
     if path.target is not None:

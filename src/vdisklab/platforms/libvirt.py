@@ -40,6 +40,10 @@ TARGETS = {
 NVME_SINCE = (11, 5)
 """libvirt's NEWS of 11.5.0 (July 2025): "qemu: Add support for NVMe disks"."""
 
+_NAMESPACES_SINCE = (11, 6)
+"""libvirt's NEWS of 11.6.0: "qemu: Add support for RBD namespaces". Before, one is a part of the
+image's name, which Ceph does not find."""
+
 _THREADS_SINCE = (10, 0)
 """formatdomain.html, `iothreads` of a disk: "Since 10.0.0 (QEMU 9.0, virtio disks only)"."""
 
@@ -119,10 +123,17 @@ def foreign_reason(request: dialect.ExportRequest) -> str | None:
         return "libvirt's <metadata_cache> is one size for all tables, not l2_cache, refcount_cache"
     if request.path.cache not in CACHE_MODES:
         return f"libvirt has no cache mode {request.path.cache}"
-    url = request.url
-    if url is not None and (url.node["driver"] == "ssh" or "tls-creds" in url.node):
-        return "libvirt has no disks over ssh, and no NBD with a pre-shared key"
+    if request.url is not None and (reason := _foreign_server(request.url.node, version)):
+        return reason
     return _foreign_attachment(request.path.attachment, version)
+
+
+def _foreign_server(node: Mapping[str, Any], version: tuple[int, ...]) -> str | None:
+    if node["driver"] == "ssh":
+        return "libvirt has no disk that QEMU itself opens over ssh"
+    if "namespace" in node and version < _NAMESPACES_SINCE:
+        return "libvirt before 11.6 has no namespaces of Ceph"
+    return "libvirt has no NBD with a pre-shared key" if "tls-creds" in node else None
 
 
 def _foreign_attachment(attachment: Attachment, version: tuple[int, ...]) -> str | None:

@@ -332,7 +332,7 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     path = request.path
     formats = (ImageFormat.RAW, ImageFormat.QCOW2)
     dialect.require_supported(Platform.OPENSTACK, CACHE_MODES, path, buses=_BUSES, formats=formats)
-    dialect.require_target(Platform.OPENSTACK, path, (LayerKind.RBD,))
+    dialect.require_target(Platform.OPENSTACK, request, (LayerKind.RBD,))
     image, url = path.image, request.url
     if path.layers and path.layers[0].kind in (LayerKind.KRBD, LayerKind.DEVICE):
         instead = "images on Ceph are rbd/none there; a Cinder volume is what its backend gives"

@@ -418,7 +418,8 @@ def export(request: dialect.ExportRequest) -> dialect.Configuration:
     """The line of the drive, after the line of its controller if it has one."""
     path, attachment = request.path, request.path.attachment
     dialect.require_supported(Platform.PROXMOX, CACHE_MODES, path, buses=_SLOTS, formats=_FORMATS)
-    dialect.require_target(Platform.PROXMOX, path, (LayerKind.RBD, LayerKind.ISCSI))
+    servers = (LayerKind.RBD, LayerKind.ISCSI)
+    dialect.require_target(Platform.PROXMOX, request, servers, namespaces=True)
     volume = _volume(request)
     options = [f"cache={path.cache.spelled_out}"]
     options += [] if path.opened_by_qemu else [f"aio={attachment.aio}"]
@@ -454,9 +455,11 @@ def _comments(
     vmid = "VMID" if owner is None else owner[1] or owner[2]
     if owner is None:
         yield "VMID is the number of the guest"
-    if request.path.layers:
+    if "STORAGE" in volume and request.path.layers:
         yield f"STORAGE is a storage on {request.path.stack}"
         yield from _added(request)
+    elif request.path.target is not None:
+        yield f"all nodes of a cluster find an iSCSI disk by a storage: pvesm add {_LOGGED_IN}"
     yield "without cache=, Proxmox VE uses none (writeback on its btrfs storage)"
     image = request.path.image
     if image is not None and any(name != "preallocation" for name, _ in image.options):
@@ -469,8 +472,8 @@ def _comments(
     ):
         yield from _allocation(image, volume)
     yield f"for a volume that exists: {_command(vmid, settings)}"
-    is_new = request.source is None and volume != dialect.WHOLE_DEVICE and ":lun" not in volume
-    if is_new and _has_volume_format(request):
+    is_new = volume.startswith("STORAGE:") and ":lun" not in volume
+    if request.source is None and is_new and _has_volume_format(request):
         yield f"to create the volume: {_command(vmid, fresh)}"
 
 
@@ -480,10 +483,11 @@ _ADDED = {
     LayerKind.CEPHFS: "cephfs STORAGE",
     LayerKind.GLUSTERFS: "dir STORAGE --path DIR --is_mountpoint yes",
     LayerKind.KRBD: "rbd STORAGE --pool POOL --krbd 1",
-    LayerKind.DEVICE: "iscsi STORAGE --portal HOST --target TARGET",
 }
 """What `pvesm add` is told for storage that the host's kernel opens. QEMU itself opens the images
 on Proxmox's own storage of glusterfs."""
+
+_LOGGED_IN = "iscsi STORAGE --portal HOST --target TARGET --content images"
 
 
 def _added(request: dialect.ExportRequest) -> Iterator[str]:

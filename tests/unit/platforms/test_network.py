@@ -389,6 +389,38 @@ def test_librbd_of_managers_is_read_back(form: str, path: str, place: str) -> No
     assert str(read(text, names[form]).path) == path
 
 
+def test_a_namespace_of_ceph_is_kept_or_refused() -> None:
+    """Incus and Nova name a pool and an image; libvirt takes a namespace since 11.6."""
+    place = "rbd:vms/ns/web"
+    for form in ("incus", "openstack"):
+        with pytest.raises(NotExpressibleError, match="namespaces of Ceph") as caught:
+            configure(ExportRequest(parse_path("rbd/none"), storage=place), form)
+        assert "rbd map" in str(caught.value.hint)
+    for version, named in (((9, 0), "&quot;namespace&quot;: &quot;ns&quot;"), ((11, 6), place[4:])):
+        wish = ExportRequest(parse_path("rbd/none"), storage=place, libvirt=version)
+        text = configure(wish, "libvirt").text
+        assert named in text
+        assert _validates(text)
+        assert read(text.replace("urn:vdisklab", "urn:other"), "g.xml").source == place
+
+
+def test_incus_reads_a_cluster_by_its_name() -> None:
+    wish = ExportRequest(parse_path("rbd/none"), storage="rbd:vms/web@/home/lab.conf")
+    assert "Incus reads /etc/ceph/lab.conf: copy /home/lab.conf there" in (
+        configure(wish, "incus").text
+    )
+
+
+def test_a_device_needs_no_storage_of_proxmoxs_and_a_file_system_on_it_has_no_name_there() -> None:
+    place = "/dev/sdb"
+    text = configure(ExportRequest(parse_path("device/none"), storage=place), "proxmox").text
+    assert "qm set VMID --virtio0 /dev/sdb," in text
+    assert "create the volume" not in text
+    text = configure(ExportRequest(parse_path("device/ext4/raw/none"), storage=place), "qemu").text
+    assert place not in text
+    assert "/guest.raw is on the file system device/ext4" in text
+
+
 @pytest.mark.parametrize("form", ["proxmox", "kubevirt", "incus", "openstack"])
 @pytest.mark.parametrize("path", ["nbd/raw/none", "libnfs/raw/none", "ssh/raw/none"])
 def test_a_manager_without_the_driver_names_the_way_by_the_kernel(form: str, path: str) -> None:
