@@ -181,13 +181,15 @@ class DiskPoint:
     """A disk's counters at a moment, in seconds of a clock.
 
     `slow` has, for each of `_BOUNDS`, the number of requests that took at least that long; None if
-    QEMU does not say.
+    QEMU does not say. `waited` is how many seconds QEMU took to answer: libssh waits for a server
+    in QEMU's main loop (sftp_write in its src/sftp.c), so nothing completes and nobody counts.
     """
 
     at: float
     size: int
     operations: int
     slow: tuple[int, ...] | None
+    waited: float = 0.0
 
 
 class DiskWatch:
@@ -245,9 +247,11 @@ class DiskWatch:
         return disk_series(self._points)
 
     def _sample(self) -> None:
+        asked = time.monotonic()
         _, stats = self._stats()
         if stats is not None:
-            self._points.append(disk_point(stats, time.monotonic()))
+            answered = time.monotonic()
+            self._points.append(disk_point(stats, answered, answered - asked))
 
     def _stats(self) -> tuple[str | None, Mapping[str, Any] | None]:
         for block in self._monitor.execute("query-blockstats"):
@@ -265,10 +269,10 @@ class DiskWatch:
             return  # this QEMU has no histograms: stalls are unknown, and stay missing
 
 
-def disk_point(stats: Mapping[str, Any], at: float) -> DiskPoint:
+def disk_point(stats: Mapping[str, Any], at: float, waited: float = 0.0) -> DiskPoint:
     """A sample from one disk's part of query-blockstats."""
     operations = sum(stats[f"{kind}_operations"] for kind in ("rd", "wr", "flush"))
-    return DiskPoint(at, stats["rd_bytes"] + stats["wr_bytes"], operations, _slow(stats))
+    return DiskPoint(at, stats["rd_bytes"] + stats["wr_bytes"], operations, _slow(stats), waited)
 
 
 def _slow(stats: Mapping[str, Any]) -> tuple[int, ...] | None:
@@ -304,9 +308,9 @@ def _disk_stalls(points: Sequence[DiskPoint]) -> tuple[Span, ...] | None:
     for before, now in itertools.pairwise(points):
         if last is None or now.operations == before.operations:
             continue
-        gap = before.at - last.at
-        if gap >= SHORTEST_STALL and _request_took(gap, before, now):
-            stalls.append((last.at, before.at))
+        for gap, end in ((before.at - last.at, before.at), (now.waited, now.at)):
+            if gap >= SHORTEST_STALL and _request_took(gap, before, now):
+                stalls.append((end - gap, end))
         last = now
     return tuple(stalls)
 

@@ -24,6 +24,7 @@ from vdisklab.guest.qemu.qmp import Channel
 from vdisklab.path.disk_path import parse_path
 
 NONE_SLOW = (0,) * 8
+BOUNDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 def steady(seconds: int, rate: int = 100) -> list[DiskPoint]:
@@ -136,6 +137,15 @@ def test_the_server_of_a_disk_that_stands_still_is_asked(
             return
         watch()
     assert asked == [129.0, 139.0, 149.0, 159.0]
+
+
+@pytest.mark.parametrize(("took", "longest"), [(30.0, 30.0), (0.1, 0.0)])
+def test_a_qemu_that_stands_still_with_its_disk(took: float, longest: float) -> None:
+    """Seen with ssh: nobody counts meanwhile, so there is no sample in which nothing moved."""
+    points = steady(2)
+    last, slow = points[-1], tuple(int(bound <= took) for bound in BOUNDS)
+    points.append(DiskPoint(last.at + 30.1, last.size + 1, last.operations + 1, slow, 30.0))
+    assert found(points)["longest_stall"] == pytest.approx(longest)
 
 
 @given(
