@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -18,7 +19,7 @@ from tests.lab import Lab
 from tests.servers.ceph import POOL, ceph
 from tests.servers.daemon import Server, run
 from tests.servers.iscsi import tgt
-from tests.servers.nbd import NO_FLUSH, nbdkit, requests
+from tests.servers.nbd import NO_FLUSH, nbdkit, qemu_nbd, requests
 from tests.servers.nfs import ganesha
 from tests.servers.ssh import sshd
 from vdisklab.results.model import Run
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.guest
 
 SIZE = 64 << 20
 
-EXPORTS = ("n", "d")
-"""The targets of one file system: by its server, and by its mount."""
+EXPORTS = ("n", "d", "e")
+"""The targets of one file system: by NFS, by its mount, and a file on it by NBD."""
 
 
 def own(lab: Lab, name: str) -> Path:
@@ -44,6 +45,12 @@ def own(lab: Lab, name: str) -> Path:
 def nbd_server(directory: Path) -> Iterator[Server]:
     log = f"logfile={directory / 'requests'}"
     with nbdkit(directory, "memory", str(SIZE), log, filters=["log"], tcp=True) as server:
+        yield server
+
+
+@contextmanager
+def qemu_nbd_server(directory: Path) -> Iterator[Server]:
+    with qemu_nbd(directory, directory / "disk", cache="writeback", tcp=True) as server:
         yield server
 
 
@@ -206,7 +213,8 @@ def _written_by_us(lab: Lab) -> list[Path]:
 
 # For iSCSI, NFS and Ceph QEMU waits for ever, until the campaign asks the server itself.
 GONE = {
-    "nbd": nbd_server,
+    "nbdkit": nbd_server,
+    "qemu-nbd": qemu_nbd_server,
     "ssh": ssh_server,
     "iscsi": iscsi_server,
     "nfs": nfs_server,
@@ -245,64 +253,113 @@ def test_a_server_that_goes_away(lab: Lab, kind: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kind", GONE)
+def test_a_server_that_pauses(lab: Lab, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For half a minute, while a guest writes: that is seen, and its cell goes on."""
+    with GONE[kind](own(lab, kind)) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        arguments = (*lab.arguments("t/raw/none", runtime="3s"), "--target", f"t={server.url}")
+        with lab.start(*arguments) as process:
+            wait_for(lambda: wrote(lab, 1 << 20) or process.poll() is not None)
+            server.pause()
+            time.sleep(30)
+            server.resume()
+            printed, _ = process.communicate(timeout=400)
+        assert process.returncode == 0, printed
+        measured = by_target(lab)["t"].measurements
+        samples = [sample for each in measured for sample in each.samples]
+        stalls = [sample.value for sample in samples if sample.metric == "longest_stall"]
+        assert 20 < max(stalls) < 60
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("turns", ["read-only", "full"])
 def test_an_export_that_cannot_be_written_any_more(lab: Lab, turns: str) -> None:
     """Cells on it fail with a sentence, the other is measured, and the same command continues.
 
     Both a server's file system and one of a mount: ext4 after an error, or without a free block.
-    Sparse images, because what has its blocks can be written on a full disk.
+    Sparse images, because what has its blocks can be written on a full disk. QEMU stops a guest
+    there, whose agent was once asked for two minutes.
     """
-    directory, export = own(lab, "served"), lab.directory / "export"
-    mount = ("mount", "-o", "loop", directory / "disk", export)
-    run("mkfs.ext4", "-q", "-m", "0", directory / "disk", "96M")
+    export = lab.directory / "export"
+    with small_export(lab, export) as (options, mend):
+        paths = ("{n,d,e}/raw:preallocation=off/none", "raw/none")
+        arguments = (*lab.arguments(*paths, runtime="2s"), *options)
+        with lab.start(*arguments) as process:
+            wait_for(lambda: connected(lab) or opened(lab, export) or process.poll() is not None)
+            if turns == "full":
+                fill(export / "filler")
+            else:
+                run("mount", "-o", "remount,abort", export)
+            turned = time.monotonic()
+            printed, _ = process.communicate(timeout=400)
+        assert time.monotonic() - turned < 120
+        runs = by_target(lab)
+        assert runs[""].failure is None, printed
+        reasons = ("NOSPC", "o space", "o space")
+        if turns == "read-only":
+            reasons = ("ROFS", "Read-only", "read-only")
+        for name, reason in zip(EXPORTS, reasons, strict=True):
+            failure = runs[name].failure
+            assert failure is not None, printed
+            said, hint, *_ = failure.message.splitlines()
+            assert f"target {name}" in said or f"at={name}" in said
+            assert reason in said
+            assert hint.startswith("hint: ")
+        if turns == "full":
+            (export / "filler").unlink()
+        else:
+            mend()
+        with lab.start("clean") as cleaning:
+            said, _ = cleaning.communicate(timeout=60)
+        assert cleaning.returncode == 0, said
+        assert [file.name for name in EXPORTS for file in (export / name).iterdir()] == ["disk"]
+        with lab.start(*arguments) as process:
+            printed, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, printed
+        assert [each.failure for each in by_target(lab).values()] == [None] * 4
+
+
+@contextmanager
+def small_export(lab: Lab, export: Path) -> Iterator[tuple[Sequence[str], Callable[[], None]]]:
+    """A small file system: options that name `EXPORTS`, and what repairs it."""
+    directory = own(lab, "served")
+    image = directory / "disk"
+
+    def mount() -> None:
+        run("mount", "-o", "loop", image, export)
+
+    def unmount() -> None:
+        run("umount", export)
+        wait_for(lambda: str(directory) not in run("losetup", "--list"))
+
+    run("mkfs.ext4", "-q", "-m", "0", image, "96M")
     export.mkdir()
-    run(*mount)
+    mount()
     try:
         for name in EXPORTS:
             (export / name).mkdir()
-        with ganesha(directory, export / "n") as server:
-            paths = lab.arguments("{n,d}/raw:preallocation=off/none", "raw/none", runtime="2s")
-            arguments = (*paths, "--target", f"n={server.url}", "--target", f"d={export / 'd'}")
-            with lab.start(*arguments) as process:
-                wait_for(
-                    lambda: connected(lab) or opened(lab, export) or process.poll() is not None
-                )
-                if turns == "full":
-                    fill(export / "filler")
-                else:
-                    run("mount", "-o", "remount,abort", export)
-                printed, _ = process.communicate(timeout=400)
-            runs, failed = by_target(lab), {}
-            assert runs[""].failure is None, printed
-            for name in EXPORTS:
-                failure = runs[name].failure
-                assert failure is not None, printed
-                failed[name] = failure.message.splitlines()
-                assert f"target {name}" in failed[name][0] or f"at={name}" in failed[name][0]
-                assert failed[name][1].startswith("hint: ")
-            words = ("NOSPC", "o space") if turns == "full" else ("ROFS", "Read-only")
-            for name, word in zip(EXPORTS, words, strict=True):
-                assert word in failed[name][0]
-            if turns == "full":
-                (export / "filler").unlink()
-            else:
-                server.kill()
-                run("umount", export)
-                wait_for(lambda: str(directory) not in run("losetup", "--list"))
-                subprocess.run(("e2fsck", "-f", "-y", directory / "disk"), check=False)
-                run(*mount)
-                server.restart()
-            with lab.start("clean") as cleaning:
-                said, _ = cleaning.communicate(timeout=60)
-            assert cleaning.returncode == 0, said
-            assert [file.name for name in EXPORTS for file in (export / name).iterdir()] == []
-            with lab.start(*arguments) as process:
-                printed, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, printed
-            assert [each.failure for each in by_target(lab).values()] == [None] * 3
+        (disk := export / "e/disk").touch()
+        os.truncate(disk, SIZE)
+        with (
+            ganesha(directory, export / "n") as nfs,
+            nbdkit(directory, "file", str(disk), tcp=True) as nbd,
+        ):
+
+            def mend() -> None:
+                for server in (nfs, nbd):
+                    server.kill()
+                unmount()
+                subprocess.run(("e2fsck", "-f", "-y", image), check=False)
+                mount()
+                for server in (nfs, nbd):
+                    server.restart()
+
+            urls = (nfs.url, str(export / "d"), nbd.url)
+            yield [f"--target={n}={url}" for n, url in zip(EXPORTS, urls, strict=True)], mend
     finally:
-        run("umount", export)
-        wait_for(lambda: str(directory) not in run("losetup", "--list"))
+        unmount()
 
 
 def fill(file: Path) -> None:
@@ -326,6 +383,13 @@ def connected(lab: Lab) -> bool:
     """True while a guest of ours has a connection to a server."""
     lines = run("ss", "-tnpH", "state", "established").splitlines()
     return any(f"pid={pid}," in line for pid in lab.guests() for line in lines)
+
+
+def wrote(lab: Lab, size: int) -> bool:
+    """True once a guest of ours has sent that many bytes through one connection."""
+    lines = run("ss", "-tnpiHO", "state", "established").splitlines()
+    ours = [line for line in lines for pid in lab.guests() if f"pid={pid}," in line]
+    return any(int(count) >= size for line in ours for count in re.findall(r"sent:(\d+)", line))
 
 
 def wait_for(happens: Callable[[], bool]) -> None:

@@ -6,7 +6,11 @@ What the server serves is looked at from its own side, not through QEMU.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +34,9 @@ from vdisklab.host.ledger import open_ledger
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.disk_path import Image, parse_path
 from vdisklab.path.named_target import parse_target
-from vdisklab.path.segments import ImageFormat
+from vdisklab.path.segments import ImageFormat, LayerKind
+from vdisklab.platforms.dialect import ExportRequest
+from vdisklab.platforms.registry import configure
 from vdisklab.storage import remote
 from vdisklab.storage.given import given_target, require_fit, unwritable, with_kinds
 from vdisklab.storage.image import ImageFile, image_file
@@ -147,6 +153,34 @@ def test_an_image_is_written_and_removed(place: Place, tmp_path: Path, form: Ima
     assert list_leftovers() == []
 
 
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
+def test_qemu_opens_what_is_exported(place: Place) -> None:
+    """The printed lines, as somebody would type them; no guest runs."""
+    require_opens(place)
+
+
+def require_opens(place: Place) -> None:
+    kind = parse_target(f"t={place.url}").kind
+    path = parse_path(f"{kind}/none" if kind is LayerKind.RBD else f"{kind}/raw/none")
+    request = ExportRequest(
+        path, storage=place.url, secret=place.secret, size=SIZE, domain_type="qemu"
+    )
+    text = configure(request, "qemu").text
+    for line in text.splitlines():
+        if line.startswith("# qemu-img"):
+            run(*shlex.split(line[2:]), environment=place.server.environment)
+    shown = [line for line in text.splitlines() if not line.startswith("#")]
+    command = [*shlex.split("\n".join(shown).replace("\\\n", " ")), "-S", "-display", "none"]
+    done = subprocess.run(
+        [*command, "-qmp", "stdio"],
+        input='{"execute": "qmp_capabilities"}{"execute": "query-block"}{"execute": "quit"}',
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **place.server.environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "disk0-dev" in done.stdout
+
+
 def test_ceph(tmp_path: Path) -> None:
     with ceph(tmp_path, keys=True) as server:
         environment = server.environment
@@ -164,6 +198,7 @@ def test_ceph(tmp_path: Path) -> None:
             with image_on(place, tmp_path / "work", form):
                 assert stored().count(b"vdisklab") >= SIZE // 8
             assert stored().count(0) == 64 * MIB
+        require_opens(place)
         listed = run("rbd", "ls", POOL, environment=environment)
     assert listed == "mine\n"
 
