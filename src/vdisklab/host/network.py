@@ -60,6 +60,10 @@ class Link:
             return ()
         again = sum(one.retransmits for one in open_now)
         trips = [one.round_trip_ms for one in open_now if one.round_trip_ms is not None]
+        largest = [one.path_mtu for one in open_now if one.path_mtu is not None]
+        own = ""
+        with suppress(OSError):
+            own = (_INTERFACES / self.interface / "mtu").read_text().strip()
         return (
             Check("net.interface", None, self.interface),
             Check("net.connections", None, str(len(open_now))),
@@ -69,6 +73,8 @@ class Link:
                 if trips
                 else []
             ),
+            *([Check("net.path_mtu", None, str(min(largest)))] if largest else []),
+            *([Check("net.mtu", None, own)] if own else []),
         )
 
     def operations(self, table: Path = Path("/proc/self/mountstats")) -> Mapping[str, NfsCount]:
@@ -106,10 +112,12 @@ class Connection:
 
     retransmits: int
     round_trip_ms: float | None
+    path_mtu: int | None = None
 
 
 _RETRANSMITS = re.compile(r"\bretrans:\d+/(\d+)")
 _ROUND_TRIP = re.compile(r"\brtt:([0-9.]+)/")
+_PATH_MTU = re.compile(r"\bpmtu:(\d+)")
 
 
 def parse_connections(text: str) -> Iterator[Connection]:
@@ -118,7 +126,12 @@ def parse_connections(text: str) -> Iterator[Connection]:
         if not line.strip():
             continue
         again, trip = _RETRANSMITS.search(line), _ROUND_TRIP.search(line)
-        yield Connection(int(again[1]) if again else 0, float(trip[1]) if trip else None)
+        largest = _PATH_MTU.search(line)
+        yield Connection(
+            int(again[1]) if again else 0,
+            float(trip[1]) if trip else None,
+            int(largest[1]) if largest else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

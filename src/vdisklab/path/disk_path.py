@@ -446,6 +446,9 @@ def parse_path(text: str) -> DiskPath:
     text = spell_out(text)
     if not text.strip():
         raise PathSyntaxError(text, 1, "the path is empty", "write a path such as ext4/qcow2/none")
+    if "://" in text or (text.startswith("/") and text[1:].partition("/")[0] not in _WORDS):
+        hint = "name your storage with --target mine=PLACE, and write mine/raw/none"
+        raise PathSyntaxError(text, 1, "a place instead of a path", hint)
     tokens: list[_Token] = []
     position = 1
     for part in text.split("/"):

@@ -226,10 +226,11 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
     return HostError(f"{shown} cannot be used: {reason}", hint=hint)
 
 
+_NO_DRIVER = "install QEMU's driver for it: apt install qemu-block-extra (Fedora: qemu-block-NAME)"
 _WAYS_OUT = (
-    ("qemu-block-extra", "install QEMU's driver for it: apt install qemu-block-extra"),
-    ("unknown driver", "install QEMU's driver for it: apt install qemu-block-extra"),
-    ("unknown protocol", "install QEMU's driver for it: apt install qemu-block-extra"),
+    ("qemu-block-extra", _NO_DRIVER),
+    ("unknown driver", _NO_DRIVER),
+    ("unknown protocol", _NO_DRIVER),
     ("starttls", "the server has no TLS: write nbd:// and leave out --secret"),
     ("tls handshake", "give the key that the server has: --secret NAME=DIR/keys.psk"),
     ("tls", "give the server's key: nbds:// and --secret NAME=DIR/keys.psk"),

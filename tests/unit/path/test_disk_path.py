@@ -126,6 +126,8 @@ def test_canonical_spelling(text: str, canonical: str) -> None:
         ("raw/none/unsafe", 10, "a second cache mode", "write {none,unsafe}"),
         ("raw//none", 5, "an empty segment", "one slash between two names"),
         ("/raw", 1, "an empty segment", "none at the ends"),
+        ("/mnt/nas/raw/none", 1, "a place instead of a path", "--target mine=PLACE"),
+        ("nbd://nas/x/raw/none", 1, "a place instead of a path", "--target mine=PLACE"),
         ("raw/", 5, "an empty segment", "none at the ends"),
         ("qcow2:prealloc=off", 7, "no option 'prealloc'", "did you mean preallocation?"),
         ("qcow2:preallocation=of", 21, "preallocation=of is not possible", "off, metadata"),

@@ -100,6 +100,25 @@ class Retransmits(Diagnostic):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class SmallPackets(Diagnostic):
+    """A target, as in paths, that packets of the interface's size do not reach (in bytes)."""
+
+    target: str
+    reaches: int
+    interface: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.target}: this host's interface sends packets of {self.interface} bytes, but "
+            f"only those of {self.reaches} reach the server, so each request takes more of them. "
+            "Set one MTU on the whole way."
+        )
+
+
+_LARGEST_PACKET = 65535
+"""IP has no larger ones (RFC 791), and the loopback interface has an MTU of 65536."""
+
 MANY_RETRANSMITS = 20
 """Retransmitted segments of one run that are worth a sentence; a healthy wire has a few or none."""
 
@@ -139,6 +158,7 @@ def server_diagnostics(
         ServerMemory(tuple(sorted(targets))),
         *([ClientMemory(tuple(sorted(cached)))] if cached else []),
         *_shared(targets),
+        *_small_packets(targets),
         *again,
     )
 
@@ -156,3 +176,10 @@ def _shared(targets: Mapping[str, Mapping[str, str]]) -> Iterable[SharedServer]:
     for shared, several in (*servers.items(), *links.items()):
         if len(several) > 1:
             yield SharedServer(tuple(several), shared)
+
+
+def _small_packets(targets: Mapping[str, Mapping[str, str]]) -> Iterable[SmallPackets]:
+    for target, seen in sorted(targets.items()):
+        reaches, own = (int(seen.get(f"net.{name}", "0")) for name in ("path_mtu", "mtu"))
+        if 0 < reaches < min(own, _LARGEST_PACKET):
+            yield SmallPackets(target, reaches, own)

@@ -13,6 +13,7 @@ from vdisklab.analysis.diagnostics.servers import (
     Retransmits,
     ServerMemory,
     SharedServer,
+    SmallPackets,
     UnequalPromises,
     server_diagnostics,
 )
@@ -99,3 +100,15 @@ def test_a_wire_that_loses_packets_is_named() -> None:
         expected = Retransmits(cell("nbd:at=far/raw/none"), number, "0.4")
         assert (expected in found) is said
         assert "round trip 0.4 ms" in str(expected)
+
+
+@pytest.mark.parametrize(
+    ("reaches", "own", "said"),
+    [("1500", "9000", True), ("9000", "9000", False), ("65535", "65536", False), ("0", "0", False)],
+)
+def test_a_way_with_a_smaller_mtu_is_named(reaches: str, own: str, said: bool) -> None:
+    states = [("net.path_mtu", None, reaches), ("net.mtu", None, own)]
+    found = server_diagnostics([example("nbd", states)], CELLS)
+    expected = SmallPackets("nbd:at=far", int(reaches), int(own))
+    assert (expected in found) is said
+    assert f"of {own} bytes" in str(expected)
