@@ -100,6 +100,8 @@ _WAYS = {
     "--guest-memory",
     "cannot allocate memory": "choose a larger --guest-memory",
     "out of memory": "choose a larger --guest-memory",
+    "input/output error": "the disk refused a request: see `dmesg`, or the log of the server that "
+    "has the disk, which may be full or read-only by now",
 }
 
 

@@ -34,6 +34,7 @@ from vdisklab.errors import (
     PlanError,
     VdisklabError,
     WorkloadError,
+    way_out,
 )
 from vdisklab.guest.agent import CompletedInGuest
 from vdisklab.guest.machine import Machine, detect_os
@@ -139,6 +140,12 @@ def test_the_first_error_is_told_and_not_its_echo() -> None:
     with pytest.raises(GuestError, match="lost"), prepared(place, SCRIPT):
         pass
     assert place.asked == ["a", "b", "y", "z"] * 2
+
+
+def test_a_disk_that_refuses_has_a_way_out() -> None:
+    """Seen with fio on a LUN of tgt whose file system was full."""
+    said = "fio: io_u error on file /dev/vdb: Input/output error: write offset=0, buflen=65536"
+    assert "which may be full or read-only" in str(way_out(said))
 
 
 @pytest.mark.parametrize(
