@@ -219,6 +219,34 @@ def test_a_disk_with_data_is_not_touched(tmp_path: Path, disk: Path) -> None:
     assert b"somebody" not in disk.read_bytes()
 
 
+def test_a_disk_of_another_campaign_is_refused_even_to_who_may_destroy_it(
+    tmp_path: Path, disk: Path
+) -> None:
+    with tgt(tmp_path, disk) as server:
+        place = Place(server, server.url, disk.read_bytes)
+        with image_on(place, tmp_path / "work", ImageFormat.RAW):
+            with pytest.raises(HostError, match="another campaign uses iscsi://") as refused:
+                image_on(place, tmp_path / "more", ImageFormat.RAW, destroy=True).__enter__()
+            assert "vdisklab clean" in str(refused.value.hint)
+            assert place.stored().count(b"vdisklab") >= SIZE // 8
+        with image_on(place, tmp_path / "more", ImageFormat.RAW):
+            pass
+
+
+def test_a_server_that_keeps_nothing_is_named(tmp_path: Path) -> None:
+    """T8: raw blocks that were written are not there, and a qcow2 image is none."""
+    with nbdkit(tmp_path, "null", "64M") as server:
+        place = Place(server, server.url, bytes)
+        for form, said in (
+            (ImageFormat.RAW, "server skips or merges"),
+            (ImageFormat.QCOW2, "server keeps what is written"),
+        ):
+            with pytest.raises(HostError) as refused:
+                image_on(place, tmp_path / "work", form).__enter__()
+            assert said in str(refused.value.hint)
+            assert "json:" not in refused.value.message
+
+
 def test_the_rest_of_a_disk_is_never_seen(tmp_path: Path, disk: Path) -> None:
     """A file system on the guest's disk would write to all of it, and only a part is zeroed."""
     with disk.open("r+b") as file:

@@ -20,6 +20,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from pathlib import Path, PurePosixPath
 
 from vdisklab.errors import CommandError, CommandTimeoutError, DirtyHostError, HostError
 from vdisklab.host.command import Host, require_programs
-from vdisklab.host.ledger import Entry, Kind
+from vdisklab.host.ledger import Entry, Kind, pending
 from vdisklab.path.backing import BackingDevices
 from vdisklab.path.named_target import NamedTarget, secret_variable
 from vdisklab.path.segments import LayerKind
@@ -108,7 +109,7 @@ def remote_target(
             return
         properties |= site.read_back(lambda: promises(site.host, target, url))
         _require_writable(target, properties)
-        site.check(lambda: _require_fit(site.host, target, url, backing, needed))
+        site.check(lambda: _require_fit(site, target, url, backing, needed))
         detail = {"bytes": str(needed), "node": url.opened, "objects": json.dumps(url.objects)}
         if secret is not None:
             detail[NEEDED] = str(secret.absolute())
@@ -122,20 +123,28 @@ def require_fit(site: Site, target: NamedTarget, backing: BackingDevices, needed
     with secret_of(site, target, backing) as secret:
         url = url_of(target, secret)
         if unanswered(site.host, target.name, Remote(url, holds_files=False)) is None:
-            _require_fit(site.host, target, url, backing, needed)
+            _require_fit(site, target, url, backing, needed)
 
 
 def _require_fit(
-    host: Host, target: NamedTarget, url: Url, backing: BackingDevices, needed: int
+    site: Site, target: NamedTarget, url: Url, backing: BackingDevices, needed: int
 ) -> None:
-    size = disk_size(host, target.name, url)
+    for path in site.ledger.path.parent.glob("*.jsonl"):
+        with contextlib.suppress(FileNotFoundError):  # its campaign has just ended
+            others = () if path == site.ledger.path else pending(path)
+            if any((one.kind, one.name) == (DISK.kind, url.text) for one in others):
+                raise HostError(
+                    f"target {target.name}: another campaign uses {url.text}, or has left it",
+                    hint="wait until that ends; after a crash run `vdisklab clean`",
+                )
+    size = disk_size(site.host, target.name, url)
     if size < needed:
         raise HostError(
             f"target {target.name} has {format_bytes(size)}, but needs {format_bytes(needed)}",
             hint="choose a smaller --size, or name a larger disk",
         )
     if not backing.may_destroy(target):
-        _require_empty(host, target, url, needed)
+        _require_empty(site.host, target, url, needed)
 
 
 def require_answer(site: Site, target: NamedTarget, backing: BackingDevices) -> None:
@@ -216,7 +225,8 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
     """The error for a target that QEMU cannot open or write, with what helps."""
     said = error.stderr.strip().splitlines() or ["it gives no reason"]
     reason = said[0].removeprefix("qemu-img: ").removeprefix("qemu-io: ")
-    reason = reason.replace(f"Could not open '{url.opened}': ", "").replace(url.opened, url.text)
+    reason = re.sub("^Could not open 'json:.*?': ", "", reason.replace(url.opened, url.text))
+    reason = reason.replace(f"Could not open '{url.text}': ", "")
     if reason.startswith(f"{url.node['driver']}://"):  # the URL of a file, before what it says
         reason = reason.partition(": ")[2]
     hint = next(
@@ -228,6 +238,7 @@ def unusable(shown: str, url: Url, error: CommandError) -> HostError:
 
 _NO_DRIVER = "install QEMU's driver for it: apt install qemu-block-extra (Fedora: qemu-block-NAME)"
 _WAYS_OUT = (
+    ("image is not in", "see that its server keeps what is written: it does not give it back"),
     ("qemu-block-extra", _NO_DRIVER),
     ("unknown driver", _NO_DRIVER),
     ("unknown protocol", _NO_DRIVER),
