@@ -228,10 +228,11 @@ def narrowed(observations: Observations, cells: Iterable[MeasuredCell]) -> Obser
     places = [place for place, cell in enumerate(observations.cells) if cell in wanted]
     new = np.full(len(observations.cells), -1, dtype=np.int32)
     new[places] = np.arange(len(places), dtype=np.int32)
-    rows = new[observations.cell] >= 0
+    cell = new[observations.cell]
+    rows = cell >= 0
     return replace(
         observations,
-        cell=new[observations.cell][rows],
+        cell=cell[rows],
         round=observations.round[rows],
         measure=observations.measure[rows],
         value=observations.value[rows],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import compress, pairwise
 from typing import Annotated
 
 import numpy as np
@@ -154,21 +155,22 @@ def _best(
     took part, `recommend`, which has neither, would answer differently. A warm page cache does not
     compete either if its cold cell has no rank.
     """
-    competing = {observations.cells[place] for place in competitors(observations.cells)}
-    if len(numbers_of_guests(competing)) > 1:
+    places = competitors(observations.cells)
+    if len(numbers_of_guests(observations.cells[place] for place in places.tolist())) > 1:
         return None
-    ranked = [observations.cells[row] for row in model.rows]
-    part = narrowed(observations, competing.intersection(ranked))
-    if len(part.cells) < len(ranked):
+    ranked = [observations.cells[row] for row in model.rows.tolist()]
+    competing = np.isin(model.rows, places)
+    if not competing.all():
+        part = narrowed(observations, compress(ranked, competing))
         logs = part.ranked_logs(measure)
         chosen = usable(logs, LEAST_ROUNDS)
         if len(chosen.rows) == len(part.cells):  # else only other cells connect them
             known = logs == part.logs(measure)
             model = fit(logs, chosen, part.resolution(measure), known)
-            ranked = [part.cells[row] for row in model.rows]
-    places = [place for place, cell in enumerate(ranked) if cell in competing]
-    best = best_set(measure, model, ranked, np.array(places, dtype=np.intp), alpha)
-    unranked = len(competing) - len(places)
+            ranked = [part.cells[row] for row in model.rows.tolist()]
+            competing = np.ones(len(ranked), dtype=np.bool_)
+    best = best_set(measure, model, ranked, np.flatnonzero(competing), alpha)
+    unranked = len(places) - int(competing.sum())
     return best and replace(best, alpha=stated, of_this_look=alpha, unranked=unranked)
 
 
@@ -244,30 +246,30 @@ def _count(goodness: Floats, model: Fit, classes: _Classes, p: float) -> tuple[C
     values count them. The few pairs between both are compared one by one. Cells are sorted by
     class, then by value, because searching for ascending values is several times faster.
     """
-    freedom, error = classes.freedom, model.error
+    freedom = classes.freedom
     limits = {df: float(t_isf(p / 2, df)) for df in np.unique(freedom)}
     # Rounding may have made one of two cells look better, and the other one worse.
     high, low = goodness - model.resolution, goodness + model.resolution
     first, second = (np.lexsort((value, classes.member)) for value in (high, low))
-    ends = np.searchsorted(classes.member[second], np.arange(len(freedom) + 1))
-    kinds, values = classes.member[first], high[first]
+    ends = np.searchsorted(classes.member[second], np.arange(len(freedom) + 1)).tolist()
+    kinds, values, errors = classes.member[first], high[first], model.error[first]
     better, worse = np.zeros((2, len(high)), dtype=np.int64)
-    for place in range(len(freedom)):
-        others = second[ends[place] : ends[place + 1]]
+    for place, (begin, end) in enumerate(pairwise(ends)):
+        others = second[begin:end]
+        inside = low[others]
         limit = np.array([limits[df] for df in np.minimum(freedom, freedom[place]).tolist()])
         sure, possible = (
-            np.searchsorted(low[others], values - (limit * np.hypot(size, size[place]))[kinds])
+            np.searchsorted(inside, values - (limit * np.hypot(size, size[place]))[kinds])
             for size in (classes.most, classes.least)
         )
-        worse[first] += sure
+        # Each cell with those between both, which stand side by side in the class.
+        width = possible - sure
+        one = np.repeat(np.arange(len(first)), width)
+        other = np.repeat(possible - width.cumsum(), width) + np.arange(len(one))
+        distance = np.hypot(errors[one], model.error[others][other])
+        shown = values[one] - inside[other] > limit[kinds][one] * distance
+        worse[first] += sure + np.bincount(one[shown], minlength=len(first))
         # Those before the n-th are worse than each cell that is better than n of them.
         better[others] += len(first) - np.bincount(sure, minlength=len(others) + 1).cumsum()[:-1]
-        width = possible - sure
-        one = np.repeat(first, width)
-        before = np.repeat(sure - width.cumsum() + width, width)
-        other = others[before + np.arange(len(one))]
-        needed = limit[classes.member[one]] * np.hypot(error[one], error[other])
-        shown = high[one] - low[other] > needed
-        worse += np.bincount(one[shown], minlength=len(high))
-        better += np.bincount(other[shown], minlength=len(high))
+        better[others] += np.bincount(other[shown], minlength=len(others))
     return better, worse
