@@ -84,6 +84,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"needs {', '.join(lacks)}")
 
 
+# Imports and the making of tests leave no cycles behind, and looking for them takes as long again.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keeps the collector of cycles away from what the imports made, which is most of all objects.
 
@@ -92,6 +96,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -54,9 +54,11 @@ def port() -> int:
 def fleet(port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with fleet_in(tmp_path_factory.mktemp("fleet")) as fleet:
         fleet.scheduler()
+        wait_until(lambda: "listens" in fleet.log("scheduler"), timeout=240, what="scheduler")
         fleet.worker("kvm1", port=port)
         fleet.worker("kvm2")
-        wait_until(lambda: names_of(fleet) == ["kvm1", "kvm2"], timeout=240, what="two workers")
+        for name in ("kvm1", "kvm2"):
+            wait_until(lambda: "is a worker" in fleet.log(name), timeout=240, what=name)  # noqa: B023
         yield fleet
 
 
