@@ -193,7 +193,7 @@ class StoppedGuestError(GuestError):
 
 
 class ServerGoneError(GuestError):
-    """The server of a guest's disk does not answer, and the guest waits for it."""
+    """The server of a disk does not answer, and who uses the disk waits for it."""
 
 
 class WrongClockError(GuestError):

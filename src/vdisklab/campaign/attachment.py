@@ -334,7 +334,11 @@ def _on_host(
             image.on_host,
             link=context.stacks.link_for(cell.path),
         ),
-        ProgramWatch(context.progress, shows_waiting=waiting),
+        ProgramWatch(
+            context.progress,
+            partial(context.stacks.unanswered, cell.path),
+            shows_waiting=waiting,
+        ),
         (
             *storage_checks(cell.path, image),
             *context.stacks.device_checks(cell.path),

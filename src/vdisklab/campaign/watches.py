@@ -192,12 +192,34 @@ class DiskPoint:
     waited: float = 0.0
 
 
+class _Stillness:
+    """Asks for the server of a disk that stands still; `unanswered` says why it does not answer.
+
+    A hard NFS mount and QEMU's drivers for iSCSI and NFS wait for a server for ever. NFS has no
+    option against it; iSCSI repeats what timed out seven times (block/iscsi.c, iscsi_retry_times).
+    """
+
+    def __init__(self, unanswered: Callable[[], HostError | None]) -> None:
+        self._unanswered = unanswered
+        self._done = -1
+        self._since = self._seen = math.inf
+
+    def look(self, at: float, done: int) -> None:
+        """Notes what the disk had done at a moment. Raises ServerGoneError."""
+        if done != self._done:
+            self._done, self._since = done, min(at, self._seen)
+        self._seen = at
+        if at - self._since >= _STILL_SECONDS:
+            gone = self._unanswered()
+            self._since = at
+            if gone is not None:
+                raise ServerGoneError(gone.message, hint=gone.hint) from gone
+
+
 class DiskWatch:
     """Follows one disk of a running guest, and reports its throughput as progress.
 
-    `unanswered` says why the disk's server does not answer, None if it does. It is asked when the
-    disk stands still: QEMU's drivers for iSCSI and NFS wait for a server for ever. NFS has no
-    option against it; iSCSI repeats what timed out seven times (block/iscsi.c, iscsi_retry_times).
+    `unanswered` says why the disk's server does not answer, None if it does.
     """
 
     def __init__(
@@ -211,8 +233,8 @@ class DiskWatch:
         self._device = names.device
         self._progress = progress
         self._unanswered = unanswered
+        self._stillness = _Stillness(unanswered)
         self._points: list[DiskPoint] = []
-        self._asked = -math.inf
 
     def begin(self) -> None:
         """Starts a new series at this moment."""
@@ -220,7 +242,7 @@ class DiskWatch:
             qdev, _ = self._stats()
             if qdev is not None:
                 self._request_histograms(qdev)
-        self._points = []
+        self._points, self._stillness = [], _Stillness(self._unanswered)
         self._sample()
 
     def __call__(self, process: int | None = None) -> None:
@@ -234,12 +256,7 @@ class DiskWatch:
             seconds = now.at - before.at
             operations = (now.operations - before.operations) / seconds
             self._progress(Throughput((now.size - before.size) / seconds, operations))
-        moved = (one.at for one in reversed(self._points) if one.operations != now.operations)
-        if now.at - max(next(moved, self._points[0].at), self._asked) >= _STILL_SECONDS:
-            gone = self._unanswered()
-            self._asked = time.monotonic()
-            if gone is not None:
-                raise ServerGoneError(gone.message, hint=gone.hint) from gone
+        self._stillness.look(now.at, now.operations)
 
     def end(self) -> TimeSeries:
         """The series since `begin`, with a last sample."""
@@ -336,11 +353,13 @@ class ProgramWatch:
     """Follows a host program and its children, and reports their throughput as progress.
 
     `shows_waiting` is False if a thread that waits for its file system looks like an idle one.
+    `unanswered` says why the server of its files does not answer, None if it does.
     """
 
     def __init__(
         self,
         progress: Progress,
+        unanswered: Callable[[], HostError | None] = lambda: None,
         *,
         shows_waiting: bool = True,
         activity_of: Callable[[int], Activity | None] = tree_activity,
@@ -348,6 +367,8 @@ class ProgramWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._progress = progress
+        self._unanswered = unanswered
+        self._stillness = _Stillness(unanswered)
         self._shows_waiting = shows_waiting
         self._activity_of = activity_of
         self._ended_bytes = ended_bytes
@@ -358,10 +379,10 @@ class ProgramWatch:
     def begin(self) -> None:
         """Starts a new series at this moment."""
         self._began = (self._clock(), self._ended_bytes())
-        self._points = []
+        self._points, self._stillness = [], _Stillness(self._unanswered)
 
     def __call__(self, process: int | None = None) -> None:
-        """Takes another sample of the program with this process number."""
+        """Takes another sample of the program with this process number. Raises ServerGoneError."""
         if process is None:
             return
         self._points.append(ProgramPoint(self._clock(), self._activity_of(process)))
@@ -372,6 +393,7 @@ class ProgramWatch:
             return
         size = max(0, now.activity.storage_bytes - before.activity.storage_bytes)
         self._progress(Throughput(size / (now.at - before.at), None))
+        self._stillness.look(now.at, now.activity.progress)
 
     def end(self) -> TimeSeries:
         """The series since `begin`; call it after the program has been waited for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from vdisklab.campaign.watches import (
     shows_waiting,
     worst_second_of,
 )
+from vdisklab.errors import HostError, ServerGoneError
 from vdisklab.host import mounts
 from vdisklab.host.counters import Activity
 from vdisklab.host.mounts import Mount
@@ -84,6 +86,30 @@ class Kernel:
     def run(self, seconds: float) -> None:
         self.now += seconds
         self.size += round(seconds * 1000)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_server_of_files_that_stand_still_is_asked(answers: bool) -> None:
+    """A program on a hard mount whose server is gone waits for ever."""
+    kernel, asked = Kernel(), list[float]()
+
+    def unanswered() -> HostError | None:
+        asked.append(kernel.now)
+        return None if answers else HostError("/mnt/nas does not answer", hint="start its server")
+
+    watch = ProgramWatch(
+        lambda _: None, unanswered, activity_of=kernel.look, clock=lambda: kernel.now
+    )
+    watch.begin()
+    for _ in range(10):
+        kernel.run(2.0)
+        watch(7)
+    assert asked == []
+    with nullcontext() if answers else pytest.raises(ServerGoneError, match="/mnt/nas"):
+        for _ in range(10):
+            kernel.now += 2
+            watch(7)
+    assert asked == [128.0, 138.0][: 2 if answers else 1]
 
 
 def test_a_watch_follows_one_measurement_after_the_other() -> None:
