@@ -223,10 +223,12 @@ def race_command(
         if value == profile.usual.settings.get(row.name, row.default)
     }
     baseline, caches = plan.get("baseline"), {str(cell.page_cache) for cell in tied}
+    on = {path.layers[0].option("at") for path in paths if path is not None and path.layers}
     request = replace(
         alike,
         **usual,
         paths=tuple(cell.name for cell in (*tied, *beside)),
+        target=tuple(one for one in alike.target if one.name in on),
         profile=None if profile.name == DEFAULT_PROFILE else profile.name,
         baseline=None if baseline == HOST else baseline or NO_BASELINE,
         page_cache=next((one for one in PageCacheChoice if one in caches), None),

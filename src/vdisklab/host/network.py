@@ -60,6 +60,7 @@ class Link:
             return ()
         again = sum(one.retransmits for one in open_now)
         trips = [one.round_trip_ms for one in open_now if one.round_trip_ms is not None]
+        least = [one.least_trip_ms for one in open_now if one.least_trip_ms is not None]
         largest = [one.path_mtu for one in open_now if one.path_mtu is not None]
         own = ""
         with suppress(OSError):
@@ -73,6 +74,7 @@ class Link:
                 if trips
                 else []
             ),
+            *([Check("net.least_round_trip_ms", None, f"{min(least):.3g}")] if least else []),
             *([Check("net.path_mtu", None, str(min(largest)))] if largest else []),
             *([Check("net.mtu", None, own)] if own else []),
         )
@@ -108,15 +110,21 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One TCP connection as the kernel describes it (tcp(7), TCP_INFO)."""
+    """One TCP connection as the kernel describes it (tcp(7), TCP_INFO).
+
+    A server that is slow acknowledges a request with its answer, so that the mean round trip has
+    the server's time in it, too; the least one is the network's.
+    """
 
     retransmits: int
     round_trip_ms: float | None
+    least_trip_ms: float | None = None
     path_mtu: int | None = None
 
 
 _RETRANSMITS = re.compile(r"\bretrans:\d+/(\d+)")
 _ROUND_TRIP = re.compile(r"\brtt:([0-9.]+)/")
+_LEAST_TRIP = re.compile(r"\bminrtt:([0-9.]+)")
 _PATH_MTU = re.compile(r"\bpmtu:(\d+)")
 
 
@@ -126,10 +134,11 @@ def parse_connections(text: str) -> Iterator[Connection]:
         if not line.strip():
             continue
         again, trip = _RETRANSMITS.search(line), _ROUND_TRIP.search(line)
-        largest = _PATH_MTU.search(line)
+        least, largest = _LEAST_TRIP.search(line), _PATH_MTU.search(line)
         yield Connection(
             int(again[1]) if again else 0,
             float(trip[1]) if trip else None,
+            float(least[1]) if least else None,
             int(largest[1]) if largest else None,
         )
 

@@ -12,6 +12,8 @@ from tests.unit.stored import stored
 from vdisklab.actions.planning import load_profile
 from vdisklab.answers.analysis import Analysis
 from vdisklab.answers.choice import race_command
+from vdisklab.path.cell import MeasuredCell
+from vdisklab.path.named_target import parse_target
 from vdisklab.plan.build import build_plan
 from vdisklab.plan.capabilities import Capabilities
 from vdisklab.plan.settings import Request
@@ -42,3 +44,21 @@ def test_what_differs_from_the_profile_is_named(settings: dict[str, object], pri
     assert printed in command
     assert ("--ramp" in command) == ("--ramp" in printed)
     assert ("--runtime" in command) == ("--runtime" in printed)
+
+
+def test_only_the_targets_of_what_is_raced_are_named() -> None:
+    """One that has gone away since would hold up the race."""
+    targets = [parse_target(f"{name}=nbd://h/{name}") for name in ("near", "far")]
+    request = Request(
+        paths=("nbd:at={near,far}/raw/none", "raw/none"), target=tuple(targets),
+        directory=Path("/tmp"),  # noqa: S108
+    )  # fmt: skip
+    plan = build_plan(request, Capabilities(), load_profile("short"))
+    campaign = dataclasses.replace(CAMPAIGN, plan=plan.as_json())
+    with stored(campaign_runs(3), campaigns=[campaign]) as store:
+        found = Analysis.of(store, [CAMPAIGN.id])
+        raced = [MeasuredCell(path) for path in ("nbd:at=near/raw/none", "raw/none")]
+        command = race_command(found, raced, None)
+    assert command is not None
+    assert "--target near=nbd://h/near" in command
+    assert "far" not in command

@@ -17,7 +17,7 @@ from vdisklab.results.model import IoCounters
 # `ss -tinHO` of iproute2 6.1.0, shortened
 SS = """\
 0 0 127.0.0.1:45678 127.0.0.1:10809 cubic wscale:7,7 rto:204 rtt:0.052/0.031 ato:40 mss:32768 \
-pmtu:65535 bytes_sent:1024 bytes_retrans:512 bytes_received:4096 retrans:0/7 rcv_space:65483
+pmtu:65535 bytes_sent:1024 bytes_retrans:512 bytes_received:4096 retrans:0/7 minrtt:0.011
 0 0 127.0.0.1:45680 127.0.0.1:10809 cubic rto:204 rtt:0.148/0.06 ato:40 lastsnd:12
 garbage
 
@@ -30,6 +30,7 @@ def test_each_connection_has_its_retransmits_and_round_trip() -> None:
     assert (two.retransmits, two.round_trip_ms) == (0, 0.148)
     assert (three.retransmits, three.round_trip_ms) == (0, None)
     assert (one.path_mtu, two.path_mtu) == (65535, None)
+    assert (one.least_trip_ms, two.least_trip_ms) == (0.011, None)
 
 
 def test_an_interface_counts_what_it_received_as_reads(tmp_path: Path) -> None:
@@ -54,7 +55,8 @@ def test_what_the_kernel_says_of_the_connections_is_a_state(
     seen = {check.name: check.observed for check in link.connections(LocalHost())}
     assert seen == {
         "net.interface": "lo", "net.connections": "3", "net.retransmits": "7",
-        "net.round_trip_ms": "0.1", "net.path_mtu": "65535", "net.mtu": "65536",
+        "net.round_trip_ms": "0.1", "net.least_round_trip_ms": "0.011", "net.path_mtu": "65535",
+        "net.mtu": "65536",
     }  # fmt: skip
     # A mount's connection is older than the cell: what it had sent again before is not the cell's.
     assert link.retransmits(LocalHost()) == 7

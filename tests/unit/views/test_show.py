@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.analysis.made import campaign_runs
 from vdisklab import numbers
 from vdisklab.answers.show import ShowAnswer, answer_run
-from vdisklab.results.model import Direction, Evidence, GuestGroup, HostLoad, Member, Sample
+from vdisklab.results.model import (
+    Check,
+    Direction,
+    Evidence,
+    GuestGroup,
+    HostLoad,
+    IoCounters,
+    Member,
+    Sample,
+)
 from vdisklab.views.layout import Table
 from vdisklab.views.show import tables
 
@@ -71,3 +82,22 @@ def test_transactions_are_no_iops() -> None:
         for row in table.rows
     ]
     assert shown == ["183/s", "12.3k IOPS"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "network"),
+    [
+        ({"net.round_trip_ms": "5.55", "net.least_round_trip_ms": "0.02"}, 2e-5),
+        ({"net.round_trip_ms": "0.4"}, 4e-4),
+        ({}, None),
+    ],
+)
+def test_the_servers_time_is_not_the_networks(seen: dict[str, str], network: float | None) -> None:
+    """nbdkit that waits 5 ms made TCP's mean round trip 5.55 ms on the loopback."""
+    run = next(iter(campaign_runs()))
+    counted = IoCounters(0, 0, 10, 0, 0, read_seconds=0.07)
+    measured = replace(run.measurements[0], evidence=Evidence(qemu=counted))
+    checks = tuple(Check(name, None, value) for name, value in seen.items())
+    answer = answer_run(replace(run, checks=checks, measurements=(measured,)), raw=False)
+    (part, *_) = answer.measurements[0].latency
+    assert part.network == network
