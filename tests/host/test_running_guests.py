@@ -90,7 +90,7 @@ def test_a_monitor_that_does_not_answer_is_left_alone(tmp_path: Path, greeting: 
             thread.join()
         else:
             assert query_block(tmp_path / "q.sock") is None
-        assert time.monotonic() - began < DEADLINE + 2
+        assert time.monotonic() - began < DEADLINE + 10
     assert query_block(tmp_path / "nothing") is None
 
 

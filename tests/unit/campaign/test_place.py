@@ -227,7 +227,7 @@ directory = Path(sys.argv[1])
 with open_ledger(directory / "state") as ledger:
     with open_site(LocalHost(), ledger, directory) as site:
         place = HostPlace(site, DISK, Device(Path("/dev/x")))
-        word = f"(sleep 300 & echo $! >{directory}/pid; exec setsid sleep 300)"
+        word = f"(sleep 300 & cd {directory}; echo $! >new; mv new pid; exec setsid sleep 300)"
         watch = lambda _: (directory / "pid").exists() and os.kill(os.getpid(), signal.SIGKILL)
         place.run(Script(("sh", "-c", word), 0, 60), watch)
 """
