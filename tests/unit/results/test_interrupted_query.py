@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,15 @@ from .values import a_campaign, a_run
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+
+
+def has_open(pid: int, file: Path) -> bool:
+    """True while the process has the file open."""
+    links = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed just now
+            links.append(link.readlink())
+    return file in links
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -39,9 +48,12 @@ def test_an_endless_view_does_not_keep_a_verb_from_ending(
     words = [sys.executable, "-m", "vdisklab", "runs", "--db", str(file)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
-            while cpu_seconds(process.pid) < 2:  # imports take less than one
+            reading, since = False, 0.0  # the query is all that takes long once the file is open
+            while not reading or cpu_seconds(process.pid) < since + 0.5:
                 assert process.poll() is None, process.communicate()[0]
-                time.sleep(0.2)
+                if not reading and (reading := has_open(process.pid, file)):
+                    since = cpu_seconds(process.pid)
+                time.sleep(0.1)
             process.send_signal(number)
             said, _ = process.communicate(timeout=20)
         finally:
