@@ -113,14 +113,14 @@ def measured(cells: int) -> dict[str, Any]:
         drift_diagnostics(found, measure)
         first_round_diagnostics(found, measure)
         bimodal_diagnostics(found, measure)
-    timed("doubts", since)
+    timed("diagnostics", since)
     return {
         "cells": cells,
-        "blocks": ROUNDS,
+        "rounds": ROUNDS,
         "measures": len(found.measures),
         "values": len(found.value),
         "seconds": asked,
-        "seconds_with_doubts": time.process_time() - start,
+        "seconds_with_diagnostics": time.process_time() - start,
         "by_part": seconds,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

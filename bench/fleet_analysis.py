@@ -47,7 +47,7 @@ def measured(database: Path, words: list[str]) -> dict[str, Any]:
         "peak bytes": usage.ru_maxrss * 1024,
         "answer bytes": len(answer),
         "outliers": sorted({
-            outlier["host"] for outlier in json.loads(answer).get("state", {}).get("outliers", ())
+            outlier["host"] for outlier in json.loads(answer)["hosts"]["outliers"]["outliers"]
         }),
     }  # fmt: skip
 
@@ -65,7 +65,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as directory:
         database = given.database or Path(directory) / "fleet.sqlite"
         answer = {**machine_facts(Path(directory)), "hosts": given.hosts, "cells": given.cells,
-                  "blocks": given.rounds}  # fmt: skip
+                  "rounds": given.rounds}  # fmt: skip
         if not database.exists():
             answer["samples"] = fill(database, Fleet(given.hosts, given.cells, given.rounds))
         answer["database bytes"] = database.stat().st_size
