@@ -278,7 +278,7 @@ def trial(given: argparse.Namespace, directory: Path, server: Server) -> dict[st
         counts = under.counts()
     return {
         "hosts": len(hosts),
-        "blocks": under.rounds,
+        "rounds": under.rounds,
         "faults": dict(under.faults),
         "expected": len(hosts) * under.rounds,
         "stored": len(counts),

@@ -235,7 +235,7 @@ def main() -> None:
             "benchmark": "report",
             "machine": facts,
             "cells": asked.cells,
-            "blocks": asked.rounds,
+            "rounds": asked.rounds,
             "samples": samples,
             "database_mebibytes": database.stat().st_size / (1 << 20),
             "filled_seconds": filled,

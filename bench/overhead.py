@@ -103,7 +103,7 @@ def report(directory: Path, paths: str) -> dict[str, Any]:
         "measuring_share": {
             "seconds_per_measurement": 5,
             "paths": LONG_PATHS,
-            "of_blocks": round(measured(long) / span(long), 4),
+            "of_rounds": round(measured(long) / span(long), 4),
             "of_command": round(measured(long) / wall, 4),
         },
         "goals": {"outside_program_median": 0.4, "measuring_share": 0.85},

@@ -116,11 +116,11 @@ def _figures(store: Store, pair: Pair, one: Loaded, other: Loaded) -> dict[str, 
                 _rounds(one, pair.a, rate)[:pairs], _rounds(other, pair.b, rate)[:pairs]
             )
             found[key.direction.value] = {
-                "blocks": ratio.pairs,
+                "rounds": ratio.pairs,
                 "ratio": ratio.ratio,
                 "low": ratio.low,
                 "high": ratio.high,
-                "blocks_needed": ratio.rounds_needed,
+                "rounds_needed": ratio.rounds_needed,
                 "iops_a": float(np.nanmedian(a)),
                 "iops_b": float(np.nanmedian(b)),
                 "device_bytes_a": _device_bytes(store, one, pair.a, key.name),
@@ -163,7 +163,7 @@ def shown(words: Sequence[str]) -> str:
             given = [pair[key] for key in ("read", "write")]
             figures = map(_ratio, given)
             open_ones = [one for one in given if one["low"] <= 1 <= one["high"]]
-            more = ", ".join(str(one["blocks_needed"] or numbers.MISSING) for one in open_ones)
+            more = ", ".join(str(one["rounds_needed"] or numbers.MISSING) for one in open_ones)
             paths = f"{pair['label']} | `{pair['a']}` | `{pair['b']}`"
             rows.append(f"| {number} | {paths} | {' | '.join(figures)} | {more} |")
     if not words or "23" in words:
@@ -222,7 +222,7 @@ def _campaign(label: str, loaded: Loaded) -> dict[str, Any]:
         "label": label,
         "date": campaign.started.isoformat(timespec="seconds"),
         "host": {key: str(value) for key, value in asdict(campaign.host).items() if key != "more"},
-        "blocks": loaded.rounds,
+        "rounds": loaded.rounds,
         "emulated": loaded.caveats.accelerator == "tcg",
     }
 

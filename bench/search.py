@@ -213,7 +213,7 @@ def replay(
     return {
         "campaign": campaign.name,
         "cells": len(campaign.levels),
-        "blocks": campaign.rounds,
+        "rounds": campaign.rounds,
         "replays": count,
         "cpu_seconds": round(time.process_time() - began, 1),
         "methods": methods,
@@ -447,7 +447,7 @@ def tables(results: dict[str, Any]) -> str:
         entries = [_entry(method) if method else "–" for method in methods]
         counts = sorted({int(method["replays"]) for method in row["methods"].values()})
         replays = "–".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
-        size = f"{row['cells']} × {row['blocks']}, {replays}"
+        size = f"{row['cells']} × {row['rounds']}, {replays}"
         lines.append(f"| {row['campaign']} ({size}) | {' | '.join(entries)} |")
     return "\n".join(lines)
 

@@ -365,7 +365,7 @@ def bound(rng: Rng, campaigns: int) -> Table:
     for rounds in (3, 5):
         for lead in LEADS:
             powers = [_likelihood_power(rng, 200 * campaigns, rounds, lead, k) for k in (2, 3, 5)]
-            rows.append({"blocks": rounds, "lead": lead, "power": min(powers)})
+            rows.append({"rounds": rounds, "lead": lead, "power": min(powers)})
     return rows
 
 
@@ -469,7 +469,7 @@ def power(rng: Rng, campaigns: int) -> Table:
                     {
                         "noise": noise,
                         "lead": lead,
-                        "blocks": rounds,
+                        "rounds": rounds,
                         "alone": np.mean(alone),
                         "rank 1": np.mean(ranked),
                         "plain": np.mean(plain),
@@ -532,7 +532,7 @@ def medians(rng: Rng, campaigns: int) -> Table:
             few = grid[: 2 * campaigns]
             rows.append(
                 {
-                    "blocks": rounds,
+                    "rounds": rounds,
                     "distribution": name,
                     "ours": _covered(median_interval(grid), truth),
                     "bootstrap": _covered(bootstrap_interval(few, resamples=499), truth),
@@ -585,7 +585,7 @@ def ratios(rng: Rng, campaigns: int) -> Table:
             for a, b in values[:, :2]:
                 (ratio,) = paired_ratios(a, b, quantity, forecast=False)
                 held.append((ratio.low or 0) <= np.exp(shift) <= (ratio.high or np.inf))
-            rows.append({"world": name, "blocks": rounds, "held": np.mean(held)})
+            rows.append({"world": name, "rounds": rounds, "held": np.mean(held)})
     return rows
 
 
@@ -641,7 +641,7 @@ def _by_size(rows: Table) -> str:
 
 def _power(rows: Table) -> str:
     shown = {
-        (row["noise"], row["lead"], row["blocks"]): f"{100 * row['alone']:.0f} ({row['size']:.1f}) "
+        (row["noise"], row["lead"], row["rounds"]): f"{100 * row['alone']:.0f} ({row['size']:.1f}) "
         f"/ {100 * row['rank 1']:.0f} / {100 * row['plain']:.0f}"
         for row in rows
     }
@@ -707,7 +707,7 @@ def _modes(rows: Table) -> str:
 
 
 def _bound(rows: Table) -> str:
-    power = {(row["blocks"], row["lead"]): f"{100 * row['power']:.0f}" for row in rows}
+    power = {(row["rounds"], row["lead"]): f"{100 * row['power']:.0f}" for row in rows}
     return _markdown(
         ["rounds", *(f"{100 * lead:.0f} % ahead" for lead in LEADS)],
         [[str(rounds), *(power[rounds, lead] for lead in LEADS)] for rounds in (3, 5)],
@@ -728,7 +728,7 @@ def _reach(rows: Table) -> str:
 
 def _medians(rows: Table) -> str:
     shown = {
-        (row["blocks"], row["distribution"]): f"{_percent(row['ours'])} / "
+        (row["rounds"], row["distribution"]): f"{_percent(row['ours'])} / "
         f"{100 * row['bootstrap']:.0f}"
         for row in rows
     }
@@ -736,15 +736,15 @@ def _medians(rows: Table) -> str:
         ["rounds", *MEDIANS],
         [
             [str(rounds), *(shown[rounds, name] for name in MEDIANS)]
-            for rounds in dict.fromkeys(row["blocks"] for row in rows)
+            for rounds in dict.fromkeys(row["rounds"] for row in rows)
         ],
     )
 
 
 def _ratios(rows: Table) -> str:
     worlds = dict.fromkeys(row["world"] for row in rows)
-    rounds = dict.fromkeys(row["blocks"] for row in rows)
-    held = {(row["world"], row["blocks"]): _percent(row["held"]) for row in rows}
+    rounds = dict.fromkeys(row["rounds"] for row in rows)
+    held = {(row["world"], row["rounds"]): _percent(row["held"]) for row in rows}
     return _markdown(
         ["world", *(f"{count} rounds" for count in rounds)],
         [[world, *(held[world, count] for count in rounds)] for world in worlds],
