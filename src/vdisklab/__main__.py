@@ -14,7 +14,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         # Nothing is open yet, and a library that is half loaded may print a traceback.
         signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
-    # It loads numpy, SQLAlchemy and more, which takes a second or two: a million objects that stay.
+    # It loads numpy, SQLAlchemy and more, which takes a second or two; nearly all of it stays.
     gc.disable()
     from vdisklab.cli.shell.main import main as run_verb  # noqa: PLC0415
 

@@ -405,7 +405,7 @@ def connected(lab: Lab) -> bool:
 
 
 def wrote(lab: Lab, size: int) -> bool:
-    """True once a guest of ours has sent that many bytes through one connection."""
+    """True once one connection of the guest has sent that many bytes."""
     lines = run("ss", "-tnpiHO", "state", "established").splitlines()
     ours = [line for line in lines for pid in lab.guests() if f"pid={pid}," in line]
     return any(int(count) >= size for line in ours for count in re.findall(r"sent:(\d+)", line))

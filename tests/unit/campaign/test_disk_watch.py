@@ -141,7 +141,7 @@ def test_the_server_of_a_disk_that_stands_still_is_asked(
 
 @pytest.mark.parametrize(("took", "longest"), [(30.0, 30.0), (0.1, 0.0)])
 def test_a_qemu_that_stands_still_with_its_disk(took: float, longest: float) -> None:
-    """Seen with ssh: nobody counts meanwhile, so there is no sample in which nothing moved."""
+    """As with ssh: QEMU does not answer during the pause, so no sample shows a standstill."""
     points = steady(2)
     last, slow = points[-1], tuple(int(bound <= took) for bound in BOUNDS)
     points.append(DiskPoint(last.at + 30.1, last.size + 1, last.operations + 1, slow, 30.0))

@@ -111,8 +111,8 @@ class SmallPackets(Diagnostic):
     def __str__(self) -> str:
         return (
             f"{self.target}: this host's interface sends packets of {self.interface} bytes, but "
-            f"only those of {self.reaches} reach the server, so each request takes more of them. "
-            "Set one MTU on the whole way."
+            f"the server is reached only by packets of up to {self.reaches}, so a request takes "
+            "more of them. Set the same MTU all the way to the server."
         )
 
 

@@ -188,8 +188,8 @@ class Channel:
     def noticing_stops(self) -> Iterator[None]:
         """Ends all waits with StoppedGuestError once QEMU has stopped the guest.
 
-        QEMU does that at a write for which there is no space; all other errors reach the guest
-        (werror=enospc, the default; qapi/block-core.json, BLOCK_IO_ERROR).
+        QEMU stops a guest when a write fails for lack of space, and passes all other errors on to
+        the guest (werror=enospc, the default; qapi/block-core.json, BLOCK_IO_ERROR).
         """
 
         def stops(message: Message) -> bool:
