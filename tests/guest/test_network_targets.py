@@ -131,6 +131,12 @@ def test_every_driver_in_one_campaign(lab: Lab, monkeypatch: pytest.MonkeyPatch)
         assert sorted(runs) == list(targets)
         for each in runs.values():
             assert [check for check in each.checks if not check.confirmed] == []
+        assert {
+            name: check.observed.partition(".so.")[0]
+            for name, each in runs.items()
+            for check in each.checks
+            if check.name == "qemu.library"
+        } == {"c": "libiscsi", "d": "libnfs", "e": "libssh", "f": "librbd"}
         assert requests(nbd.directory)["Flush"] > 0
         for silent in (no_flush, liar):
             assert not {"Flush", "FUA"} & set(requests(silent.directory))

@@ -329,11 +329,18 @@ def _check_block(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
 
 
 def _check_protocol(machine: Machine, disk: block_nodes.Disk) -> tuple[Check, ...]:
-    """The driver that opens the server's disk or file."""
+    """The driver that opens the server's disk or file, and its library's file, whose name has the
+    version: before 6.0, libnfs can read ahead and cache."""
     if disk.source is None or disk.filename is not None:
         return ()
+    driver = str(disk.source["driver"])
     node = named_node(machine, disk.names.file_node)
-    return (Check("qemu.protocol", str(disk.source["driver"]), node.drv),)
+    file = re.compile(rf"/(lib{driver}\.so\S*)(?: \(deleted\))?$", re.MULTILINE)
+    library = file.search(_maps(machine.pid))
+    return (
+        Check("qemu.protocol", driver, node.drv),
+        *([Check("qemu.library", None, library[1])] if library else []),  # QEMU itself speaks NBD
+    )
 
 
 def _check_node(machine: Machine, disk: block_nodes.Disk, device_driver: str) -> tuple[Check, ...]:
@@ -419,11 +426,14 @@ def _seen_aio(pid: int, now: QemuTraces, at_start: QemuTraces) -> str:
 
 def _has_aio_ring(pid: int) -> bool:
     """io_setup(2) maps its ring from a file that the kernel calls /[aio] (fs/aio.c)."""
+    return any(line.endswith((" /[aio]", " /[aio] (deleted)")) for line in _maps(pid).splitlines())
+
+
+def _maps(pid: int) -> str:
     try:
-        maps = Path(f"/proc/{pid}/maps").read_text()
+        return Path(f"/proc/{pid}/maps").read_text()
     except OSError as error:
         raise _gone(pid, error) from error
-    return any(line.endswith((" /[aio]", " /[aio] (deleted)")) for line in maps.splitlines())
 
 
 def _count_rings(pid: int) -> int:
